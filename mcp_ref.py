@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+# mcp_ref.py 0.1.0: the Model Context Protocol in one file. SPDX-License-Identifier: MIT
+# Copyright (c) 2026 the mcp_ref authors
+"""The Model Context Protocol (MCP) in one file, standard library only.
+
+MCP lets an AI application (the *host*, with a *client* inside it) use what a *server* offers.
+The two exchange JSON objects, as JSON-RPC 2.0 defines them, and there are just three kinds:
+
+    request       {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {...}}
+    response      {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
+    notification  {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
+
+A request has an `id` and is answered exactly once, with the same id; a notification has none and
+is never answered. A server offers *tools* (functions: the model decides to call them), *resources*
+(things to read, named by a URI: the application decides) and *prompts* (templates of messages: the
+user decides). In return it may ask the client for *elicitation* (a form for the user), *sampling*
+(an answer of the client's model) and *roots* (the folders that it may work on).
+
+Quick start, a whole server:
+
+    from mcp_ref import Server
+    server = Server("hello")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        "Add two numbers."
+        return a + b
+
+    server.run()
+
+Two eras. Up to 2025-11-25 (*legacy*) a client opens a *session* by `initialize`, and what it said
+then holds for the session. Since 2026-07-28 (*modern*) there is no session: each request carries
+version and capabilities in its `_meta`. This file serves both, and decides for each request
+which it is; wherever they differ, the code says `session is None` for modern, and section titles
+say [legacy] for what only the older revisions need.
+
+Map. Read from the top; each part can be read in one sitting, and you may stop after any.
+
+    Part I, a whole MCP server      1   the tables: the protocol as data
+                                    2   messages and framing
+                                    3   one request: Session, Context, sealed request state
+                                    4   the server: registering, dispatch, a function per method
+                                    5   the peer: ids, waiting calls, running requests, cancellation
+                                    6   server on stdio
+                                    A   type hints to JSON Schema and back
+                                    B   JSON Schema validation
+    Part III, the other side        12  the command line
+
+Threads, and the locks that each may take, in this order:
+
+    thread                      started by                locks
+    the caller of handle()      you                       Context._gate, then the transport's own
+    mcp-turn-N                  serve_stdio, up to 64     Pipe._turn, ._pool; ._gate, ._writing
+    mcp-watch                   serve_stdio               Pipe._pool
+    the caller of serve_stdio   you                       none: it waits for the end
+    a thread of yours           you                       those of Context's methods, of changed()
+
+`Context._gate` keeps the messages of one request in order, so that nothing follows its response;
+the lock that guards writing is a leaf under it. No lock is held while a handler runs or a line is
+awaited, but for `Pipe._turn`, which is not about data: it says whose turn it is to read.
+
+Weak spots, known: a handler cannot be stopped from outside, only asked (`ctx.cancelled`); the
+patterns in schemas are run by Python's `re`, so a careless `pattern` can be slow; text that a
+handler prints goes to stderr, which a host may show or hide.
+
+References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of the
+specification's newest revision; an older one stands in brackets in front.
+"""
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+import threading
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Union
+from weakref import WeakSet
+
+__version__ = "0.1.0"
+__all__ = [
+    "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
+    "NOTIFICATIONS", "REVISIONS", "rules", "versions",
+]
+
+Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Send = Callable[[Any], None]    # takes one message (or a batch: a list), returns when it is sent
+
+
+# ==========================================================================================
+# 1. The tables: the protocol as data
+#
+# Everything that the specification lists is a row here, and the code below reads the rows. Dates
+# stand nowhere else, and revisions are compared by their place in REVISIONS alone. `since` and
+# `until` name the first and the last revision that have a row; an empty `until`: the newest still
+# has it. `deprecated` names the revision that says "do not adopt this any more" (deprecated
+# §Deprecated); such a row is served in full. `way` is drawn as in transcripts: ">" the client
+# sends it, "<" the server does.
+# ==========================================================================================
+
+
+class Revision(NamedTuple):
+    """One published revision of the specification, named by its date."""
+    date: str
+    era: str    # modern: every request carries its `_meta`; legacy: `initialize` opens a session
+
+
+# To add a revision: a row on top, a name for it below, then `since` and `until` in the rows
+# that it changes. Nothing else knows how many there are.
+REVISIONS = {row.date: row for row in (
+    Revision("2026-07-28", "modern"),
+    Revision("2025-11-25", "legacy"),
+    Revision("2025-06-18", "legacy"),
+    Revision("2025-03-26", "legacy"),
+    Revision("2024-11-05", "legacy"),
+)}
+R5, R4, R3, R2, R1 = REVISIONS      # short names, so that the rows below fit on a line
+
+
+class Method(NamedTuple):
+    """One request."""
+    name: str
+    way: str            # a modern server never sends "<": it asks inside a result (section 3)
+    since: str
+    until: str
+    deprecated: str
+    asks: bool          # may be answered "input required": basic/patterns/mrtr §Supported Requests
+    cacheable: bool     # has ttlMs and cacheScope: server/utilities/caching §Cacheable Results
+    mirrored: str       # the param that HTTP repeats in the header Mcp-Name
+    capability: str     # what the receiver must have declared; "a.b" is the member b of a
+
+
+# To add a method: a row; if a client sends it, a function in section 4, its line in
+# Server._METHODS and its params below. (2024-11-05 has completion, but nothing to declare it by.)
+yes, no = True, False
+METHODS = {row.name: row for row in (
+    #      name                        way   since until   asks cache mirrored capability
+    Method("server/discover",          ">",  R5, "", "",   no,  yes, "",     ""),
+    Method("tools/list",               ">",  R1, "", "",   no,  yes, "",     "tools"),
+    Method("tools/call",               ">",  R1, "", "",   yes, no,  "name", "tools"),
+    Method("resources/list",           ">",  R1, "", "",   no,  yes, "",     "resources"),
+    Method("resources/templates/list", ">",  R1, "", "",   no,  yes, "",     "resources"),
+    Method("resources/read",           ">",  R1, "", "",   yes, yes, "uri",  "resources"),
+    Method("prompts/list",             ">",  R1, "", "",   no,  yes, "",     "prompts"),
+    Method("prompts/get",              ">",  R1, "", "",   yes, no,  "name", "prompts"),
+    Method("completion/complete",      ">",  R1, "", "",   no,  no,  "",     "completions"),
+    Method("subscriptions/listen",     ">",  R5, "", "",   no,  no,  "",     ""),
+    Method("initialize",               ">",  R1, R4, "",   no,  no,  "",     ""),
+    Method("ping",                     "<>", R1, R4, "",   no,  no,  "",     ""),
+    Method("logging/setLevel",         ">",  R1, R4, "",   no,  no,  "",     "logging"),
+    Method("resources/subscribe",      ">",  R1, R4, "",   no,  no,  "",     "resources.subscribe"),
+    Method("resources/unsubscribe",    ">",  R1, R4, "",   no,  no,  "",     "resources.subscribe"),
+    Method("elicitation/create",       "<",  R3, "", "",   no,  no,  "",     "elicitation"),
+    Method("sampling/createMessage",   "<",  R1, "", R5,   no,  no,  "",     "sampling"),
+    Method("roots/list",               "<",  R1, "", R5,   no,  no,  "",     "roots"),
+)}
+
+# The params that a request must have and, with "?", may have. Others are passed over.
+PARAMS = {
+    "initialize":               "protocolVersion:str capabilities:dict clientInfo:dict",
+    "tools/call":               "name:str arguments:dict?",
+    "resources/read":           "uri:str",
+    "resources/subscribe":      "uri:str",
+    "resources/unsubscribe":    "uri:str",
+    "prompts/get":              "name:str arguments:dict?",
+    "completion/complete":      "ref:dict argument:dict context:dict?",
+    "logging/setLevel":         "level:str",
+    "subscriptions/listen":     "notifications:dict",
+}
+_TYPES_OF_PARAMS = {"str": (str, "a string"), "dict": (dict, "an object")}
+_PARAMS = {name: [(param, *_TYPES_OF_PARAMS[kind.rstrip("?")], kind.endswith("?"))
+                  for param, kind in (word.split(":") for word in words.split())]
+           for name, words in PARAMS.items()}
+
+
+class Notification(NamedTuple):
+    """One notification: a message that is never answered."""
+    name: str           # after "notifications/"
+    way: str
+    since: str
+    until: str
+    deprecated: str
+    capability: str     # what the sender must have declared
+    filter: str         # the member of a subscription's filter that asks for it
+
+
+# To add a notification: a row. A server sends it by Context.notify or Server.changed.
+NOTIFICATIONS = {"notifications/" + row.name: row for row in (
+    #            name                     way   since until  capability     filter
+    Notification("cancelled",             "<>", R1, "", "",  "",            ""),
+    Notification("progress",              "<>", R1, "", "",  "",            ""),
+    Notification("message",               "<",  R1, "", R5,  "logging",     ""),
+    Notification("tools/list_changed",    "<",  R1, "", "",  "tools",       "toolsListChanged"),
+    Notification("prompts/list_changed",  "<",  R1, "", "",  "prompts",     "promptsListChanged"),
+    Notification("resources/list_changed", "<", R1, "", "",  "resources",   "resourcesListChanged"),
+    Notification("resources/updated",     "<",  R1, "", "",  "resources",  "resourceSubscriptions"),
+    Notification("subscriptions/acknowledged", "<", R5, "", "", "",         ""),
+    Notification("elicitation/complete",  "<",  R4, R4, "",  "",            ""),
+    Notification("initialized",           ">",  R1, R4, "",  "",            ""),
+    Notification("roots/list_changed",    ">",  R1, R4, "",  "roots",       ""),
+)}
+
+
+class Feature(NamedTuple):
+    """Any other difference between revisions."""
+    name: str
+    since: str
+    until: str
+    deprecated: str
+    fields: str         # members left out without it: "kind.member", or "*.member" for definitions
+
+
+# To add a difference: a row, and `"its name" in rules.features` where it matters. If members come
+# or go and that is all, the row's `fields` are enough.
+FEATURES = {row.name: row for row in (
+    #       name                           since until    fields
+    Feature("any structured content",      R5, "", "",    ""),
+    Feature("header mirroring",            R5, "", "",    ""),
+    Feature("argument errors as results",  R4, "", "",    ""),
+    Feature("URL elicitation",             R4, "", "",    ""),
+    Feature("elicitation ids",             R4, R4, "",    ""),
+    Feature("rich forms",                  R4, "", "",    ""),
+    Feature("sampling tools",              R4, "", "",    ""),
+    Feature("sampling context",            R4, "", R4,    ""),
+    Feature("priming events",              R4, R4, "",    ""),
+    Feature("icons",                       R4, "", "",    "*.icons"),
+    Feature("server description",          R4, "", "",    "server.description server.websiteUrl"),
+    Feature("titles",                      R3, "", "",    "*.title"),
+    Feature("_meta everywhere",            R3, "", "",    "*._meta"),
+    Feature("structured output",           R3, "", "",
+            "tool.outputSchema result.structuredContent"),
+    Feature("modification times",          R3, "", "",    "annotations.lastModified"),
+    Feature("resource links",              R3, "", "",    ""),
+    Feature("completion context",          R3, "", "",    ""),
+    Feature("version header",              R3, "", "",    ""),
+    Feature("audio",                       R2, "", "",    ""),
+    Feature("tool annotations",            R2, "", "",    "tool.annotations"),
+    Feature("progress messages",           R2, "", "",    "progress.message"),
+    Feature("completions capability",      R2, "", "",    ""),
+    Feature("batches",                     R2, R2, "",    ""),
+    Feature("streamable sessions",         R2, R4, "",    ""),
+    Feature("null id in errors",           R1, R3, "",    ""),
+    Feature("HTTP+SSE",                    R1, R1, R2,    ""),
+)}
+
+
+class Error(NamedTuple):
+    """One error code."""
+    code: int
+    name: str
+    since: str
+    until: str
+    status: int         # HTTP, modern era: when it is found before a handler runs, ...
+    raised: int         # ... and when a handler raises it
+    sent: str           # who sends it, and when
+
+
+# To add an error: a row, and its name below. A code is understood in any revision and sent only in
+# its own (basic/index §Error Codes). The holes are meant: -32000 to -32019 were used before there
+# was a policy, and are never sent; the rest of -32020 to -32099 is the specification's alone; codes
+# of your own lie outside -32768 to -32000.
+ERRORS = {row.code: row for row in (
+    #     code    name                               since until HTTP
+    Error(-32700, "ParseError",                      R1, "", 400, 200, "not JSON, or too much"),
+    Error(-32600, "InvalidRequest",                  R1, "", 400, 200, "JSON, but no request"),
+    Error(-32601, "MethodNotFound",                  R1, "", 404, 200, "no such method here"),
+    Error(-32602, "InvalidParams",                   R1, "", 400, 200, "wrong params, or name"),
+    Error(-32603, "InternalError",                   R1, "", 500, 200, "a handler failed"),
+    Error(-32020, "HeaderMismatch",                  R5, "", 400, 400, "HTTP header against body"),
+    Error(-32021, "MissingRequiredClientCapability", R5, "", 400, 400, "has to ask, and may not"),
+    Error(-32022, "UnsupportedProtocolVersion",      R5, "", 400, 400, "`_meta` names another"),
+    Error(-32002, "ResourceNotFound",                R1, R4, 400, 200, "now InvalidParams"),
+    Error(-32042, "URLElicitationRequired",          R4, R4, 400, 200, "open these, then retry"),
+)}
+(PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR, HEADER_MISMATCH,
+ MISSING_CAPABILITY, UNSUPPORTED_VERSION, RESOURCE_NOT_FOUND, URL_REQUIRED) = ERRORS
+
+# server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+# basic/index §_meta: the reserved keys.
+META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, META_SUBSCRIPTION, META_SERVER = (
+    "io.modelcontextprotocol/" + key for key in ("protocolVersion", "clientInfo",
+    "clientCapabilities", "logLevel", "subscriptionId", "serverInfo"))
+
+# Names that LSP and tutorials taught people: the notifications are understood, though never sent;
+# a request is refused with the name that was probably meant.
+ALIASES = {"$/cancelRequest": "notifications/cancelled", "$/progress": "notifications/progress",
+           "initialized": "notifications/initialized"}
+MISNAMED = {**ALIASES, "resources/get": "resources/read", "prompts/read": "prompts/get",
+            "tools/execute": "tools/call", "tool/progress": "notifications/progress",
+            "resources/updated": "notifications/resources/updated"}
+
+
+class Rules:
+    """The tables as one revision sees them; get one from rules(version)."""
+
+    def __init__(self, version: str) -> None:
+        order = list(REVISIONS)
+        here = order.index(version)
+
+        def has(row: Any) -> bool:
+            return here <= order.index(row.since) and here >= order.index(row.until or order[0])
+        self.version = version
+        self.modern = REVISIONS[version].era == "modern"
+        self.methods = frozenset(name for name, row in METHODS.items() if has(row))
+        self.notifications = frozenset(name for name, row in NOTIFICATIONS.items() if has(row))
+        self.features = frozenset(name for name, row in FEATURES.items() if has(row))
+        self.errors = frozenset(code for code, row in ERRORS.items() if has(row))
+        self.hidden = frozenset(field for row in FEATURES.values() if not has(row)
+                                for field in row.fields.split())
+
+    def fit(self, kind: str, members: Message) -> Message:
+        """Return the members of a definition, content, ... without those this revision lacks."""
+        if not self.hidden:
+            return members
+        star = "" if kind in ("result", "annotations") else "*."
+        return {key: self.fit(key, value) if key == "annotations" else value
+                for key, value in members.items()
+                if kind + "." + key not in self.hidden and star + key not in self.hidden}
+
+
+@functools.cache
+def rules(version: str) -> Rules:
+    """Return the rules of a revision; ValueError for a date that is none."""
+    return Rules(version)
+
+
+def versions(era: str = "") -> list[str]:
+    """List the revisions, newest first: of an era, or all."""
+    return [row.date for row in REVISIONS.values() if era in ("", row.era)]
