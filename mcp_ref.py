@@ -84,7 +84,7 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "rules", "versions",
+    "NOTIFICATIONS", "REVISIONS", "RpcError", "decode", "encode", "rules", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -334,3 +334,146 @@ def rules(version: str) -> Rules:
 def versions(era: str = "") -> list[str]:
     """List the revisions, newest first: of an era, or all."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
+
+
+# ==========================================================================================
+# 2. Messages and framing
+#
+# Bytes become a message and a message becomes bytes, by pure functions. On stdio a message is a
+# line (basic/transports/stdio): UTF-8, no newline inside, one at the end. What we write is ASCII,
+# with \u escapes: no code page can touch it, and U+2028 splits no naive reader.
+# ==========================================================================================
+
+MAX_MESSAGE_BYTES = 16 * 2**20  # as large as a message may be; an image in base64 fits
+MAX_DEPTH = 100                 # objects in objects; more has no use, and could exhaust the stack
+MAX_BATCH = 100                 # members of a batch; more would only hide a flood
+MAX_LOGGED = 200                # characters of foreign input that a log or an error repeats
+
+
+class RpcError(Exception):
+    """An error that travels: raise it in a handler to answer the request with it.
+
+    `code` is an integer, outside -32768 to -32000 if it is your own; `data` any JSON value.
+    """
+
+    def __init__(self, code: int, message: str = "", data: Any = None) -> None:
+        super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
+        self.code = code
+        self.data = data
+
+    def to_json(self) -> Message:
+        """Return the member `error` of a response."""
+        return _present(code=self.code, message=str(self), data=self.data)
+
+
+def _invalid(problem: str, data: Any = None) -> RpcError:
+    return RpcError(INVALID_PARAMS, "Invalid params: " + problem, data)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _present(**members: Any) -> Message:
+    """Return the members that are not None: what is not there is not sent."""
+    return {key: value for key, value in members.items() if value is not None}
+
+
+def _not_json(what: str) -> Any:
+    raise ValueError(f"{what} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    # 1e999 is JSON, but what came in as infinity could never go out again.
+    return float(digits) if abs(float(digits)) < float("inf") else _not_json(digits)
+
+
+_decode_text = json.JSONDecoder(parse_constant=_not_json, parse_float=_finite).decode
+_encode_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def decode(data: bytes) -> Any:
+    """Return the JSON value in `data`, usually a message; RpcError with PARSE_ERROR if it is none.
+
+    A byte order mark and white space around it are accepted; NaN, Infinity, what is not UTF-8,
+    more than MAX_MESSAGE_BYTES and more than MAX_DEPTH levels are not.
+    """
+    try:
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"more than {MAX_MESSAGE_BYTES} bytes")
+        source = str(data, "utf-8")
+        value = _decode_text(source.removeprefix("\ufeff"))
+        # Only a text with that many brackets can be that deep: then look.
+        if len(source) > MAX_DEPTH < source.count("{") + source.count("[") \
+                and depth_of(value) > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        return value
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, RecursionError):
+            problem = ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
+
+
+def depth_of(value: Any) -> int:
+    """Count the levels of a JSON value without recursion: 0 for a scalar, 1 for `{}`."""
+    depth, level = 0, [value]
+    while True:
+        level = [item for item in level if isinstance(item, (dict, list))]
+        if not level:
+            return depth
+        depth += 1
+        level = [member for item in level
+                 for member in (item.values() if isinstance(item, dict) else item)]
+
+
+def encode(message: Any) -> bytes:
+    """Return a message, or a batch, as one line of ASCII. TypeError or ValueError: not JSON."""
+    return (_encode_text(message) + "\n").encode("ascii")
+
+
+def is_id(value: Any) -> bool:
+    """Tell whether a value may be an id, or a progress token: a string or integer; "" and 0 too."""
+    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def kind_of(message: Any) -> str:
+    """Tell a message's kind: request, notification or response (basic/index §Messages).
+
+    RpcError with INVALID_REQUEST if it is none. What has a method and no id is a notification,
+    whatever else is wrong with it: answering one makes some hosts hang up. What has a result or an
+    error, or nothing but an id, is a response: if it is a bad one, there is nobody to tell.
+    """
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, "Invalid request: a message is a JSON object")
+    method, problem = message.get("method"), ""
+    if "id" not in message and isinstance(method, str):
+        return "notification"
+    if "method" not in message and ("result" in message or "error" in message
+                                    or ("id" in message and "params" not in message)):
+        return "response"
+    if "id" in message and not is_id(message["id"]):
+        problem = "the id is a string or an integer"
+    elif message.get("jsonrpc") != "2.0":
+        problem = '"jsonrpc" is "2.0"'
+    elif not isinstance(method, str):
+        problem = "the method is a string"
+    elif not isinstance(message.get("params", {}), dict):
+        problem = "params are an object"
+    if problem:
+        raise RpcError(INVALID_REQUEST, "Invalid request: " + problem)
+    return "request"
+
+
+def log(line: str) -> None:
+    """Write a line to stderr, and never fail over it: stderr may be closed, or not UTF-8."""
+    try:
+        sys.stderr.write("mcp_ref: {}\n".format(line.encode("ascii", "backslashreplace").decode()))
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass
+
+
+def shown(value: Any) -> str:
+    """Return foreign input, shortened, for a log or an error."""
+    source = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
