@@ -84,7 +84,8 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "RpcError", "decode", "encode", "rules", "versions",
+    "NOTIFICATIONS", "REVISIONS", "RpcError", "Schema", "decode", "encode", "rules",
+    "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -477,3 +478,383 @@ def shown(value: Any) -> str:
     """Return foreign input, shortened, for a log or an error."""
     source = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
+
+
+# ==========================================================================================
+# B. JSON Schema validation
+#
+# Dialect 2020-12, all keywords; `format` and its like are notes. References stay inside the
+# document: one that leads out, and another dialect, is refused when the schema is made; nothing
+# is ever fetched (basic/index §Schema Dialect, §$ref Resolution). Work and depth are bounded.
+# ==========================================================================================
+
+MAX_STEPS = 1_000_000       # subschemas applied to one value: a second or two, then it is refused
+MAX_NESTING = 200           # subschemas inside one another, with references followed
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": _is_number,
+    "integer": lambda value: _is_number(value) and value == value // 1,     # 1.0 is one
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    from fractions import (
+        Fraction,  # exact: 0.0075 is a multiple of 0.0001, whatever floats say
+    )
+    return (Fraction(str(value)) / Fraction(str(of))).denominator == 1
+
+
+def _plain(value: Any) -> Any:
+    """Return something hashable, equal for equal JSON values: 1 and 1.0, but not 1 and true."""
+    if isinstance(value, dict):
+        return "object", frozenset((key, _plain(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return ("array", *map(_plain, value))
+    return isinstance(value, bool), value
+
+
+def _are_unique(value: list[Any], wanted: bool) -> bool:
+    return not wanted or len({_plain(item) for item in value}) == len(value)
+
+
+# keyword: what it speaks of, the test of a value and the keyword's own value, the rule in words
+_ASSERTIONS: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
+    "multipleOf":       ("number", _is_multiple,                     "must be a multiple of {}"),
+    "maximum":          ("number", lambda v, k: v <= k,              "must be at most {}"),
+    "exclusiveMaximum": ("number", lambda v, k: v < k,               "must be less than {}"),
+    "minimum":          ("number", lambda v, k: v >= k,              "must be at least {}"),
+    "exclusiveMinimum": ("number", lambda v, k: v > k,               "must be more than {}"),
+    "maxLength":        ("string", lambda v, k: len(v) <= k,         "is longer than {}"),
+    "minLength":        ("string", lambda v, k: len(v) >= k,         "is shorter than {}"),
+    "pattern":          ("string", lambda v, k: re.search(k, v),     "must match {}"),
+    "maxItems":         ("array",  lambda v, k: len(v) <= k,         "has more than {} items"),
+    "minItems":         ("array",  lambda v, k: len(v) >= k,         "has less than {} items"),
+    "uniqueItems":      ("array",  _are_unique,                      "must have no item twice"),
+    "maxProperties":    ("object", lambda v, k: len(v) <= k,         "has more than {} members"),
+    "minProperties":    ("object", lambda v, k: len(v) >= k,         "has less than {} members"),
+}
+# What the value of a keyword is: a subschema, a list or a map of them, or something else.
+_SHAPES = {keyword: shape for shape, keywords in {
+    "schema": "additionalProperties propertyNames items contains not if then else contentSchema "
+              "unevaluatedItems unevaluatedProperties",
+    "schemas": "allOf anyOf oneOf prefixItems",
+    "map": "properties patternProperties dependentSchemas $defs",
+    "number": "maximum exclusiveMaximum minimum exclusiveMinimum multipleOf",
+    "count": "maxLength minLength maxItems minItems maxProperties minProperties maxContains "
+             "minContains",
+    "string": "$id $schema $ref $anchor $dynamicRef $dynamicAnchor pattern title description",
+    "boolean": "uniqueItems", "names": "required", "array": "enum", "object": "dependentRequired",
+}.items() for keyword in keywords.split()}
+_SHAPE_TESTS: dict[str, Callable[[Any], bool]] = {
+    **_TYPES, "map": _TYPES["object"],
+    "schema": lambda value: isinstance(value, (dict, bool)),
+    "schemas": lambda value: isinstance(value, list) and value != [],
+    "count": lambda value: _TYPES["integer"](value) and value >= 0,
+    "names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+}
+
+
+class _Broken(Exception):
+    """A value breaks a rule; `where` is a chain of keys, the innermost first."""
+
+    def __init__(self, where: Any, rule: str) -> None:
+        super().__init__(rule)
+        self.where = where
+
+
+class _Walk:
+    """One validation: the steps left, the bases of the schemas that we are inside of."""
+
+    def __init__(self) -> None:
+        self.steps = MAX_STEPS
+        self.bases: list[str] = []
+
+
+class Schema:
+    """A JSON Schema, checked and ready to validate; ValueError if it is none. For any thread."""
+
+    def __init__(self, document: Any) -> None:
+        self._document = document
+        self._nodes: dict[int, tuple[Any, ...]] = {}        # by id: see the end of _index
+        self._places: dict[tuple[str, str], Any] = {}       # (base URI, fragment): subschema
+        self._dynamic: dict[tuple[str, str], Any] = {}      # of $dynamicAnchor only
+        self._tracks = False                        # whether unevaluated* occurs at all
+        self._index(document, "", "", 0)
+        for node, *_ in list(self._nodes.values()):
+            for keyword in ("$ref", "$dynamicRef"):
+                if keyword in node:
+                    self._target(node, node[keyword])
+
+    def flaw(self, value: Any) -> str | None:
+        """Return None for a valid value, else why not: "/items/3/price: must be at least 0"."""
+        try:
+            self._apply(self._document, value, None, _Walk())
+            return None
+        except _Broken as problem:
+            keys, where = [], problem.where
+            while where is not None:
+                where, key = where
+                keys.append(str(key).replace("~", "~0").replace("/", "~1"))
+            return "/{}: {}".format("/".join(reversed(keys)), problem)
+
+    # ---- making
+
+    def _index(self, node: Any, base: str, place: str, depth: int) -> None:
+        """Check a subschema and all below; note its base URI, its names, and what it has to run."""
+        if isinstance(node, bool):
+            return
+        if not isinstance(node, dict) or depth > MAX_NESTING:
+            raise ValueError(f"{place or '/'}: a schema is an object or a boolean, not too deep")
+        _check_keywords(node, place)
+        if "$id" in node:
+            from urllib.parse import urldefrag, urljoin
+            base = urldefrag(urljoin(base, node["$id"]))[0]
+        if "$id" in node or not place:
+            self._places[base, ""] = node
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if keyword in node:
+                self._places[base, node[keyword]] = node
+        self._tracks |= "unevaluatedItems" in node or "unevaluatedProperties" in node
+        if "$dynamicAnchor" in node:
+            self._dynamic[base, node["$dynamicAnchor"]] = node
+        kinds = node.get("type", ())
+        self._nodes[id(node)] = (
+            node, base, [_TYPES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)],
+            [(_TYPES[row[0]], *row[1:], node[keyword]) for keyword, row in _ASSERTIONS.items()
+             if keyword in node], [run for keywords, run in _STEPS if keywords & node.keys()])
+        for keyword, value in node.items():
+            shape = _SHAPES.get(keyword)
+            children = {"": value} if shape == "schema" else dict(enumerate(value)) \
+                if shape == "schemas" else value if shape == "map" else {}
+            for key, child in children.items():
+                self._index(child, base, f"{place}/{keyword}/{key}", depth + 1)
+
+    def _target(self, node: Message, reference: str) -> Any:
+        """Return the subschema that a reference means; ValueError if the document has none such."""
+        here = self._nodes[id(node)][1]
+        base, _, fragment = reference.partition("#")
+        if base or here:
+            from urllib.parse import urljoin
+            base = urljoin(here, base)
+        if (base, fragment) not in self._places:
+            target = self._places.get((base, ""))
+            if target is None or not fragment.startswith("/"):
+                raise ValueError(f"the reference {reference} leads out; nothing is fetched")
+            from urllib.parse import unquote
+            for step in unquote(fragment)[1:].split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                try:
+                    target = target[int(step) if isinstance(target, list) else step]
+                except (KeyError, IndexError, ValueError, TypeError):
+                    raise ValueError(f"the reference {reference} leads nowhere") from None
+            if id(target) not in self._nodes:       # a place where no keyword expects a schema
+                self._index(target, base, fragment, 0)
+            self._places[base, fragment] = target
+        return self._places[base, fragment]
+
+    # ---- running: `where` is the place of the value, `seen` the members and items of it that some
+    # subschema has looked at, for unevaluated*
+
+    def _apply(self, node: Any, value: Any, where: Any, walk: _Walk) -> set[Any]:
+        """Apply a subschema to a value: _Broken if it breaks a rule, else what was looked at."""
+        seen: set[Any] = set()
+        if node is True:
+            return seen
+        if node is False:
+            raise _Broken(where, "must not be there")
+        _, base, types, assertions, steps = self._nodes[id(node)]
+        walk.steps -= 1
+        walk.bases.append(base)
+        if walk.steps < 0 or len(walk.bases) > MAX_NESTING:
+            raise _Broken(where, "takes too much work to validate")
+        for is_type in types:
+            if is_type(value):
+                break
+        else:
+            if types:
+                raise _Broken(where, f"must be of type {_listed(node['type'])}")
+        for is_type, test, rule, limit in assertions:
+            if is_type(value) and not test(value, limit):
+                raise _Broken(where, rule.format(limit))
+        for step in steps:
+            step(self, node, value, where, walk, seen)
+        walk.bases.pop()
+        return seen
+
+    def _holds(self, node: Any, value: Any, where: Any, walk: _Walk, seen: set[Any]) -> bool:
+        """Apply a subschema that may fail; what it looked at counts only if it does not."""
+        depth = len(walk.bases)
+        try:
+            seen |= self._apply(node, value, where, walk)
+            return True
+        except _Broken:
+            if walk.steps < 0:
+                raise
+            del walk.bases[depth:]
+            return False
+
+    def _values(self, node: Message, value: Any, where: Any, *_: Any) -> None:
+        """enum, const."""
+        for keyword in ("enum", "const"):
+            if keyword in node:
+                choices = node["enum"] if keyword == "enum" else [node["const"]]
+                if _plain(value) not in map(_plain, choices):
+                    raise _Broken(where, "must be one of " + shown(json.dumps(choices)))
+
+    def _references(self, node: Message, value: Any, where: Any, walk: _Walk,
+                        seen: set[Any]) -> None:
+        """$ref, $dynamicRef."""
+        if "$ref" in node:
+            seen |= self._apply(self._target(node, node["$ref"]), value, where, walk)
+        if "$dynamicRef" in node:
+            anchor = node["$dynamicRef"].split("#")[-1]
+            target = self._target(node, node["$dynamicRef"])
+            if isinstance(target, dict) and target.get("$dynamicAnchor") == anchor:
+                # the outermost schema that we came through, and that has such an anchor, wins
+                target = next(self._dynamic[base, anchor] for base in [*walk.bases, *(
+                    key[0] for key in self._dynamic)] if (base, anchor) in self._dynamic)
+            seen |= self._apply(target, value, where, walk)
+
+    def _logic(self, node: Message, value: Any, where: Any, walk: _Walk,
+                   seen: set[Any]) -> None:
+        """allOf, anyOf, oneOf, not, if, then, else, dependentSchemas."""
+        for part in node.get("allOf", ()):
+            seen |= self._apply(part, value, where, walk)
+        if "anyOf" in node:
+            found = False
+            for part in node["anyOf"]:
+                found = self._holds(part, value, where, walk, seen) or found
+                if found and not self._tracks:
+                    break
+            if not found:
+                raise _Broken(where, "must match {}".format(_alternatives(node["anyOf"])))
+        if "oneOf" in node:
+            count = sum(self._holds(part, value, where, walk, seen) for part in node["oneOf"])
+            if count != 1:
+                raise _Broken(where, f"must match just one: {_alternatives(node['oneOf'])}")
+        if "not" in node and self._holds(node["not"], value, where, walk, set()):
+            raise _Broken(where, "must not match what the schema excludes")
+        if "if" in node:
+            branch = "then" if self._holds(node["if"], value, where, walk, seen) else "else"
+            seen |= self._apply(node.get(branch, True), value, where, walk)
+        for name, part in node.get("dependentSchemas", _EMPTY).items():
+            if isinstance(value, dict) and name in value:
+                seen |= self._apply(part, value, where, walk)
+
+    def _names(self, node: Message, value: Any, where: Any, walk: _Walk,
+                   seen: set[Any]) -> None:
+        """required, dependentRequired, propertyNames."""
+        if not isinstance(value, dict):
+            return
+        for name in node.get("required", ()):
+            if name not in value:
+                raise _Broken((where, name), "is required")
+        for name, others in node.get("dependentRequired", _EMPTY).items():
+            for other in others if name in value else ():
+                if other not in value:
+                    raise _Broken((where, other), f"is required with {name}")
+        for name in value if "propertyNames" in node else ():
+            if not self._holds(node["propertyNames"], name, where, walk, set()):
+                raise _Broken((where, name), "is no valid name here")
+
+    def _members(self, node: Message, value: Any, where: Any, walk: _Walk,
+                     seen: set[Any]) -> None:
+        """properties, patternProperties, additionalProperties."""
+        properties, patterns = node.get("properties", _EMPTY), node.get("patternProperties", _EMPTY)
+        for name, item in value.items() if isinstance(value, dict) else ():
+            known = name in properties
+            if known:
+                self._apply(properties[name], item, (where, name), walk)
+            for pattern, part in patterns.items():
+                if re.search(pattern, name):
+                    known = True
+                    self._apply(part, item, (where, name), walk)
+            if not known and "additionalProperties" in node:
+                known = True
+                if node["additionalProperties"] is False:
+                    raise _Broken((where, name), "is not known here")
+                self._apply(node["additionalProperties"], item, (where, name), walk)
+            if known:
+                seen.add(name)
+
+    def _items(self, node: Message, value: Any, where: Any, walk: _Walk,
+                   seen: set[Any]) -> None:
+        """prefixItems, items, contains, minContains, maxContains."""
+        if not isinstance(value, list):
+            return
+        prefix = node.get("prefixItems", ())
+        for index, item in enumerate(value):
+            part = prefix[index] if index < len(prefix) else node.get("items")
+            if part is not None:
+                self._apply(part, item, (where, index), walk)
+                seen.add(index)
+        if "contains" in node:
+            found = [index for index, item in enumerate(value)
+                     if self._holds(node["contains"], item, where, walk, set())]
+            seen.update(found)
+            if not node.get("minContains", 1) <= len(found) <= node.get("maxContains", len(value)):
+                raise _Broken(where, f"contains {len(found)} items of a kind: too few, or too many")
+
+    def _unevaluated(self, node: Message, value: Any, where: Any, walk: _Walk,
+                         seen: set[Any]) -> None:
+        """unevaluatedItems, unevaluatedProperties: for what nobody has looked at, so at the end."""
+        if "unevaluatedItems" in node and isinstance(value, list):
+            part, items = node["unevaluatedItems"], list(enumerate(value))
+        elif "unevaluatedProperties" in node and isinstance(value, dict):
+            part, items = node["unevaluatedProperties"], list(value.items())
+        else:
+            return
+        for key, item in items:
+            if key not in seen:
+                self._apply(part, item, (where, key), walk)
+                seen.add(key)
+
+
+# Which function runs which keywords, in this order.
+_STEPS = [(frozenset((function.__doc__ or "").split(":")[0].rstrip(".").split(", ")), function)
+          for function in (Schema._values, Schema._references, Schema._logic, Schema._names,
+                           Schema._members, Schema._items, Schema._unevaluated)]
+
+
+def _check_keywords(node: Message, place: str) -> None:
+    """Refuse keywords whose values are not valid: basic/index §Schema Validation."""
+    for keyword, value in node.items():
+        if keyword in _SHAPES and not _SHAPE_TESTS[_SHAPES[keyword]](value) \
+                or keyword == "multipleOf" and value <= 0:
+            raise ValueError(f"{place}/{keyword}: not a valid value")
+    kinds = node.get("type", [])
+    if not set(kinds if isinstance(kinds, list) else [kinds]) <= set(_TYPES):
+        raise ValueError("{}/type: {} is not one of {}".format(place, kinds, ", ".join(_TYPES)))
+    if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
+        raise ValueError("{} is an unknown dialect; this is {}".format(node["$schema"], DIALECT))
+    for pattern in [node.get("pattern", ""), *node.get("patternProperties", ())]:
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise ValueError(f"{place}: the pattern {pattern}: {problem}") from None
+
+
+def _listed(kinds: Any) -> str:
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+
+
+def _alternatives(parts: list[Any]) -> str:
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    return "one of the types " + ", ".join(map(_listed, kinds)) if all(kinds) else \
+        f"one of {len(parts)} alternatives"
+
+
+# ==========================================================================================
+# You have now read a whole MCP server: protocol, schemas and stdio. You may stop here.
+# ==========================================================================================
