@@ -85,7 +85,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
     "NOTIFICATIONS", "REVISIONS", "RpcError", "Schema", "decode", "encode", "rules",
-    "versions",
+    "schema_of", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -478,6 +478,365 @@ def shown(value: Any) -> str:
     """Return foreign input, shortened, for a log or an error."""
     source = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
+
+
+# ==========================================================================================
+# A. Type hints to JSON Schema and back
+#
+# A handler's hints say what a client has to send. They become a schema, once, and where Python has
+# more types than JSON a converter: an Enum's value becomes its member again. Schemas come out as
+# hosts survive them: an object at the root, types written out in place, `$defs` only for a type
+# that contains itself.
+# ==========================================================================================
+
+Convert = Callable[[Any], Any]      # a JSON value, valid by the schema, to Python's; None: as it is
+
+
+class Signature:
+    """What the parameters of a handler say. TypeError for what cannot be expressed.
+
+    `schema` is that of all arguments, `parameters` their names in order, `described` what the
+    docstring says. With `typed` False only the names matter.
+    """
+
+    def __init__(self, function: Callable[..., Any], typed: bool = True) -> None:
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        doc = _doc_of(function)
+        prose = re.split(r"\n\s*(?:Args|Arguments|Parameters):|\n\s*:param ", doc)[0].strip()
+        self.described = {"description": prose} if prose else {}
+        self.context = ""                           # the name of the parameter annotated Context
+        self._hints = _hints_of(function)
+        self._converters: dict[str, Any] = {}
+        schemas, properties, required, closed = _Schemas(), {}, [], True
+        for name, kind, default in _parameters_of(function):
+            hint = self._hints.get(name, Any)
+            if Context in (hint, *typing.get_args(hint)):
+                self.context = name
+            elif kind == "**":
+                closed = False
+            elif typed and kind:
+                raise TypeError(f"{self.name}(): an argument has a name, so {name} cannot be one")
+            else:
+                try:
+                    properties[name], convert = schemas.of(hint) if typed else ({}, None)
+                except TypeError as problem:
+                    raise TypeError(f"{self.name}(), {name}: {problem}") from None
+                if convert is not None:
+                    self._converters[name] = convert
+                if default is _NO_DEFAULT:
+                    required.append(name)
+                properties[name] = {**_documented(doc, name), **properties[name],
+                                    **_default(default)}
+        self.parameters = list(properties)
+        self.schema: Message = {"type": "object", "properties": properties, **_present(
+            required=required or None, additionalProperties=False if closed else None),
+            **schemas.defs_member()}
+
+    def bind(self, arguments: Message, ctx: Context) -> Message:
+        """Return the keyword arguments for a call, of arguments that match the schema."""
+        if self._converters:
+            arguments = {name: self._converters[name](value) if name in self._converters else value
+                         for name, value in arguments.items()}
+        return {**arguments, self.context: ctx} if self.context else arguments
+
+    def output(self) -> tuple[Message | None, bool]:
+        """Return the schema of what is returned, and whether it wraps the value: {"result": value}.
+
+        None if the hint promises nothing: no hint, text, content, any object.
+        """
+        hint = self._hints.get("return", Any)
+        if hint in (str, Any, type(None)):
+            return None, False
+        schemas = _Schemas()
+        try:
+            schema, _ = schemas.of(hint)
+        except TypeError as problem:
+            raise TypeError(f"{self.name}(), what it returns: {problem}") from None
+        if schema.get("items", schema) in ({}, {"type": "object"}, {"type": "array"}):
+            return None, False
+        wraps = schema.get("type", "object") != "object" or "anyOf" in schema or "enum" in schema
+        if wraps:
+            schema = {"properties": {"result": schema}, "required": ["result"]}
+        return {"type": "object", **schema, **schemas.defs_member()}, wraps
+
+
+def _documented(doc: str, name: str) -> Message:
+    """Find a parameter's line in a docstring: `name: text` or `:param name: text`."""
+    found = re.search(rf"(?m)^\s*(?::param )?{re.escape(name)}(?: ?\([^)]*\))?: *(.+)$", doc)
+    return {"description": found[1].strip()} if found else {}
+
+
+def _default(value: Any) -> Message:
+    try:
+        encode(to_json(value))
+        return {"default": to_json(value)}
+    except (TypeError, ValueError):         # none, or none that JSON can say: then it is our secret
+        return {}
+
+
+_NO_DEFAULT = object()
+
+
+def _parameters_of(function: Any) -> list[tuple[str, str, Any]]:
+    """List the parameters as (name, "", "/", "*" or "**" for its kind, default).
+
+    Plain functions are read here: to import `inspect` takes longer than to start the rest.
+    """
+    if type(function) is not types.FunctionType or hasattr(function, "__wrapped__"):
+        from inspect import signature
+        return [(name, {0: "/", 2: "*", 4: "**"}.get(one.kind, ""),
+                 _NO_DEFAULT if one.default is one.empty else one.default)
+                for name, one in signature(function).parameters.items()]
+    code, defaults = function.__code__, function.__defaults__ or ()
+    count, names = code.co_argcount, list(code.co_varnames)
+    given = dict(zip(names[count - len(defaults):count], defaults))
+    given.update(function.__kwdefaults__ or {})
+    listed = [(name, "/" if index < code.co_posonlyargcount else "", given.get(name, _NO_DEFAULT))
+              for index, name in enumerate(names[:count + code.co_kwonlyargcount])]
+    rest = names[len(listed):]
+    for flag, kind in ((4, "*"), (8, "**")):        # inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
+        if code.co_flags & flag:
+            listed.append((rest.pop(0), kind, _NO_DEFAULT))
+    return listed
+
+
+def _doc_of(function: Any) -> str:
+    """Return the docstring without its indentation."""
+    first, *rest = (function.__doc__ or "").expandtabs().strip().splitlines() or [""]
+    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
+    return "\n".join([first, *(line[margin:] for line in rest)])
+
+
+def _hints_of(thing: Any) -> dict[str, Any]:
+    """Evaluate the annotations of a function, or of a class."""
+    target = thing if isinstance(thing, (type, types.FunctionType, types.MethodType)) else \
+        getattr(thing, "func", type(thing).__call__)
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except (NameError, TypeError) as problem:
+        annotations = getattr(target, "__annotations__", {})
+        union = [hint for hint in annotations.values() if "|" in str(hint)]
+        raise TypeError("{}: {}".format(getattr(thing, "__name__", thing), (
+            f"the hint `{union[0]}` needs Python 3.10; write Optional[...] or Union[...]"
+            if union and sys.version_info < (3, 10) else problem))) from None
+
+
+def schema_of(hint: Any) -> Message:
+    """Return the JSON Schema of a type hint; TypeError if it has none.
+
+    Known are str int float bool None Any, list dict tuple set, Optional Union Literal Enum,
+    TypedDict NamedTuple dataclass, and Annotated: a string describes, a dict adds keywords.
+    """
+    schemas = _Schemas()
+    return {**schemas.of(hint)[0], **schemas.defs_member()}
+
+
+_SCALARS: dict[Any, tuple[str, Convert | None]] = {
+    str: ("string", None), bool: ("boolean", None), float: ("number", None),
+    type(None): ("null", None), int: ("integer", lambda value: int(value)),    # 1.0 is one in JSON
+}
+
+
+class _Schemas:
+    """The schemas and converters of the hints of one document."""
+
+    def __init__(self) -> None:
+        self.defs: dict[str, Message] = {}          # the types that contain themselves, by name
+        self._open: list[Any] = []                  # the classes that we are inside of
+        self._names: dict[Any, str] = {}            # the classes that were seen, by a name each
+        self._converters: dict[Any, Convert | None] = {}   # of the classes that contain themselves
+
+    def defs_member(self) -> Message:
+        """Return what the document's root needs besides."""
+        return {"$defs": self.defs} if self.defs else {}
+
+    def of(self, hint: Any) -> tuple[Message, Convert | None]:
+        """Return the schema and the converter of a hint."""
+        args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
+        if hasattr(hint, "__metadata__"):           # Annotated; not hashable with a dict in it
+            schema, convert = self.of(args[0])
+            for note in hint.__metadata__:
+                schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
+            return schema, convert
+        if hint in (Any, object):
+            return {}, None
+        if hint is None or hint in _SCALARS:
+            name, convert = _SCALARS[hint or type(None)]
+            return {"type": name}, convert
+        if kind is typing.Literal:
+            return _choice(args), None
+        if kind is Union or type(hint).__name__ == "UnionType":
+            return self._union(args)
+        if not isinstance(kind, type):
+            raise TypeError(f"{hint} has no JSON form")
+        if hasattr(kind, "__members__"):            # Enum
+            return _choice([member.value for member in kind.__members__.values()]), kind
+        if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields") \
+                or hasattr(kind, "__total__"):      # dataclass, NamedTuple, TypedDict
+            return self._class(kind)
+        if issubclass(kind, tuple) and args and args[-1] is not Ellipsis:
+            return self._tuple(args)
+        if issubclass(kind, dict) or kind.__name__ in ("Mapping", "MutableMapping"):
+            return self._mapping(args)
+        if issubclass(kind, (list, tuple, set, frozenset)) or kind.__name__ in (
+                "Sequence", "Iterable", "Collection"):
+            return self._array(kind, args)
+        raise TypeError(f"{hint} has no JSON form; use str, int, float, bool, list, dict, Literal, "
+                        "an Enum, a TypedDict, a NamedTuple or a dataclass")
+
+    def _union(self, args: Iterable[Any]) -> tuple[Message, Convert | None]:
+        members = [self.of(arg) for arg in args]
+        checks: list[tuple[Schema, Convert | None]] = []
+
+        def convert_first(value: Any) -> Any:
+            if not checks:                          # made late, when all of `defs` is known
+                checks.extend((Schema({**schema, "$defs": self.defs}), convert)
+                              for schema, convert in members)
+            return next((convert(value) if convert else value for check, convert in checks
+                         if check.flaw(value) is None), value)
+        return {"anyOf": [schema for schema, _ in members]}, \
+            convert_first if any(convert for _, convert in members) else None
+
+    def _tuple(self, args: tuple[Any, ...]) -> tuple[Message, Convert | None]:
+        members = [self.of(arg) for arg in args]
+        schema = {"type": "array", "prefixItems": [schema for schema, _ in members],
+                  "minItems": len(members), "items": False}
+        return schema, lambda value: tuple(
+            convert(item) if convert else item for item, (_, convert) in zip(value, members))
+
+    def _array(self, kind: type, args: tuple[Any, ...]) -> tuple[Message, Convert | None]:
+        items, convert = self.of(args[0]) if args else ({}, None)
+        schema = {"type": "array", **({"items": items} if items else {}),
+                  **({"uniqueItems": True} if issubclass(kind, (set, frozenset)) else {})}
+        make: Any = kind if kind in (set, frozenset, tuple) else list
+        if make is list and convert is None:
+            return schema, None
+        return schema, lambda value: make(map(convert, value) if convert else value)
+
+    def _mapping(self, args: tuple[Any, ...]) -> tuple[Message, Convert | None]:
+        if args and args[0] not in (str, Any):
+            raise TypeError(f"the keys of a JSON object are strings, not {args[0]}")
+        values, convert = self.of(args[1]) if args else ({}, None)
+        schema = {"type": "object", **({"additionalProperties": values} if values else {})}
+        return schema, convert and (lambda value: {
+            key: convert(item) for key, item in value.items()})
+
+    def _class(self, kind: Any) -> tuple[Message, Convert | None]:
+        """A dataclass, a NamedTuple or a TypedDict: an object with its fields."""
+        taken = kind.__name__ in self._names.values()
+        name = self._names.setdefault(kind, kind.__name__ + f"-{len(self._names)}" * taken)
+        if kind in self._open:                      # inside itself: refer to it
+            self._converters.setdefault(kind, None)
+            return {"$ref": "#/$defs/" + name}, \
+                lambda value: (self._converters[kind] or _unchanged)(value)
+        self._open.append(kind)
+        fields, required = _fields_of(kind)
+        members = {name: self.of(hint) for name, hint in fields.items()}
+        self._open.pop()
+        converters = {name: convert for name, (_, convert) in members.items() if convert}
+        is_dict = hasattr(kind, "__total__")
+
+        def build(value: Message) -> Any:
+            return (dict if is_dict else kind)(**{
+                key: converters[key](item) if key in converters else item
+                for key, item in value.items()})
+        schema = {"type": "object",
+                  "properties": {key: schema for key, (schema, _) in members.items()},
+                  **_present(required=required or None,
+                             additionalProperties=None if is_dict else False)}
+        convert = build if converters or not is_dict else None
+        if kind in self._converters:
+            self._converters[kind], self.defs[name] = convert, schema
+            schema = {"$ref": "#/$defs/" + name}
+        return schema, convert
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _fields_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the hints of a class's fields, and the names of those that are required."""
+    hints = _hints_of(kind)
+    if hasattr(kind, "__dataclass_fields__"):
+        from dataclasses import MISSING
+        fields = [field for field in kind.__dataclass_fields__.values() if field.init]
+        optional = {field.name for field in fields if field.default is not MISSING
+                    or field.default_factory is not MISSING}
+        hints = {field.name: hints[field.name] for field in fields}
+    else:
+        optional = set(getattr(kind, "_field_defaults", getattr(kind, "__optional_keys__", ())))
+    for name, hint in hints.items():                # Required[...], NotRequired[...]
+        if getattr(typing.get_origin(hint), "_name", "") in ("Required", "NotRequired", "ReadOnly"):
+            hints[name] = typing.get_args(hint)[0]
+    return hints, [name for name in hints if name not in optional]
+
+
+def _choice(values: Iterable[Any]) -> Message:
+    """Make the schema of a choice; with the type, if the values have one in common."""
+    listed = list(values)
+    kinds = {type(value) for value in listed}
+    if not kinds <= set(_SCALARS):
+        raise TypeError(f"a choice is one of strings, numbers, booleans and None, not {listed!r}")
+    return {"enum": listed, **({"type": _SCALARS[kinds.pop()][0]} if len(kinds) == 1 else {})}
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as JSON has it, with dataclasses, NamedTuples, Enums, sets, tuples converted.
+
+    TypeError for what has no JSON form.
+    """
+    if hasattr(value, "_value_"):                   # the member of an Enum
+        return to_json(value.value)
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        value = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    elif hasattr(value, "_asdict"):                 # a NamedTuple
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(to_json(key)): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form; for bytes there are image(), "
+                    "audio() and embedded()")
+
+
+def _form(fields: dict[str, Any]) -> Message:
+    """Make the schema of a form: flat, as client/elicitation §Requested Schema wants it."""
+    properties, required = {}, []
+    for name, field in fields.items():
+        hint, *default = field if isinstance(field, tuple) else (field,)
+        inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        optional = len(inner) < len(typing.get_args(hint))
+        properties[name] = {**_field(inner[0] if optional else hint),
+                            **({"default": to_json(default[0])} if default else {})}
+        if not default and not optional and not isinstance(field, dict):
+            required.append(name)
+    return {"type": "object", "properties": properties, **_present(required=required or None)}
+
+
+def _field(hint: Any) -> Message:
+    """Make the schema of a field: a scalar, a choice, or several of a choice."""
+    if isinstance(hint, dict):
+        return hint
+    if hasattr(hint, "__metadata__"):
+        schema = _field(typing.get_args(hint)[0])
+        for note in hint.__metadata__:
+            schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
+        return schema
+    if hasattr(hint, "__members__"):                # an Enum: its names are the titles
+        return {"type": "string", "oneOf": [{"const": member.value, "title": member.name}
+                                            for member in hint]}
+    schema = schema_of(hint)
+    if schema.get("type") == "array" and typing.get_args(hint):
+        items = _field(typing.get_args(hint)[0])
+        if items.keys() & {"oneOf", "enum"}:
+            return {"type": "array",
+                    "items": {"anyOf": items["oneOf"]} if "oneOf" in items else items}
+    if schema.get("type") not in ("string", "number", "integer", "boolean"):
+        raise TypeError(f"{hint} cannot be a field of a form: forms are flat")
+    return schema
 
 
 # ==========================================================================================
