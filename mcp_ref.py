@@ -84,7 +84,8 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "RpcError", "Schema", "decode", "encode", "rules",
+    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound",
+    "RpcError", "Schema", "decode", "elicitation", "encode", "roots", "rules", "sampling",
     "schema_of", "versions",
 ]
 
@@ -478,6 +479,436 @@ def shown(value: Any) -> str:
     """Return foreign input, shortened, for a log or an error."""
     source = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
+
+
+# ==========================================================================================
+# 3. One request: Session, Context, sealed request state
+#
+# Every request gets a Context. What it knows of the client comes from the request's `_meta`
+# (modern) or from the Session (legacy); from then on both look alike to a handler. The great
+# difference is how a handler asks the client something. A legacy server sends a request and
+# waits. A modern one answers *its own* request "input required", with the questions inside; the
+# client sends the request again with the answers; the handler runs again from its first line,
+# and now finds them. So: ask first, act afterwards.
+# ==========================================================================================
+
+STATE_SECONDS = 900         # how long a modern client may take to answer; then it starts over
+ASK_SECONDS = 300           # how long a legacy handler waits for an answer; people need their time
+
+
+class Session:
+    """[legacy] What `initialize` said: a memo of what modern requests carry in `_meta`."""
+
+    def __init__(self, edition: Rules, params: Message, methods: dict[str, Any]) -> None:
+        self.rules = edition
+        self.client_info: Message = params["clientInfo"]
+        self.client_capabilities: Message = params["capabilities"]
+        self.methods = methods              # what the answer to `initialize` offered: it binds
+        self.log_level = "info"             # until logging/setLevel; this default is left to us
+        self.subscribed: set[str] = set()   # URIs, by resources/subscribe
+        self.ready = threading.Event()      # set by notifications/initialized
+
+
+class NotFound(Exception):
+    """Raise it in a resource's handler: there is no such resource."""
+
+
+class ClientLacks(RpcError):
+    """The client did not declare what a question needs, or its revision has no such thing.
+
+    Modern: answered MISSING_CAPABILITY with `data.requiredCapabilities` (basic/index §_meta);
+    legacy: a tool's result with `isError`.
+    """
+
+
+class AskError(Exception):
+    """A question got no usable answer. `error` is the client's error object, if it sent one."""
+
+    def __init__(self, message: str, error: Message | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+class _InputRequired(BaseException):
+    """Unwinds a modern handler that needs answers. `except Exception` must not swallow it."""
+
+    def __init__(self, questions: dict[str, Message]) -> None:
+        self.questions = questions
+
+
+class _Cancelled(BaseException):
+    """Unwinds a handler whose request was cancelled while it waited."""
+
+
+class Context:
+    """One request, as its handler sees it: the parameter that is annotated `Context`.
+
+    `id`, `method`, `params`, `meta` (params._meta) are the request's; `version` its revision,
+    `rules` the tables for it; `client_info`, `client_capabilities` what the client says of itself,
+    never to be trusted; `principal` what `authorize=` made of the caller; `cancelled` turns True
+    when the client has cancelled: then stop soon. Any thread may use it.
+    """
+
+    __slots__ = ("_asked_before", "_closed", "_gate", "_keys", "_known", "_progress", "_send",
+                 "_wake", "cancelled", "client_capabilities", "client_info", "filter", "id", "meta",
+                 "method", "params", "peer", "principal", "rules", "server", "session")
+
+    def __init__(self, server: Server, peer: Peer, send: Send, message: Message, meta: Message,
+                 session: Session | None, edition: Rules, principal: Any) -> None:
+        self.server = server
+        self.peer = peer
+        self.session = session
+        self.rules = edition
+        self.id = message["id"]
+        self.method: str = message["method"]
+        self.params: Message = message.get("params") or {}
+        self.meta = meta
+        self.principal = principal
+        self.client_info = meta.get(META_CLIENT, {}) if session is None else session.client_info
+        self.client_capabilities: Message = \
+            meta[META_CAPABILITIES] if session is None else session.client_capabilities
+        self.cancelled = False
+        self.filter: Message = {}           # of subscriptions/listen, as far as it was granted
+        self._send = send
+        self._gate = threading.Lock()       # keeps this request's messages in order; guards:
+        self._closed = False                # the response has gone out, nothing may follow
+        self._progress = float("-inf")      # the last one that was sent
+        self._known: dict[str, Any] = {}    # modern: [digest of the question, answer], by key
+        self._asked_before: dict[str, str] = {}     # modern: digests of the last round's questions
+        self._keys: set[str] = set()        # of the questions of this run
+        self._wake: Callable[[], Any] = _nothing    # called by cancelling, to wake what waits
+
+    @property
+    def version(self) -> str:
+        """The revision of this request."""
+        return self.rules.version
+
+    # ---- telling the client something while the request runs
+
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification that belongs to this request; nothing where its revision has none.
+
+        A legacy session gets it even after the response.
+        """
+        if method in NOTIFICATIONS and method not in self.rules.notifications:
+            return
+        message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
+        if not self._emit(message) and self.session is not None and not self.cancelled:
+            self.peer.send(message)
+
+    def progress(self, progress: float, total: float | None = None,
+                 message: str | None = None) -> None:
+        """Report progress, if the client gave a token for it (basic/patterns/progress).
+
+        It must grow: what does not is not sent, nor is anything after the response.
+        """
+        if is_id(self.meta.get("progressToken")):
+            params = _present(progressToken=self.meta["progressToken"], progress=progress,
+                              total=total, message=message)
+            self._emit({"jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": self.rules.fit("progress", params)}, progress)
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message, `data` being any JSON value, if the client wants such (.../logging).
+
+        Modern: if the request named that level or a lower one; legacy: the session did, or it is at
+        least "info". ValueError: not one of LOG_LEVELS. [deprecated: write to stderr]
+        """
+        wanted = self.meta.get(META_LOG_LEVEL) if self.session is None else self.session.log_level
+        if level not in LOG_LEVELS:
+            raise ValueError("{!r} is not one of {}".format(level, ", ".join(LOG_LEVELS)))
+        if wanted is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted):
+            self._emit({"jsonrpc": "2.0", "method": "notifications/message",
+                        "params": _present(level=level, logger=logger, data=data)})
+
+    def close_stream(self) -> None:
+        """[legacy] Over HTTP, hang up and go on: the client comes back for the rest."""
+        getattr(self._send, "close_stream", _nothing)()
+
+    def _emit(self, message: Message, progress: float | None = None) -> bool:
+        """Send a message of this request, unless its response has gone out or it was cancelled."""
+        with self._gate:
+            if self._closed or self.cancelled:
+                return False
+            if progress is not None:
+                if not progress > self._progress:
+                    return False
+                self._progress = progress
+            self._send(message)
+            return True
+
+    def _finish(self, response: Message) -> None:
+        """Send the response, the last message of this request; nothing if it was cancelled."""
+        with self._gate:
+            if not self._closed and not self.cancelled:
+                try:
+                    self._send(response)
+                except (TypeError, ValueError, RecursionError) as problem:  # the result is not JSON
+                    log(f"{self.method} returned what is not JSON: {problem}")
+                    self._send(_failure(RpcError(INTERNAL_ERROR, "Internal error"), self.id))
+            self._closed = True
+
+    def _cancel(self) -> None:
+        self.cancelled = True
+        self._wake()
+
+    # ---- asking the client
+
+    def elicit(self, message: str, *, key: str = "", wait: bool = True, **form: Any) -> Message:
+        """Ask the user to fill a form, or to visit a page; see elicitation() for `form`.
+
+        Returns {"action": "accept" | "decline" | "cancel", "content": {...}}: content only with an
+        accepted form, and valid by its schema. With `wait=False` a page is asked for in 2025-11-25
+        by the error URL_REQUIRED: the client retries when the user has been there. Raises what
+        ask() raises; like there, a `finally` around it runs in every round.
+        """
+        question = elicitation(message, **form)
+        if not wait and "url" in form and "elicitation ids" in self.rules.features:
+            self._require([question])
+            raise RpcError(URL_REQUIRED, message, {"elicitations": [question["params"]]})
+        return self._ask_one(key, question)
+
+    def sample(self, messages: Any, *, key: str = "", **options: Any) -> Message:
+        """Ask the client's model; see sampling(). Returns {"role", "content", "model", ...}."""
+        return self._ask_one(key, sampling(messages, **options))
+
+    def list_roots(self, *, key: str = "") -> list[Message]:
+        """Ask which folders to work on. Returns [{"uri": "file://...", "name": ...}, ...]."""
+        listed: list[Message] = self._ask_one(key, roots())["roots"]
+        return listed
+
+    def _ask_one(self, key: str, question: Message) -> Message:
+        # Without a key a question is known by its number. If the handler takes another way when it
+        # runs again, the digest tells that the number now means another question.
+        key = key or f"{question['method'].split('/')[0]}-{len(self._keys) + 1}"
+        return self.ask({key: question})[key]
+
+    def ask(self, questions: dict[str, Message]) -> dict[str, Message]:
+        """Ask several things at once: {key: elicitation(...) | sampling(...) | roots()}.
+
+        Returns the answers by key. Raises ClientLacks, AskError. In the modern era the handler is
+        unwound here, and runs again from its first line when the answers have come: what is done
+        before is done again. No key may be used twice.
+        """
+        self._require(questions.values())
+        if self._keys & questions.keys():
+            raise ValueError(f"a key was used before, of these: {', '.join(questions)}")
+        self._keys.update(questions)
+        if self.session is None:
+            return self._ask_by_result(questions)
+        return self._ask_by_request(questions)
+
+    def _require(self, questions: Iterable[Message]) -> None:
+        """Refuse to ask what the client did not declare, or what its revision does not have."""
+        missing: Message = {}
+        for question in questions:
+            params, name = question.get("params", {}), METHODS[question["method"]].capability
+            member = params.get("mode", "") or ("tools" if "tools" in params else "")
+            declared = self.client_capabilities.get(name)
+            known = question["method"] in self.rules.methods and (
+                member != "url" or "URL elicitation" in self.rules.features) and (
+                member != "tools" or "sampling tools" in self.rules.features)
+            # client/elicitation §Capabilities: `elicitation: {}` means forms only.
+            if not known or not isinstance(declared, dict) or not (
+                    not member or member in declared or member == "form" and "url" not in declared):
+                missing.setdefault(name, {}).update({member: {}} if member else {})
+        if missing:
+            names = " and no ".join(missing)
+            raise ClientLacks(MISSING_CAPABILITY, f"The client has no {names} for this server",
+                              {"requiredCapabilities": missing})
+
+    def _ask_by_result(self, questions: dict[str, Message]) -> dict[str, Message]:
+        """Modern: take the answers that came with the request; unwind for those that did not."""
+        given = self.params.get("inputResponses", _EMPTY)
+        fitted = {key: _fitted(self, question) for key, question in questions.items()}
+        digests = {key: _digest(question) for key, question in fitted.items()}
+        for key, question in questions.items():
+            # basic/patterns/mrtr §Error Handling: what is missing, or no answer at all, is asked
+            # for again; what nobody asked for is passed over.
+            if key in given and self._asked_before.get(key, digests[key]) == digests[key] \
+                    and _flaw(question, given[key]) is None:
+                self._known[key] = [digests[key], given[key]]
+        missing = {key: question for key, question in fitted.items()
+                   if self._known.get(key, [None])[0] != digests[key]}
+        if missing:
+            self._asked_before = {key: digests[key] for key in missing}
+            raise _InputRequired(missing)
+        return {key: self._known[key][1] for key in questions}
+
+    def _ask_by_request(self, questions: dict[str, Message]) -> dict[str, Message]:
+        """[legacy] Send the questions as requests, then wait for the responses."""
+        deadline = time.monotonic() + ASK_SECONDS
+        calls = {key: Call(self, _fitted(self, question)) for key, question in questions.items()}
+
+        def wake() -> None:
+            for call in calls.values():
+                call.settle(_Cancelled())
+        self._wake = wake
+        try:
+            for call in calls.values():
+                call.start(deadline)
+            answers = {key: call.wait(deadline) for key, call in calls.items()}
+        finally:
+            for call in calls.values():
+                call.abandon()
+        for key, question in questions.items():
+            flaw = _flaw(question, answers[key])
+            if flaw is not None:
+                raise AskError("the client's answer to {} is malformed: {}".format(
+                    question["method"], flaw))
+        return answers
+
+
+# ---- the questions: plain requests without an id
+
+def elicitation(message: str, *, url: str = "", schema: Message | None = None,
+                elicitation_id: str = "", **fields: Any) -> Message:
+    """Make a question to the user: a form with these fields, or a page to visit (`url`).
+
+        elicitation("Which branch?", branch=str)
+        elicitation("Deploy?", where=Literal["test", "live"], dry_run=(bool, True))
+
+    A field is a hint (str, int, float, bool, Literal, an Enum of strings, whose names become
+    titles, a List of one of the last two; Annotated describes it, Optional makes it optional), or
+    a pair of hint and default, or a JSON Schema; `schema` gives the whole form instead. Forms are
+    flat, and never for secrets: those are what `url` is for. (client/elicitation)
+    """
+    if not isinstance(url, str) or not isinstance(schema, (dict, type(None))):
+        raise TypeError("fields that are called url, schema, ... have to come in `schema`")
+    if url:
+        ident = elicitation_id or os.urandom(16).hex()
+        params: Message = {"mode": "url", "message": message, "url": url, "elicitationId": ident}
+    else:
+        params = {"mode": "form", "message": message, "requestedSchema": schema or _form(fields)}
+    return {"method": "elicitation/create", "params": params}
+
+
+def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
+    """Make a question to the client's model. [deprecated: call a model yourself]
+
+    `messages` is a text, or a list of {"role", "content"}; the options are spelled as in
+    client/sampling: systemPrompt, temperature, stopSequences, modelPreferences, tools, toolChoice.
+    """
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": text(messages)}]
+    return {"method": "sampling/createMessage",
+            "params": {"messages": messages, "maxTokens": max_tokens, **_known(options, (
+                "modelPreferences systemPrompt includeContext temperature stopSequences metadata "
+                "tools toolChoice"))}}
+
+
+def roots() -> Message:
+    """Make the question for the client's roots. [deprecated: use tool arguments]"""
+    return {"method": "roots/list"}
+
+
+_ANSWERS: dict[str, Message] = {    # what the result of a question looks like
+    "elicitation/create": {"required": ["action"], "properties": {
+        "action": {"enum": ["accept", "decline", "cancel"]}}},
+    "sampling/createMessage": {"required": ["role", "content", "model"], "properties": {
+        "role": {"enum": ["user", "assistant"]}, "content": {"type": ["object", "array"]},
+        "model": {"type": "string"}}},
+    "roots/list": {"required": ["roots"], "properties": {"roots": {"type": "array", "items": {
+        "type": "object", "required": ["uri"], "properties": {"uri": {"type": "string"}}}}}},
+}
+
+
+def _flaw(question: Message, answer: Any) -> str | None:
+    """Say what is wrong with an answer, if anything."""
+    flaw = Schema({"type": "object", **_ANSWERS[question["method"]]}).flaw(answer)
+    form = question.get("params", {}).get("requestedSchema")
+    if flaw is None and form is not None and answer["action"] == "accept":
+        # client/elicitation §Form Mode Security: check it against what was asked for.
+        flaw = Schema(form).flaw(answer.get("content"))
+    return flaw
+
+
+def _fitted(ctx: Context, question: Message) -> Message:
+    """Return a question in the form of the request's revision."""
+    params, features = dict(question.get("params", {})), ctx.rules.features
+    if "elicitation ids" not in features:
+        params.pop("elicitationId", None)
+    if "URL elicitation" not in features:
+        params.pop("mode", None)                    # forms are all there is
+    if "requestedSchema" in params and "rich forms" not in features:
+        params["requestedSchema"] = _plain_form(params["requestedSchema"])
+    if "sampling context" in features and "context" not in \
+            ctx.client_capabilities.get("sampling", {}):
+        params.pop("includeContext", None)          # client/sampling §Capabilities
+    if "messages" in params and "sampling tools" not in features:   # one block for each message
+        params["messages"] = [
+            {**message, "content": block} for message in params["messages"]
+            for block in (message["content"] if isinstance(message["content"], list)
+                          else [message["content"]])]
+    return {"method": question["method"], **({"params": params} if params else {})}
+
+
+def _plain_form(schema: Message) -> Message:
+    """[legacy] Return a form as in 2025-06-18: enumNames for titles, no choice of several."""
+    fields = {}
+    for name, field in schema["properties"].items():
+        field = {key: value for key, value in field.items()
+                 if key != "default" or field["type"] == "boolean"}
+        if field.get("type") == "array":
+            raise ClientLacks(MISSING_CAPABILITY, f"Revision {R3} has no choice of several")
+        if "oneOf" in field:
+            choices = field.pop("oneOf")
+            field.update(enum=[choice["const"] for choice in choices],
+                         enumNames=[choice["title"] for choice in choices])
+        fields[name] = field
+    return {**schema, "properties": fields}
+
+
+# ---- sealed request state: what a modern server knew when it asked, carried by the client
+#
+# basic/patterns/mrtr §Server Requirements (Basic Workflow): the client could change it, so it is
+# signed; it is bound to the request and the principal, and it expires, so that it is of no use
+# elsewhere or later. It can be used twice: a tool that must not allow that needs a memory.
+
+def _seal(ctx: Context) -> str:
+    """Return the answers so far as `requestState`: base64(JSON) "." HMAC."""
+    import base64
+    payload = {"answers": ctx._known, "asked": ctx._asked_before, "for": _fingerprint(ctx),
+               "until": int(time.time()) + STATE_SECONDS, "nonce": os.urandom(6).hex()}
+    body = base64.urlsafe_b64encode(encode(payload)).decode()
+    return body + "." + _signature(ctx.server, body)
+
+
+def _unseal(ctx: Context) -> None:
+    """Take over the answers in `requestState`, if there is one; RpcError if it is not sound."""
+    import base64
+    import hmac
+    if not isinstance(ctx.params.get("inputResponses", _EMPTY), dict):
+        raise _invalid("inputResponses are an object")
+    state = ctx.params.get("requestState")
+    if state is None:
+        return
+    body, _, signature = state.partition(".") if isinstance(state, str) else ("", "", "")
+    payload: Message = {}
+    expected = _signature(ctx.server, body)
+    if hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
+        payload = decode(base64.urlsafe_b64decode(body))
+    if payload.get("until", 0) < time.time() or payload["for"] != _fingerprint(ctx):
+        raise _invalid("requestState is not ours, is of another request, or has expired; "
+                       "send the request again without it")
+    ctx._known, ctx._asked_before = payload["answers"], payload["asked"]
+
+
+def _signature(server: Server, body: str) -> str:
+    import hmac
+    return hmac.new(server.state_key, body.encode("utf-8", "replace"), "sha256").hexdigest()
+
+
+def _fingerprint(ctx: Context) -> str:
+    """Digest what request state is bound to: server, method, params and principal."""
+    params = {key: value for key, value in ctx.params.items()
+              if key not in ("_meta", "inputResponses", "requestState")}
+    return _digest([ctx.server.info["name"], ctx.method, params, ctx.principal])
+
+
+def _digest(value: Any) -> str:
+    import hashlib
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
 
 
 # ==========================================================================================
