@@ -84,7 +84,7 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound",
+    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
     "RpcError", "Schema", "decode", "elicitation", "encode", "roots", "rules", "sampling",
     "schema_of", "versions",
 ]
@@ -909,6 +909,115 @@ def _fingerprint(ctx: Context) -> str:
 def _digest(value: Any) -> str:
     import hashlib
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+# ==========================================================================================
+# 5. The peer: ids, waiting calls, running requests, cancellation
+#
+# What outlives one message. On stdio there is one peer, the pipe; over HTTP each legacy session
+# has one, and each modern request one of its own. Two kinds of ids live here and never meet: those
+# of the requests that we run (the client chose them), and of those that we sent.
+# ==========================================================================================
+
+
+class Call:
+    """[legacy] One request of ours to the client, from being made until it is settled."""
+
+    def __init__(self, ctx: Context, question: Message) -> None:
+        self.ctx = ctx
+        self.id = next(ctx.peer.ids)
+        self.question = question
+        self._settled = threading.Event()
+        self._outcome: Any = None
+
+    def start(self, deadline: float) -> None:
+        """Send it, on the stream of the request that needs the answer, once the client is ready."""
+        session, peer = self.ctx.session, self.ctx.peer
+        if session and not session.ready.wait(max(0.0, deadline - time.monotonic())):
+            raise AskError("the client never sent notifications/initialized")
+        peer.calls[self.id] = self
+        if self.ctx.cancelled or peer.closed:       # in the meantime
+            self.settle(_Cancelled() if self.ctx.cancelled else AskError("the client is gone"))
+        self.ctx._emit({"jsonrpc": "2.0", "id": self.id, **self.question})
+
+    def wait(self, deadline: float) -> Any:
+        """Return the result; AskError for an error, for nonsense, and when time is up."""
+        self.ctx.peer.blocks()
+        if not self._settled.wait(max(0.0, deadline - time.monotonic())):
+            raise AskError("the client did not answer {} in time".format(self.question["method"]))
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    def settle(self, outcome: Any) -> None:
+        """Settle it: by a response, with either a result or an error in it; or by an exception."""
+        if isinstance(outcome, dict):
+            error = outcome.get("error")
+            if "result" in outcome and "error" not in outcome:
+                outcome = outcome["result"]
+            elif "result" not in outcome and isinstance(error, dict) and is_id(error.get("code")):
+                outcome = AskError("the client refused: " + shown(error.get("message")), error)
+            else:
+                outcome = AskError("the client's response is malformed: " + shown(outcome))
+        self._outcome = outcome
+        self._settled.set()
+
+    def abandon(self) -> None:
+        """Forget it. If the client is still busy with it, tell it not to bother any more."""
+        pending = not self._settled.is_set() or isinstance(self._outcome, _Cancelled)
+        if self.ctx.peer.calls.pop(self.id, None) is not None and pending:
+            self.ctx._send({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                            "params": {"requestId": self.id}})
+
+
+def _drop(message: Any) -> None:
+    """Send to nobody."""
+
+
+class Peer:
+    """The other end of a pipe or a session. Give the same one to each handle() that belongs to it.
+
+    `send` takes the messages that belong to no request. `ordered` says that messages arrive as they
+    were sent, as on a pipe: then a request before notifications/initialized is a mistake.
+    """
+
+    def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
+        self.send: Send = send or _drop
+        self.ordered = ordered
+        self.session: Session | None = None      # [legacy] set by the thread that reads
+        self.running: dict[Any, Context] = {}       # their requests by id: single operations only
+        self.calls: dict[Any, Call] = {}            # our requests by id: likewise
+        self.ids = iter(range(1, sys.maxsize))
+        self.blocks: Callable[[], Any] = _nothing   # told when a handler starts to wait for them
+        self.closed = False
+
+    def admit(self, ctx: Context) -> None:
+        """Note that a request runs; RpcError if its id is in use, or if there are too many."""
+        if len(self.running) >= MAX_RUNNING:
+            raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are in flight: wait for some")
+        if self.running.setdefault(ctx.id, ctx) is not ctx:
+            raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
+
+    def cancel(self, ident: Any) -> None:
+        """Cancel a running request; what is unknown, done or no id at all is passed over."""
+        ctx = self.running.get(ident) if is_id(ident) else None
+        if ctx is not None:
+            ctx._cancel()
+
+    def settle(self, response: Message) -> None:
+        """[legacy] Hand a response to the call that waits for it, if there is one."""
+        ident = response.get("id")
+        call = self.calls.get(ident) if is_id(ident) else None
+        if call is not None:
+            call.settle(response)
+
+    def close(self) -> None:
+        """The other end is gone, or going: fail what waits for it, and end its subscriptions."""
+        self.closed = True
+        for call in list(self.calls.values()):
+            call.settle(AskError("the client is gone"))
+        for ctx in list(self.running.values()):
+            ctx.server.end_subscription(ctx)
 
 
 # ==========================================================================================
