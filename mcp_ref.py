@@ -85,8 +85,8 @@ __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
     "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
-    "RpcError", "Schema", "decode", "elicitation", "encode", "roots", "rules", "sampling",
-    "schema_of", "versions",
+    "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode",
+    "image", "link", "roots", "rules", "sampling", "schema_of", "text", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -909,6 +909,910 @@ def _fingerprint(ctx: Context) -> str:
 def _digest(value: Any) -> str:
     import hashlib
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+# ==========================================================================================
+# 4. The server: registering, dispatch, one function per method
+#
+# The whole server is `handle(message, send)`: a message comes in, messages go out. It has no
+# sockets, files or threads of its own, so every transport, test or Lambda can call it. Here alone
+# exceptions become responses. Mind the two ways to fail (server/tools §Error Handling): a *result*
+# with `isError` is for the model to read, an *error* for the program that sent the request.
+# ==========================================================================================
+
+MAX_RUNNING = 1000          # requests in flight with one peer; the next ones are refused
+MAX_COMPLETIONS = 100       # values: server/utilities/completion §Completion Results
+START_SECONDS = 30          # how long `run=` may take to start a handler: its loop may be dead
+_EMPTY: Message = {}
+
+
+class Entry(NamedTuple):
+    """What is registered: the definition, as it is listed, and the function behind it."""
+    definition: Message
+    function: Callable[..., Any]
+    signature: Signature
+    arguments: Schema                           # what a client may send
+    output: Schema | None = None                # of a tool's structured content
+    wraps: bool = False                         # a tool's value goes out as {"result": value}
+    pattern: re.Pattern[str] | None = None      # of the URIs that a template stands for
+    hints: Message = _EMPTY                     # a resource's own ttlMs and cacheScope
+
+
+class Server:
+    """An MCP server: register functions with its decorators, then run() it, or call handle().
+
+    `instructions` tell a model how to use it. `page_size`: items on a page of a list (None: all).
+    `state_key`: bytes that sign request state (default random; processes that serve the same
+    clients share one). `run`: decides where handlers run: it is called with a callable without
+    arguments, and has it called once, soon, on the right thread. `ttl_ms`, `cache_scope`: caching
+    hints (server/utilities/caching). `info`: title, description, websiteUrl, icons.
+
+    `tools`, `resources`, `templates` and `prompts` are dicts, by name or URI: to unregister, delete
+    from them, then call changed(). All of it may be done while requests run.
+    """
+
+    def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
+                 page_size: int | None = None, state_key: bytes | str | None = None,
+                 run: Callable[[Callable[[], None]], Any] | None = None, *, ttl_ms: int = 0,
+                 cache_scope: str = "private", **info: Any) -> None:
+        self.info = {"name": name, "version": version,
+                     **_known(info, "title description websiteUrl icons")}
+        self.instructions = instructions
+        self.page_size = page_size
+        self.state_key = state_key.encode() if isinstance(state_key, str) else \
+            state_key or os.urandom(32)
+        self.hints = _hints(ttl_ms, cache_scope)
+        self.tools: dict[str, Entry] = {}
+        self.resources: dict[str, Entry] = {}
+        self.templates: dict[str, Entry] = {}
+        self.prompts: dict[str, Entry] = {}
+        self.completions: dict[tuple[str, str], tuple[Callable[..., Any], Signature]] = {}
+        self.methods: dict[str, tuple[Callable[..., Any], Signature]] = {}      # of extensions
+        self.extensions: dict[str, Message] = {}    # their settings, by identifier
+        self._run_on = run
+        self._kinds: dict[str, None] = {}           # tools, resources, prompts: what ever was
+        self._offers: dict[str, dict[str, Any]] = {}    # see _offered; emptied by registering
+        self._peers: WeakSet[Peer] = WeakSet()      # those that have a session
+        self._listening: dict[Context, None] = {}   # the open subscriptions
+
+    # ---- registering: decorators, bare or with options
+
+    def tool(self, function: Callable[..., Any] | None = None, *, name: str = "",
+             input_schema: Message | None = None, output_schema: Message | None = None,
+             **members: Any) -> Any:
+        """Register a function as a tool: hints become the schemas, the docstring the description.
+
+        It returns text, content (see text(), image(), ...), a list of those, a whole result
+        {"content": [...], ...}, or any other value, which goes out as structured content and as
+        JSON text. `members`: title, description, annotations, icons, _meta. TypeError or ValueError
+        for a function that cannot be expressed. (server/tools §Tool)
+        """
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            signature = Signature(function)
+            output, wraps = (output_schema, False) if output_schema else signature.output()
+            given = input_schema or signature.schema
+            if given.get("type") != "object":
+                raise ValueError('an input schema is of "type": "object"')
+            definition = {"name": _named(name or signature.name), **signature.described,
+                          **_known(members, "title description annotations icons _meta"),
+                          **_present(inputSchema=given, outputSchema=output)}
+            return self._add("tools", self.tools, definition["name"], Entry(
+                definition, function, signature, Schema(given),
+                None if output is None else Schema(output), wraps))
+        return _decorate(register, function)
+
+    def resource(self, uri: str, *, name: str = "", mime_type: str | None = None,
+                 ttl_ms: int | None = None, cache_scope: str | None = None,
+                 **members: Any) -> Decorator:
+        """Register a function as a resource; with {variables} in the URI, as a template for many.
+
+        It returns text, bytes, contents ({"text" or "blob": ..., maybe uri, mimeType}), a list of
+        those, or any other value, which goes out as JSON. `{id}` stands for one segment, `{+path}`
+        for several; each is a parameter. `members`: title, description, size, annotations, icons,
+        _meta. (server/resources, RFC 6570)
+        """
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            signature = Signature(function)
+            pattern, names = _uri_pattern(uri)
+            if names != set(signature.parameters):
+                raise ValueError(f"the variables of {uri} are not those of {signature.name}()")
+            definition = {"uriTemplate" if names else "uri": uri, "name": name or signature.name,
+                          **signature.described, **_present(mimeType=mime_type),
+                          **_known(members, "title description size annotations icons _meta")}
+            return self._add("resources", self.templates if names else self.resources, uri, Entry(
+                definition, function, signature, Schema(signature.schema), pattern=pattern,
+                hints=_hints(ttl_ms, cache_scope)))
+        if not isinstance(uri, str):
+            raise TypeError('a resource has a URI: @server.resource("config://app")')
+        return register
+
+    def prompt(self, function: Callable[..., Any] | None = None, *, name: str = "",
+               **members: Any) -> Any:
+        """Register a function as a prompt: its parameters become the arguments, which are strings.
+
+        It returns text (a message of the user), content, a message {"role", "content"}, a list of
+        those, or a whole result {"messages": [...]}. `members`: title, description, icons, _meta.
+        """
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            signature = Signature(function)
+            required = signature.schema.get("required", ())
+            arguments = [_present(name=parameter, description=schema.get("description"),
+                                  required=parameter in required or None)
+                         for parameter, schema in signature.schema["properties"].items()]
+            definition = {"name": _named(name or signature.name), **signature.described,
+                          **_present(arguments=arguments or None),
+                          **_known(members, "title description icons _meta")}
+            return self._add("prompts", self.prompts, definition["name"], Entry(
+                definition, function, signature, Schema(signature.schema)))
+        return _decorate(register, function)
+
+    def completion(self, reference: str, argument: str) -> Decorator:
+        """Register a function that completes an argument of a prompt, or a variable of a template.
+
+        It takes what was typed so far and, if it has a second parameter, a dict of the arguments
+        that are known already; it returns all values that match, best first.
+        """
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.completions[reference, argument] = function, Signature(function, False)
+            self._offers.clear()
+            return function
+        return register
+
+    def method(self, name: str, *, extension: str = "", settings: Message = _EMPTY) -> Decorator:
+        """Register a function for a method of an extension: it takes params, and returns a result.
+
+        `extension`: the identifier that capabilities.extensions lists, with its `settings`; the
+        method's name if there is none. (basic/versioning §Extension Negotiation)
+        """
+        if name in METHODS or name.startswith("rpc.") or "/" not in (extension or name):
+            raise ValueError(f"{name!r}: rpc.* and core methods are taken; others need a prefix/")
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.methods[name] = function, Signature(function, False)
+            self.extensions.setdefault(extension or name, {}).update(settings)
+            self._offers.clear()
+            return function
+        return register
+
+    def _add(self, kind: str, table: dict[str, Entry], key: str,
+             entry: Entry) -> Callable[..., Any]:
+        if key in table:
+            raise ValueError(f"{key!r} is registered already")
+        table[key] = entry
+        self._kinds[kind] = None
+        self._offers.clear()
+        return entry.function
+
+    # ---- what is on offer in a revision
+
+    def capabilities(self, version: str) -> Message:
+        """Return the capabilities: derived from what is registered; logging is always there."""
+        declared: Message = {"logging": {}}
+        for kind in self._kinds:
+            declared[kind] = {"listChanged": True}
+        if "resources" in declared:
+            declared["resources"]["subscribe"] = True
+        if self.completions and "completions capability" in rules(version).features:
+            declared["completions"] = {}
+        if self.extensions:
+            declared["extensions"] = dict(self.extensions)
+        return declared
+
+    def _offered(self, version: str) -> dict[str, Any]:
+        """Return the functions of the methods on offer: what was not declared is not found."""
+        offered = self._offers.get(version)
+        if offered is None:
+            edition, declared = rules(version), self.capabilities(version)
+            if "completions capability" not in edition.features:
+                declared["completions"] = {}        # 2024-11-05 has the method, not the capability
+            offered = {name: function for name, function in self._METHODS.items()
+                       if name in edition.methods
+                       and METHODS[name].capability.split(".")[0] in ("", *declared)}
+            offered.update(dict.fromkeys(self.methods, Server._extension))
+            self._offers[version] = offered
+        return offered
+
+    # ---- dispatch
+
+    def handle(self, message: Any, send: Send, *, peer: Peer | None = None,
+               principal: Any = None) -> None:
+        """Serve one decoded message: call `send` with every message that comes of it, then return.
+
+        `peer` holds what outlives the message; without one a fresh one is used, which is all that a
+        modern client needs. `principal` is who calls. Runs on the calling thread, handler included;
+        may be called from many.
+        """
+        work = self.accept(message, send, peer or Peer(), principal)
+        if work is not None:
+            work()
+
+    def accept(self, message: Any, send: Send, peer: Peer,
+               principal: Any = None) -> Callable[[], None] | None:
+        """Do of handle() what has to happen in the order of arrival; return the rest, if any.
+
+        The rest is running the handler, and may be called on any thread.
+        """
+        if isinstance(message, list):
+            return self._accept_batch(message, send, peer, principal)
+        try:
+            kind = kind_of(message)
+            if kind == "request":
+                return self._accept_request(message, send, peer, principal)
+            if kind == "response":
+                peer.settle(message)
+            else:
+                self._hear(message, peer)
+        except RpcError as error:
+            self.refuse(error, message, send, peer)
+        return None
+
+    def refuse(self, error: RpcError, message: Any, send: Send, peer: Peer) -> None:
+        """Answer what cannot be served: with its id, if it has a valid one."""
+        ident = message.get("id") if isinstance(message, dict) else None
+        session, response = peer.session, _failure(error, ident if is_id(ident) else None)
+        if "id" not in response and session and "null id in errors" in session.rules.features:
+            response["id"] = None
+        send(response)
+
+    def _accept_request(self, message: Message, send: Send, peer: Peer,
+                        principal: Any) -> Callable[[], None] | None:
+        """Decide the era, find the method, admit the request. `initialize` and ping end here.
+
+        basic/versioning §Backward Compatibility with Initialization-Based Versions: the era is a
+        matter of the request, not of the connection; real hosts mix both on one pipe.
+        """
+        method, session = message["method"], peer.session
+        meta = message.get("params", _EMPTY).get("_meta", _EMPTY)
+        if message["id"] in peer.running:
+            raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
+        if not isinstance(meta, dict):
+            raise _invalid("_meta is an object")
+        if META_VERSION in meta:                                    # modern
+            session, edition = None, _check_meta(meta)
+            offered = self._offered(edition.version)
+        elif method == "initialize":                                # legacy: opens the session
+            self._initialize(message, send, peer)
+            return None
+        elif method == "ping":                                      # at any time, and at once
+            send({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+            return None
+        elif session is None:                                       # neither
+            raise _invalid("neither a session nor a version. Send `initialize` first, or put "
+                           f"{META_VERSION} and {META_CAPABILITIES} into each request's _meta")
+        elif peer.ordered and not session.ready.is_set():           # legacy, but too early
+            # [2025-11-25] basic/lifecycle §Initialization
+            raise _invalid("the handshake is not complete: send notifications/initialized first")
+        else:                                                       # legacy
+            edition, offered = session.rules, session.methods
+        if method not in offered:
+            raise RpcError(METHOD_NOT_FOUND, "Method not found: {}{}".format(shown(method), (
+                f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else "")))
+        _check_params(method, message.get("params", _EMPTY))
+        ctx = Context(self, peer, send, message, meta, session, edition, principal)
+        peer.admit(ctx)
+        return functools.partial(self._run, ctx, offered[method])
+
+    def _hear(self, message: Message, peer: Peer) -> None:
+        """Take a notification. Most ask for nothing: roots, for one, are not kept but asked for."""
+        name, params = ALIASES.get(message["method"], message["method"]), message.get("params")
+        if name == "notifications/cancelled" and isinstance(params, dict):
+            peer.cancel(params.get("requestId", params.get("id")))      # LSP says `id`
+        elif name == "notifications/initialized" and peer.session is not None:
+            peer.session.ready.set()
+
+    def _accept_batch(self, batch: list[Any], send: Send, peer: Peer,
+                      principal: Any) -> Callable[[], None] | None:
+        """[legacy] Serve an array of messages: [2025-03-26] basic/index §Batching."""
+        allowed = peer.session is not None and "batches" in peer.session.rules.features
+        if not allowed or not 0 < len(batch) <= MAX_BATCH:
+            problem = f"a batch has 1 to {MAX_BATCH} members" if allowed else "no batches here"
+            self.refuse(RpcError(INVALID_REQUEST, "Invalid request: " + problem), None, send, peer)
+            return None
+        answers: list[Message] = []
+
+        def collect(message: Message) -> None:
+            if "method" in message:
+                send(message)           # what a handler has to say goes out on its own
+            else:
+                encode(message)         # what is not JSON shall fail now, not with the others
+                answers.append(message)
+
+        def admit(member: Any) -> Callable[[], None] | None:
+            if isinstance(member, list) or isinstance(member, dict) \
+                    and member.get("method") == "initialize":
+                self.refuse(RpcError(INVALID_REQUEST, "Invalid request: not in a batch"), member,
+                            collect, peer)
+                return None
+            return self.accept(member, collect, peer, principal)
+        work = [admit(member) for member in batch]
+
+        def rest() -> None:
+            for part in filter(None, work):
+                part()
+            if answers:
+                send(answers)
+        if any(work):
+            return rest
+        rest()
+        return None
+
+    def _run(self, ctx: Context, function: Callable[[Server, Context], Message | None]) -> None:
+        """Run the function of a method, and send the response, whatever happens."""
+        result: Message | None = None
+        error: RpcError | None = None
+        try:
+            asks = ctx.session is None and ctx.method in METHODS and METHODS[ctx.method].asks
+            if asks and ctx.params.keys() & {"requestState", "inputResponses"}:
+                _unseal(ctx)                    # before the handler, which may catch exceptions
+            if not ctx.cancelled:               # while it waited for its turn
+                result = self._finished(ctx, function(self, ctx))
+        except RpcError as problem:
+            error = problem
+            if -32768 <= problem.code <= -32000 and problem.code not in ctx.rules.errors:
+                error = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+        except NotFound:                        # server/resources §Error Handling
+            code = RESOURCE_NOT_FOUND if RESOURCE_NOT_FOUND in ctx.rules.errors else INVALID_PARAMS
+            error = RpcError(code, "Resource not found", {"uri": ctx.params.get("uri")})
+        except _InputRequired as unwound:       # basic/patterns/mrtr §InputRequiredResult
+            result = {"resultType": "input_required", "inputRequests": unwound.questions,
+                      "requestState": _seal(ctx), "_meta": {META_SERVER: self._brief}}
+            if not asks:                        # ... §Supported Requests
+                log(f"{ctx.method} may not ask the client")
+                result, error = None, RpcError(INTERNAL_ERROR, "Internal error")
+        except _Cancelled:
+            pass
+        except BaseException as problem:        # noqa: BLE001  SystemExit too: the server goes on
+            _log_traceback(ctx.method, problem)
+            error = RpcError(INTERNAL_ERROR, "Internal error")
+        if result is None and error is None and not ctx.cancelled:
+            return                              # subscriptions/listen stays open
+        ctx.peer.running.pop(ctx.id, None)      # first: with the response the id is free again
+        ctx._finish(_failure(error, ctx.id) if error is not None else
+                    {"jsonrpc": "2.0", "id": ctx.id, "result": result})
+
+    def _finished(self, ctx: Context, result: Message | None) -> Message | None:
+        """Give a result the form of its era: basic/index §ResultType, server/utilities/caching."""
+        if result is None or ctx.session is not None:
+            return result
+        brief = self.info if ctx.method == "server/discover" else self._brief
+        cacheable = ctx.method in METHODS and METHODS[ctx.method].cacheable
+        return {"resultType": "complete", **(self.hints if cacheable else _EMPTY), **result,
+                "_meta": {**result.get("_meta", _EMPTY), META_SERVER: brief}}
+
+    @property
+    def _brief(self) -> Message:
+        return {"name": self.info["name"], "version": self.info["version"]}
+
+    def _call(self, function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
+        """Call a handler, `def` or `async def`, where it is to run; return what it returns."""
+        if self._run_on is None:
+            return _settled(function, positional, named)
+        return _run_there(self._run_on, functools.partial(_settled, function, positional, named))
+
+    # ---- changes
+
+    def changed(self, what: str) -> None:
+        """Tell the clients that a list changed ("tools", "prompts", "resources"), or a URI.
+
+        It reaches the subscriptions that ask for it (basic/patterns/subscriptions) and the legacy
+        sessions: for a list all of them, for a URI those that subscribed to it. From any thread.
+        """
+        name = "notifications/resources/updated" if ":" in what else \
+            f"notifications/{what}/list_changed"
+        if name not in NOTIFICATIONS:
+            raise ValueError(f"{what!r} is neither tools, prompts or resources nor a URI")
+        row, params = NOTIFICATIONS[name], {"uri": what} if ":" in what else {}
+        for ctx in list(self._listening):
+            wanted = ctx.filter.get(row.filter)
+            if wanted is True or isinstance(wanted, list) and what in wanted:
+                ctx._emit({"jsonrpc": "2.0", "method": name,
+                           "params": {**params, "_meta": {META_SUBSCRIPTION: ctx.id}}})
+        for peer in list(self._peers):
+            session = peer.session
+            if session is not None and session.ready.is_set() \
+                    and row.capability + "/list" in session.methods \
+                    and (not params or what in session.subscribed):
+                peer.send({"jsonrpc": "2.0", "method": name, **_present(params=params or None)})
+
+    def end_subscription(self, ctx: Context) -> None:
+        """End a subscription from this side, if it is one: .../subscriptions §Graceful Closure."""
+        if ctx not in self._listening or not self._forget(ctx):
+            return
+        if ctx.peer.ordered:        # basic/patterns/cancellation: the one use a server has for it
+            ctx._emit({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                       "params": {"requestId": ctx.id, "reason": "the server is closing"}})
+        result = {"_meta": {META_SUBSCRIPTION: ctx.id}}
+        ctx._finish({"jsonrpc": "2.0", "id": ctx.id, "result": self._finished(ctx, result)})
+
+    def _forget(self, ctx: Context) -> bool:
+        """Drop a subscription; tell whether it was there: of those who race to end it, one may."""
+        self._listening.pop(ctx, None)
+        return ctx.peer.running.pop(ctx.id, None) is not None
+
+    # ---- one function per method: a Context comes in, a result goes out
+
+    def _initialize(self, message: Message, send: Send, peer: Peer) -> None:
+        """[legacy] Open, or reopen, the session: [2025-11-25] basic/lifecycle §Initialization."""
+        params = message.get("params", _EMPTY)
+        _check_params("initialize", params)
+        known, version = versions("legacy"), params["protocolVersion"]
+        version = version if version in known else known[0]
+        peer.session = Session(rules(version), params, self._offered(version))
+        if peer.send is _drop:
+            peer.send = send
+        self._peers.add(peer)
+        send({"jsonrpc": "2.0", "id": message["id"], "result": _present(
+            protocolVersion=version, capabilities=self.capabilities(version),
+            serverInfo=rules(version).fit("server", self.info), instructions=self.instructions)})
+
+    def _discover(self, ctx: Context) -> Message:
+        """server/discover §Response."""
+        return _present(supportedVersions=versions(), capabilities=self.capabilities(ctx.version),
+                        instructions=self.instructions)
+
+    def _listen(self, ctx: Context) -> None:
+        """basic/patterns/subscriptions: acknowledge what is granted, then stay open."""
+        wanted, declared = ctx.params["notifications"], self.capabilities(ctx.version)
+        for row in NOTIFICATIONS.values():
+            value = wanted.get(row.filter) if row.filter else None
+            valid = isinstance(value, list) and all(isinstance(uri, str) for uri in value) \
+                if row.filter == "resourceSubscriptions" else isinstance(value, bool)
+            if value is not None and not valid:
+                raise _invalid(f"notifications.{row.filter} is no such value")
+            if value and row.capability in declared:
+                ctx.filter[row.filter] = value
+        ctx._emit({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                   "params": {"_meta": {META_SUBSCRIPTION: ctx.id}, "notifications": ctx.filter}})
+        self._listening[ctx] = None
+        ctx._wake = functools.partial(self._forget, ctx)
+        if ctx.cancelled:                       # in the meantime
+            self._forget(ctx)
+        elif ctx.peer.closed:
+            self.end_subscription(ctx)
+
+    def _list(self, ctx: Context, kind: str, member: str, table: dict[str, Entry]) -> Message:
+        """server/utilities/pagination: a page of definitions, in the order of registration."""
+        entries, cursor = list(table.values()), ctx.params.get("cursor")
+        start = 0 if cursor is None else _position(kind, cursor, len(entries))
+        stop = len(entries) if self.page_size is None else start + self.page_size
+        page = [_definition(ctx.rules, kind, entry.definition) for entry in entries[start:stop]]
+        return {member: page, **_present(
+            nextCursor=_cursor(kind, stop) if stop < len(entries) else None)}
+
+    def _call_tool(self, ctx: Context) -> Message:
+        """server/tools §Calling Tools, §Error Handling."""
+        name, arguments = ctx.params["name"], ctx.params.get("arguments") or {}
+        entry = self.tools.get(name)
+        if entry is None:
+            raise RpcError(INVALID_PARAMS, "Unknown tool: " + shown(name))
+        flaw = entry.arguments.flaw(arguments)
+        if flaw is not None:
+            place, _, reason = flaw.partition(": ")
+            if "argument errors as results" in ctx.rules.features:
+                return _tool_error(f"Invalid arguments for {name}: {flaw}")
+            raise _invalid(flaw, {"field": place[1:], "reason": reason})
+        try:
+            value = self._call(entry.function, (), entry.signature.bind(arguments, ctx))
+            return _tool_result(ctx, entry, value)
+        except (RpcError, _InputRequired, _Cancelled) as problem:
+            if isinstance(problem, ClientLacks) and ctx.session is not None:
+                return _tool_error(str(problem))
+            raise
+        except BaseException as problem:        # noqa: BLE001
+            _log_traceback("tool " + name, problem)
+            return _tool_error(str(problem) or type(problem).__name__)
+
+    def _read_resource(self, ctx: Context) -> Message:
+        """server/resources §Reading Resources."""
+        uri = ctx.params["uri"]
+        entry, variables = self._find_resource(uri)
+        value = self._call(entry.function, (), entry.signature.bind(variables, ctx))
+        result = _read_result(ctx, uri, entry, value)
+        return {**entry.hints, **result} if ctx.session is None else result
+
+    def _find_resource(self, uri: str) -> tuple[Entry, Message]:
+        """Return the entry behind a URI, and a template's variables; NotFound if there is none."""
+        entry, variables = (self.resources[uri], {}) if uri in self.resources else self._match(uri)
+        if entry is None:
+            raise NotFound(uri)
+        return entry, _from_strings(entry, _variables(entry, variables, uri)) if variables else {}
+
+    def _match(self, uri: str) -> tuple[Entry | None, dict[str, str]]:
+        """Return the template that a URI is of, and its variables as they stand in it."""
+        for entry in list(self.templates.values()):
+            match = entry.pattern and entry.pattern.fullmatch(uri)
+            if match:
+                return entry, match.groupdict()
+        return None, {}
+
+    def _get_prompt(self, ctx: Context) -> Message:
+        """server/prompts §Getting a Prompt."""
+        name, arguments = ctx.params["name"], ctx.params.get("arguments") or {}
+        entry = self.prompts.get(name)
+        if entry is None:
+            raise RpcError(INVALID_PARAMS, "Unknown prompt: " + shown(name))
+        if not all(isinstance(value, str) for value in arguments.values()):
+            raise _invalid("the arguments of a prompt are strings")
+        bound = entry.signature.bind(_from_strings(entry, arguments), ctx)
+        value = self._call(entry.function, (), bound)
+        return _prompt_result(ctx, entry, value)
+
+    def _complete(self, ctx: Context) -> Message:
+        """server/utilities/completion §Requesting Completions."""
+        reference, argument = ctx.params["ref"], ctx.params["argument"]
+        name, typed = argument.get("name"), argument.get("value")
+        if reference.get("type") == "ref/prompt":
+            key, entry = reference.get("name"), self.prompts.get(str(reference.get("name")))
+        else:
+            key = reference.get("uri")
+            entry = self.templates.get(str(key)) or self._match(str(key))[0]
+        if entry is None or name not in entry.signature.parameters or not isinstance(typed, str):
+            raise _invalid("`ref` names no prompt or template, or `argument` none of its arguments")
+        known = (ctx.params.get("context") or {}).get("arguments") or {} \
+            if "completion context" in ctx.rules.features else {}
+        values: list[str] = []
+        found = self.completions.get((entry.definition.get("uriTemplate", key), name))
+        if found is not None:
+            function, signature = found
+            positional = [typed, known][:len(signature.parameters)]
+            values = list(self._call(function, positional, signature.bind({}, ctx)))
+        return {"completion": {"values": values[:MAX_COMPLETIONS], "total": len(values),
+                               "hasMore": len(values) > MAX_COMPLETIONS}}
+
+    def _set_level(self, ctx: Context) -> Message:
+        """[legacy] [2025-11-25] server/utilities/logging §Setting Log Level."""
+        if ctx.params["level"] not in LOG_LEVELS:
+            raise _invalid("level is one of " + ", ".join(LOG_LEVELS))
+        if ctx.session is not None:
+            ctx.session.log_level = ctx.params["level"]
+        return {}
+
+    def _subscribe(self, ctx: Context) -> Message:
+        """[legacy] [2025-11-25] server/resources §Subscriptions."""
+        self._find_resource(ctx.params["uri"])
+        if ctx.session is not None:
+            ctx.session.subscribed.add(ctx.params["uri"])
+        return {}
+
+    def _unsubscribe(self, ctx: Context) -> Message:
+        """[legacy] The reverse; of a URI that was not subscribed to it is no mistake."""
+        if ctx.session is not None:
+            ctx.session.subscribed.discard(ctx.params["uri"])
+        return {}
+
+    def _extension(self, ctx: Context) -> Message:
+        """Run a method that was registered with @server.method."""
+        function, signature = self.methods[ctx.method]
+        result = self._call(function, [ctx.params], signature.bind({}, ctx))
+        if not isinstance(result, (dict, type(None))):
+            raise TypeError("the result of a method is an object")
+        return result or {}
+
+    # initialize and ping are missing: _accept_request answers them.
+    _METHODS: typing.ClassVar[dict[str, Callable[[Server, Context], Message | None]]] = {
+        "server/discover": _discover, "subscriptions/listen": _listen,
+        "tools/list": lambda self, ctx: self._list(ctx, "tool", "tools", self.tools),
+        "resources/list": lambda self, ctx: self._list(
+            ctx, "resource", "resources", self.resources),
+        "resources/templates/list": lambda self, ctx: self._list(
+            ctx, "template", "resourceTemplates", self.templates),
+        "prompts/list": lambda self, ctx: self._list(ctx, "prompt", "prompts", self.prompts),
+        "tools/call": _call_tool, "resources/read": _read_resource, "prompts/get": _get_prompt,
+        "completion/complete": _complete, "logging/setLevel": _set_level,
+        "resources/subscribe": _subscribe, "resources/unsubscribe": _unsubscribe,
+    }
+
+    def run(self) -> None:
+        """Serve on stdio until the client leaves: the last line of a server's program."""
+        if not serve_stdio(self):
+            os._exit(0)     # a handler still runs, and would hold up the exit, or spoil it
+
+
+# ---- small print of registering and dispatch
+
+def _decorate(register: Callable[..., Any], function: Any) -> Any:
+    """Let a decorator work bare and with options."""
+    if function is not None and not callable(function):
+        raise TypeError(f"options have names: @server.tool(name={function!r})")
+    return register if function is None else register(function)
+
+
+def _known(members: Message, names: str) -> Message:
+    """Return optional members of a definition; TypeError for one that does not exist."""
+    for name in members:
+        if name not in names.split():
+            raise TypeError(f"{name} is none of {names}")
+    return _present(**members)
+
+
+def _named(name: str) -> str:
+    """Return a name, and warn if hosts may not like it: server/tools §Tool Names."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
+        log(f"the name {name!r}: hosts expect 1 to 128 letters, digits, _, - and .")
+    return name
+
+
+def _hints(ttl_ms: int | None, cache_scope: str | None) -> Message:
+    if (ttl_ms or 0) < 0 or cache_scope not in (None, "public", "private"):
+        raise ValueError("ttl_ms is at least 0, cache_scope is public or private")
+    return _present(ttlMs=ttl_ms, cacheScope=cache_scope)
+
+
+def _check_meta(meta: Message) -> Rules:
+    """Check what modern requests carry (basic/index §_meta); return the rules of the revision."""
+    version = meta[META_VERSION]
+    if not isinstance(version, str) or not isinstance(meta.get(META_CAPABILITIES), dict) \
+            or not isinstance(meta.get(META_CLIENT, _EMPTY), dict):
+        raise _invalid(f"_meta needs {META_VERSION}, a string, and {META_CAPABILITIES}, an object; "
+                       f"{META_CLIENT} is an object")
+    if meta.get(META_LOG_LEVEL, LOG_LEVELS[0]) not in LOG_LEVELS:
+        raise _invalid("{} is one of {}".format(META_LOG_LEVEL, ", ".join(LOG_LEVELS)))
+    if version not in REVISIONS or not rules(version).modern:
+        # The list has the legacy ones too: who knows no modern one may still initialize.
+        raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version",
+                       {"supported": versions(), "requested": version})
+    return rules(version)
+
+
+def _check_params(method: str, params: Message) -> None:
+    """Check the params of a request against the table."""
+    for name, kind, kind_name, optional in _PARAMS.get(method, ()):
+        value = params.get(name)
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise _invalid(f"{method} needs {name}, {kind_name}")
+
+
+def _failure(error: RpcError, ident: Any) -> Message:
+    """Make an error response, without an id if none was readable: basic/index §Error Responses."""
+    response = {"jsonrpc": "2.0", "id": ident, "error": error.to_json()}
+    return response if ident is not None else {"jsonrpc": "2.0", "error": response["error"]}
+
+
+def _log_traceback(what: str, problem: BaseException) -> None:
+    """Write what went wrong in a handler to stderr, and nowhere else."""
+    import traceback
+    log("{} failed\n{}".format(shown(what), "".join(traceback.format_exception(
+        type(problem), problem, problem.__traceback__)).rstrip()))
+
+
+def _settled(function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
+    """Call, and await what is to be awaited, on a loop of its own: it can hold up nobody else."""
+    value = function(*positional, **named)
+    if isinstance(value, types.CoroutineType):
+        import asyncio
+        return asyncio.run(value)
+    return value
+
+
+def _run_there(run: Callable[[Callable[[], None]], Any], call: Callable[[], Any]) -> Any:
+    """Have `run` call it on a thread of its choice; wait; return or raise what came of it."""
+    outcome: list[Any] = []
+    turn = threading.Lock()             # taken by whoever is first: the call, or giving up on it
+    begun, done = threading.Event(), threading.Event()
+
+    def thunk() -> None:
+        if turn.acquire(blocking=False):
+            begun.set()
+            try:
+                outcome.extend([call(), None])
+            except BaseException as problem:    # noqa: BLE001  raised again, where it belongs
+                outcome.extend([None, problem])
+            done.set()
+    run(thunk)
+    if not begun.wait(START_SECONDS) and turn.acquire(blocking=False):
+        raise RuntimeError(f"nobody started the handler within {START_SECONDS:g} s: "
+                           "is the loop behind `run=` alive?")
+    done.wait()
+    value, problem = outcome
+    if problem is not None:
+        raise problem
+    return value
+
+
+# ---- what handlers return becomes results
+
+def text(value: str, **members: Any) -> Message:
+    """Make text content; `members`, here and below: annotations, _meta."""
+    return {"type": "text", "text": value, **members}
+
+
+def image(data: bytes, mime_type: str, **members: Any) -> Message:
+    """Make image content."""
+    return {"type": "image", "data": _base64(data), "mimeType": mime_type, **members}
+
+
+def audio(data: bytes, mime_type: str, **members: Any) -> Message:
+    """Make audio content; before 2025-03-26 it goes out as an embedded resource."""
+    return {"type": "audio", "data": _base64(data), "mimeType": mime_type, **members}
+
+
+def embedded(uri: str, value: str | bytes, mime_type: str | None = None,
+             **members: Any) -> Message:
+    """Make an embedded resource: contents that travel along."""
+    return {"type": "resource", "resource": _contents(uri, mime_type, value), **members}
+
+
+def link(uri: str, name: str, **members: Any) -> Message:
+    """Make a link to a resource; before 2025-06-18 it goes out as text."""
+    return {"type": "resource_link", "uri": uri, "name": name, **members}
+
+
+def _base64(data: bytes) -> str:
+    import base64
+    return base64.b64encode(data).decode()
+
+
+def _is_content(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") in (
+        "text", "image", "audio", "resource", "resource_link")
+
+
+def _definition(edition: Rules, kind: str, definition: Message) -> Message:
+    """Return a definition in the form of a revision."""
+    if definition.get("outputSchema", _EMPTY).get("type", "object") != "object" \
+            and "any structured content" not in edition.features:
+        definition = {key: value for key, value in definition.items() if key != "outputSchema"}
+    return edition.fit(kind, definition)
+
+
+def _content(edition: Rules, value: Any) -> Message:
+    """Return content in the form of a revision; text may be given as a string."""
+    if isinstance(value, str):
+        return text(value)
+    if not _is_content(value):
+        raise TypeError("content is text, image(), audio(), embedded() or link()")
+    if value["type"] == "audio" and "audio" not in edition.features:
+        kind = value["mimeType"]
+        return {"type": "resource", "resource": {
+            "uri": "data:" + kind, "mimeType": kind, "blob": value["data"]}}
+    if value["type"] == "resource_link" and "resource links" not in edition.features:
+        return text("{name}: {uri}".format(**value))
+    return edition.fit("content", value)
+
+
+def _tool_error(message: str) -> Message:
+    return {"content": [text(message)], "isError": True}
+
+
+def _tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
+    """Make a result of what a tool returned: server/tools §Tool Result, §Output Schema."""
+    if isinstance(value, str) and entry.output is None:
+        return {"content": [{"type": "text", "text": value}]}
+    if isinstance(value, dict) and (isinstance(value.get("content"), list)
+                                    or "structuredContent" in value):
+        result = {"content": [], **value}                       # it is a whole result
+    elif _is_content(value):
+        result = {"content": [value]}
+    elif isinstance(value, list) and any(map(_is_content, value)):
+        result = {"content": value}
+    elif value is None and entry.output is None:
+        result = {"content": []}
+    else:
+        value = to_json(value)
+        result = {"content": [value if isinstance(value, str) else json.dumps(
+            value, ensure_ascii=False, allow_nan=False)]}
+        if entry.output is not None or isinstance(value, dict):
+            result["structuredContent"] = {"result": value} if entry.wraps else value
+    if entry.output is not None and not result.get("isError"):
+        flaw = entry.output.flaw(result["structuredContent"]) if "structuredContent" in result \
+            else "there is no structuredContent"
+        if flaw is not None:
+            log("tool {} breaks its output schema: {}".format(entry.definition["name"], flaw))
+            return _tool_error("The result does not match the tool's output schema: " + flaw)
+    if not isinstance(result.get("structuredContent", _EMPTY), dict) \
+            and "any structured content" not in ctx.rules.features:
+        del result["structuredContent"]
+    result["content"] = [_content(ctx.rules, item) for item in result["content"]]
+    return ctx.rules.fit("result", result)
+
+
+def _contents(uri: str, mime_type: str | None, value: Any) -> Message:
+    """Make contents of text, bytes, contents, or what JSON can say: §Resource Contents."""
+    if isinstance(value, dict) and value.keys() & {"text", "blob"}:
+        made = {**_present(uri=uri, mimeType=mime_type), **value}
+        if isinstance(made.get("blob"), bytes):
+            made["blob"] = _base64(made["blob"])
+        return made
+    if isinstance(value, bytes):
+        return _present(uri=uri, mimeType=mime_type, blob=_base64(value))
+    if isinstance(value, str):
+        return _present(uri=uri, mimeType=mime_type, text=value)
+    return {"uri": uri, "mimeType": mime_type or "application/json",
+            "text": json.dumps(to_json(value), allow_nan=False)}
+
+
+def _read_result(ctx: Context, uri: str, entry: Entry, value: Any) -> Message:
+    """Make a result of what a resource returned: server/resources §Reading Resources."""
+    if isinstance(value, dict) and isinstance(value.get("contents"), list):
+        return value
+    several = isinstance(value, list) and value and all(
+        isinstance(item, dict) and item.keys() & {"text", "blob"} for item in value)
+    mime_type = entry.definition.get("mimeType")
+    return {"contents": [ctx.rules.fit("contents", _contents(uri, mime_type, item))
+                         for item in (value if several else [value])]}
+
+
+def _prompt_result(ctx: Context, entry: Entry, value: Any) -> Message:
+    """Make a result of what a prompt returned: server/prompts §PromptMessage."""
+    result = value if isinstance(value, dict) and "messages" in value else \
+        {"messages": value if isinstance(value, list) else [value]}
+    messages = []
+    for item in result["messages"]:
+        message = item if isinstance(item, dict) and "role" in item else \
+            {"role": "user", "content": item}
+        if message["role"] not in ("user", "assistant"):
+            raise TypeError("the role is user or assistant")
+        messages.append({**message, "content": _content(ctx.rules, message["content"])})
+    return {**_present(description=entry.definition.get("description")), **result,
+            "messages": messages}
+
+
+# ---- cursors, and URI templates
+
+def _cursor(kind: str, position: int) -> str:
+    return _base64(b"%s:%d" % (kind.encode(), position))
+
+
+def _position(kind: str, cursor: Any, size: int) -> int:
+    """Return what a cursor of ours stands for; RpcError for any other."""
+    for position in (int(digits) for digits in re.findall(r"\d{1,9}", _unbase64(cursor))):
+        if position <= size and _cursor(kind, position) == cursor:
+            return position
+    raise _invalid("the cursor is not one of this list; start again without")
+
+
+def _unbase64(value: Any) -> str:
+    import base64
+    try:
+        return base64.b64decode(value, validate=True).decode("ascii")
+    except (ValueError, TypeError):
+        return ""
+
+
+def _uri_pattern(template: str) -> tuple[re.Pattern[str], set[str]]:
+    """Compile a URI template, and name its variables: RFC 6570 level 1, and {+name}."""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", template) or re.search("[^!-~]", template):
+        raise ValueError(f"{template!r} is no URI: it has a scheme, and is ASCII (%20, %C3%BC)")
+    pattern, names = "", set()
+    for literal, plus, name in re.findall(r"([^{}]+)|\{(\+?)(\w+)\}", template):
+        pattern += re.escape(literal) or "(?P<{}>{})".format(name, ".+" if plus else "[^/?#]+")
+        names.add(name)
+    rest = re.sub(r"\{\+?\w+\}", "", template)
+    if "{" in rest or "}" in rest:
+        raise ValueError(f"{template!r}: a URI template has {{name}} and {{+name}}, no more")
+    return re.compile(pattern, re.DOTALL), names - {""}
+
+
+def _variables(entry: Entry, found: dict[str, str], uri: str) -> dict[str, str]:
+    """Decode a template's variables; refuse those that would leave their place.
+
+    server/resources §Security Considerations: sooner or later a value becomes part of a path.
+    """
+    from urllib.parse import unquote
+    values = {name: unquote(value, errors="replace") for name, value in found.items()}
+    for name, value in values.items():
+        segments = re.split(r"[/\\]", value)
+        one = f"{{+{name}}}" not in entry.definition["uriTemplate"]     # one segment
+        if ".." in segments or not segments[0] or value == "." or re.search("[\0\ufffd]", value) \
+                or len(segments) > 1 and (one or re.match("[A-Za-z]:", value)):
+            raise _invalid(f"the value of {name} leaves its place", {"uri": uri})
+    return values
+
+
+def _from_strings(entry: Entry, strings: dict[str, str]) -> Message:
+    """Return what strings stand for by the schema: "5" is 5 where an integer is wanted."""
+    values: Message = dict(strings)
+    while True:
+        flaw = entry.arguments.flaw(values)
+        if flaw is None:
+            return values
+        name = flaw.partition(":")[0][1:]
+        if values.get(name) is not strings.get(name, ""):
+            raise _invalid(flaw)                # not as it stands, and not as JSON
+        try:
+            values[name] = decode(strings[name].encode("utf-8", "replace"))
+        except RpcError:
+            raise _invalid(flaw) from None
 
 
 # ==========================================================================================
