@@ -86,7 +86,8 @@ __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
     "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
     "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode",
-    "image", "link", "roots", "rules", "sampling", "schema_of", "text", "versions",
+    "image", "link", "roots", "rules", "sampling", "schema_of", "serve_stdio", "text",
+    "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -1922,6 +1923,236 @@ class Peer:
             call.settle(AskError("the client is gone"))
         for ctx in list(self.running.values()):
             ctx.server.end_subscription(ctx)
+
+
+# ==========================================================================================
+# 6. Server on stdio
+#
+# Threads take turns at the pipe. Whoever has the turn reads a line and settles what has to happen
+# in order, ping included. If there is a handler to run, and no other one is running, it runs it on
+# the spot: no queue, no hand-off, the speed of a bare loop. If that takes longer than a blink, or
+# if others are running, the turn goes to the next thread, so that a slow tool delays nobody.
+# Only messages ever reach stdout: descriptors 0 and 1 are taken away from everybody else first.
+# ==========================================================================================
+
+MAX_THREADS = 64            # that take turns; at the cap requests wait, and somebody keeps reading
+BLINK_SECONDS = 0.01        # how long a handler may keep the turn; people notice ten times that
+LEAVE_SECONDS = 1.8         # for handlers that still run at the end of input; hosts kill after 2
+
+
+class Pipe:
+    """One stream of lines, served. `read` returns a line of at most so many bytes, b"" at the end;
+    `write` writes all of its bytes; `ended` is called when either finds nobody at the other end."""
+
+    def __init__(self, server: Server, read: Callable[[int], bytes], write: Callable[[bytes], Any],
+                 ended: Callable[[], Any]) -> None:
+        self.server = server
+        self.peer = Peer(self.send)
+        self.peer.blocks = self._hand_on
+        self.threads: list[threading.Thread] = []
+        self._read, self._write, self._ended = read, write, ended
+        self._over = False                  # set once, by whoever sees the end
+        self._turn = threading.Lock()       # whose turn it is; given up, or taken away by _hand_on
+        self._mine: list[int] = []          # one number while the turn's holder runs a handler:
+        self._count = 0                     # ... who takes it out decides what becomes of the turn
+        self._watched = threading.Event()   # set while the watch is awake
+        self._writing = threading.Lock()    # a leaf: guards one write
+        self._pool = threading.Lock()       # a leaf: guards the three below, and starting threads
+        self._idle = 0                      # threads that wait for their turn
+        self._busy = 0                      # threads that run a handler, without the turn
+        self._backlog: list[Callable[[], None]] = []    # at the cap: newest first
+
+    def send(self, message: Any) -> None:
+        """Write a message; nobody is left to be told if that fails."""
+        line = encode(message)
+        try:
+            with self._writing:
+                self._write(line)
+        except OSError:
+            self._ended()
+
+    def start(self) -> None:
+        """Start the watch and the first thread."""
+        threading.Thread(target=self._watch, daemon=True, name="mcp-watch").start()
+        self._add_thread()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._take_turns, daemon=True,
+                                  name=f"mcp-turn-{len(self.threads)}")
+        self.threads.append(thread)
+        thread.start()
+
+    def _take_turns(self) -> None:
+        """Wait for the turn, use it, and run what came of it: the life of a thread."""
+        while True:
+            with self._pool:
+                work = self._backlog.pop() if self._backlog else None
+                if work is None:
+                    self._idle += 1
+                else:
+                    self._busy += 1
+            if work is None:
+                self._turn.acquire()
+                with self._pool:
+                    self._idle -= 1
+                work = self._use_turn()
+            if work is None:
+                return
+            work()
+            with self._pool:
+                self._busy -= 1
+
+    def _use_turn(self) -> Callable[[], None] | None:
+        """Read and serve until the turn is lost; return what to run now, None at the end."""
+        while not self._over:
+            work = self._serve_line()
+            if work is None:
+                continue
+            if not self._busy:
+                self._count += 1
+                self._mine.append(self._count)
+                if not self._watched.is_set():
+                    self._watched.set()
+                work()
+                try:
+                    self._mine.pop()
+                except IndexError:          # taken away meanwhile
+                    return _nothing
+                continue
+            with self._pool:
+                if not self._idle and len(self.threads) >= MAX_THREADS:
+                    self._backlog.insert(0, work)
+                    continue
+            self._give_turn()
+            return work
+        self._turn.release()
+        return None
+
+    def _give_turn(self) -> None:
+        """Give the turn to a thread that waits, or to a new one."""
+        with self._pool:
+            self._busy += 1
+            if not self._idle:
+                self._add_thread()
+        self._turn.release()
+
+    def _hand_on(self) -> None:
+        """Take the turn away from a thread that runs a handler: it takes too long, or waits."""
+        try:
+            self._mine.pop()
+        except IndexError:                  # it has just finished, or has no turn to lose
+            return
+        self._give_turn()
+
+    def _watch(self) -> None:
+        """Hand on when a handler takes too long. Sleeps while nothing happens at all."""
+        while not self._over:
+            self._watched.wait()
+            before = self._count
+            time.sleep(BLINK_SECONDS)
+            self._watched.clear()           # first: who starts a handler now will set it again
+            if self._count != before:
+                self._watched.set()
+            else:                           # no other has started: it is the same one, or none
+                self._hand_on()
+
+    def _serve_line(self) -> Callable[[], None] | None:
+        """Read a line and serve it, but for a handler: that is returned."""
+        line = b""
+        try:
+            line = self._read(MAX_MESSAGE_BYTES + 2)
+            if len(line) > MAX_MESSAGE_BYTES and not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n"):
+                    line = self._read(MAX_MESSAGE_BYTES)        # the next line is good again
+                raise RpcError(PARSE_ERROR, f"Parse error: more than {MAX_MESSAGE_BYTES} bytes")
+            if not line:
+                self._over = True
+                self._ended()
+            elif not line.isspace():
+                line = line.rstrip(b"\r\n") if len(line) > MAX_MESSAGE_BYTES else line
+                return self.server.accept(decode(line), self.send, self.peer)
+        except RpcError as error:
+            log(f"{error}, in: {shown(line)}")
+            self.server.refuse(error, None, self.send, self.peer)
+        return None
+
+    def leave(self, seconds: float) -> bool:
+        """End what waits for the client, give handlers `seconds`; tell whether all finished."""
+        self._over = True
+        self._watched.set()
+        self.peer.close()
+        deadline = time.monotonic() + seconds
+        for thread in self.threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self.threads)
+
+
+def serve_stdio(server: Server) -> bool:
+    """Serve the client on stdin and stdout until it leaves. (basic/transports/stdio)
+
+    Takes descriptors 0 and 1 for good: handlers and their children read nothing from 0, and what
+    they print to 1 goes to stderr. Returns at the end of input, when the handlers have finished or
+    LEAVE_SECONDS have passed, or at once when the client has closed our stdout: True if nothing is
+    left running. SIGINT gets its default action back, unless you have given it one of your own:
+    it ends the process at once, whatever a handler does, as SIGTERM does anyway.
+    """
+    import signal
+    if sys.stdin is not None and sys.stdin.isatty():
+        log(f"{server.info['name']} waits for MCP messages on standard input, one JSON object on a "
+            "line; Ctrl-D ends it")
+    if threading.current_thread() is threading.main_thread() \
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    source, out = _guard()
+    bell, ring = os.pipe()                      # to close `ring` is to ring the bell: it is over
+    rung = threading.Lock()
+
+    def write(line: bytes) -> None:
+        while line:
+            line = line[os.write(out, line):]   # a pipe may take less than all
+
+    def ended() -> None:
+        if rung.acquire(blocking=False):
+            os.close(ring)
+    pipe = Pipe(server, source.readline, write, ended)
+    pipe.start()
+    return pipe.leave(LEAVE_SECONDS if _wait(bell, out) else 0)
+
+
+def _guard() -> tuple[Any, int]:
+    """Move stdin and stdout to private descriptors that no child inherits; leave a stand-in."""
+    try:
+        source, out = os.dup(0), os.dup(1)
+    except OSError:
+        raise SystemExit("mcp_ref: there is no standard input or output to serve on") from None
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:                             # no stderr
+        os.dup2(null, 1)
+    os.close(null)
+    if hasattr(sys.stdout, "reconfigure"):      # what was printed before, and waits, goes there too
+        sys.stdout.reconfigure(line_buffering=True)
+    if os.name == "nt":
+        import msvcrt
+        for descriptor in (source, out):        # no \\r\\n
+            msvcrt.setmode(descriptor, os.O_BINARY)     # type: ignore[attr-defined]
+    else:
+        os.set_blocking(source, True)
+        os.set_blocking(out, True)
+    return open(source, "rb", 2**16), out
+
+
+def _wait(bell: int, out: int) -> bool:
+    """Wait for the bell: True; or until the client closes our stdout: False."""
+    import select
+    if not hasattr(select, "poll"):             # Windows: the next write will tell
+        return os.read(bell, 1) == b""
+    poll = select.poll()
+    poll.register(bell, select.POLLIN)
+    poll.register(out, 0)                       # errors and hang-ups come without being asked for
+    return all(descriptor == bell for descriptor, _ in poll.poll())
 
 
 # ==========================================================================================
