@@ -84,10 +84,10 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
-    "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode",
-    "image", "link", "roots", "rules", "sampling", "schema_of", "serve_stdio", "text",
-    "versions",
+    "NOTIFICATIONS", "REVISIONS", "AskError",
+    "ClientLacks", "Context", "NotFound", "Peer", "RpcError", "Schema", "Server", "audio",
+    "decode", "elicitation", "embedded", "encode", "image", "link", "roots", "rules",
+    "sampling", "schema_of", "serve_stdio", "text", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -2892,3 +2892,91 @@ def _alternatives(parts: list[Any]) -> str:
 # ==========================================================================================
 # You have now read a whole MCP server: protocol, schemas and stdio. You may stop here.
 # ==========================================================================================
+
+
+# ==========================================================================================
+# 12. The command line
+# ==========================================================================================
+
+_USAGE = """\
+usage: mcp_ref.py                  serve the built-in demo server on stdio
+       mcp_ref.py serve FILE.py    serve FILE's `server`, or its public functions as tools
+       mcp_ref.py --help | --version
+"""
+
+
+def demo() -> Server:
+    """Make the demo server: two tools, a resource, a prompt."""
+    server = Server("mcp_ref-demo", __version__, "A demonstration: echo, add, a note, a greeting.")
+
+    @server.tool
+    def echo(text: str) -> str:
+        """Return the text."""
+        return text
+
+    @server.tool
+    def add(a: float, b: float) -> float:
+        """Add two numbers."""
+        return a + b
+
+    @server.resource("demo://note", mime_type="text/plain")
+    def note() -> str:
+        """A note to read."""
+        return "This text comes from the demo server of mcp_ref.py."
+
+    @server.prompt
+    def greet(name: str) -> str:
+        """Ask for a greeting."""
+        return f"Write a short, friendly greeting for {name}."
+    return server
+
+
+def load(path: str) -> Server:
+    """Return the server of a Python file: its `server`, or one made of its public functions."""
+    import importlib.util
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not os.path.isfile(path):
+        raise SystemExit(f"mcp_ref: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    stdout = os.dup(1)
+    os.dup2(2, 1)                               # what it prints now is no message either
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    server = getattr(module, "server", None)
+    if isinstance(server, Server):
+        return server
+    server = Server(name)
+    for key, value in list(vars(module).items()):
+        if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
+            server.tool(value)
+    if not server.tools:
+        raise SystemExit(f"mcp_ref: {path} has neither a `server` nor a public function")
+    return server
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command line; SystemExit with status 2 if it makes no sense."""
+    if not arguments:
+        demo().run()
+    elif arguments[0] in ("-h", "--help"):
+        sys.stdout.write((__doc__ or "").split("\n\n")[0] + "\n\n" + _USAGE)
+    elif arguments[0] == "--version":
+        print("mcp_ref.py " + __version__, "speaks", ", ".join(versions()))
+    elif arguments[0] == "serve" and len(arguments) == 2:
+        load(arguments[1]).run()
+    else:
+        sys.stderr.write(_USAGE)
+        raise SystemExit(2)
+
+
+if __name__ == "__main__":
+    # What a served file imports must be this module, not a second copy of it.
+    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
+    main(sys.argv[1:])
