@@ -1,0 +1,2864 @@
+"""Tests of mcp_ref.py, as conversations: `>` is what the client sends, `<` what comes back.
+
+A line of a conversation is short for a message:
+
+    > 1 tools/call {"name": "echo"}         a request with the id 1 (an id is JSON: 1, "a", 0)
+    > - notifications/initialized           a notification
+    > #1 {"action": "accept"}               the result for the server's request 1
+    > {"jsonrpc": ...   or   > anything     the bytes as they stand
+    < 1 {"content": [...]}                  a result that has these members (lists: all items)
+    < 1 error -32602 some words             an error with this code, its message has these words
+    < ? error -32700                        the same without an id; `< null error`: with id null
+    < #1 elicitation/create {...}           a request of the server
+    < - notifications/progress {...}        a notification
+    open 2025-11-25 {"sampling": {}}        the legacy handshake, with these client capabilities
+    modern {"sampling": {}}                 from here on requests carry a modern `_meta`
+    # why
+
+Every conversation is held twice: in memory and over a real pipe. Between both sides stands `Wire`,
+which asserts what must hold of every message. With MCP_SPEC=checkout of the specification in the
+environment it also validates each message against the official schema of its revision.
+"""
+from __future__ import annotations
+
+import ast
+import base64
+import functools
+import json
+import os
+import queue
+import random
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Dict, List, Literal, NamedTuple, Optional, Set, Tuple, TypedDict, Union
+
+import pytest
+
+import mcp_ref
+from mcp_ref import (
+    FEATURES, METHODS, NOTIFICATIONS, REVISIONS, AskError, ClientLacks, Context, NotFound, Peer,
+    RpcError, Schema, Server, elicitation, roots, rules, sampling, schema_of, versions,
+)
+
+HERE = Path(__file__).resolve().parent
+LEGACY, MODERN = versions("legacy"), versions("modern")
+PATIENCE = 20.0         # seconds until a test that would hang fails instead
+
+PNG = b"\x89PNG fake"
+
+
+class Color(Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Node:
+    name: str
+    children: List["Node"] = field(default_factory=list)
+
+
+class Weather(TypedDict):
+    degrees: float
+    sky: str
+
+
+# ------------------------------------------------------------------------------------------
+# The server that most conversations are held with
+# ------------------------------------------------------------------------------------------
+
+def make_server(**options: Any) -> Server:
+    """Make a server with one of everything. `server.doors` are events by name, for `hold`."""
+    server = Server("test", "1.2", "Use it gently.", title="Test", websiteUrl="https://example.org",
+                    **options)
+    doors: Dict[str, threading.Event] = {}
+
+    def door(name: str) -> threading.Event:
+        return doors.setdefault(name, threading.Event())
+    server.door = door      # type: ignore[attr-defined]
+    add_tools(server, door)
+    add_asking_tools(server)
+    add_resources(server)
+    add_prompts(server)
+
+    @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
+    def verb(params: Dict[str, Any], ctx: Context) -> Dict[str, Any]:
+        return {"got": params.get("x"), "version": ctx.version}
+    return server
+
+
+def add_tools(server: Server, door: Any) -> None:
+    @server.tool(title="Echo!", annotations={"readOnlyHint": True, "title": "E"}, _meta={"k": 1},
+                 icons=[{"src": "https://example.org/i.png"}])
+    def echo(text: str) -> str:
+        """Return the text.
+
+        Args:
+            text: what to say
+        """
+        return text
+
+    @server.tool
+    def add(a: int, b: int = 2) -> int:
+        """Add."""
+        return a + b
+
+    @server.tool
+    def typed(color: Color, point: Point = Point(1), node: Optional[Node] = None,
+              tags: Set[int] = frozenset(), pair: Tuple[int, str] = (1, "a"),
+              pick: Literal["a", "b"] = "a", either: Union[int, Color] = 3,
+              more: Optional[Dict[str, Point]] = None) -> str:
+        """Show what arrived."""
+        return repr((color, point, node, tags, pair, pick, either, more))
+
+    @server.tool
+    def weather(sky: str) -> Weather:
+        """Return structure."""
+        return {"degrees": 20.5, "sky": sky}
+
+    @server.tool(output_schema={"type": "array", "items": {"type": "integer"}})
+    def numbers(good: bool) -> Any:
+        """Return a list, which only the newest revision has."""
+        return [1, 2] if good else ["x"]
+
+    @server.tool
+    def everything() -> List[Dict[str, Any]]:
+        """Return every kind of content."""
+        return [mcp_ref.text("t", annotations={"priority": 1, "lastModified": "2025-01-01T00:00:00Z"}),
+                mcp_ref.image(PNG, "image/png"), mcp_ref.audio(b"wav", "audio/wav"),
+                mcp_ref.embedded("x://y", "inside", "text/plain"),
+                mcp_ref.embedded("x://z", b"\0", _meta={"m": 1}),
+                mcp_ref.link("x://y", "why", title="Y")]
+
+    @server.tool
+    def returns(what: str) -> Any:
+        """Return something odd."""
+        return {"none": None, "dict": {"a": (1, Color.RED)}, "nan": float("nan"), "bytes": b"x",
+                "whole": {"content": [mcp_ref.text("w")], "isError": True, "_meta": {"z": 1}},
+                "surrogate": "\ud800\u2028é", "mixed": ["plain", mcp_ref.text("block")],
+                "set": {1}, "list": [1, 2], "nan inside": {"content": [], "_meta": float("nan")},
+                "bad content": {"content": [3]}}[what]
+
+    @server.tool
+    def fails(how: str) -> str:
+        """Fail."""
+        if how == "exit":
+            sys.exit(3)
+        raise {"value": ValueError("told you"), "silent": KeyError(), "own": RpcError(7, "seven", [7]),
+               "reserved": RpcError(-32001, "not ours"), "old": RpcError(mcp_ref.RESOURCE_NOT_FOUND),
+               "url": RpcError(mcp_ref.URL_REQUIRED, "go", {"elicitations": []})}[how]
+
+    @server.tool
+    def hold(name: str, ctx: Context) -> str:
+        """Say that it runs, wait for a door (or to be cancelled), then say so."""
+        door(name + " runs").set()
+        deadline = time.monotonic() + PATIENCE
+        while not door(name).wait(0.01) and not ctx.cancelled:
+            assert time.monotonic() < deadline
+        ctx.progress(99)
+        door(name + " done").set()
+        return "cancelled" if ctx.cancelled else "held"
+
+    @server.tool
+    async def later(n: int) -> int:
+        """Run on an event loop."""
+        import asyncio
+        await asyncio.sleep(0)
+        return n + 1
+
+    @server.tool
+    def steps(ctx: Context) -> str:
+        """Report progress, with steps that are none."""
+        for value in (0, 1, 1, 0.5, 2.5):
+            ctx.progress(value, 3, "at %g" % value)
+        return "done"
+
+    @server.tool
+    def talk(ctx: Context) -> str:
+        """Log at every level."""
+        for level in mcp_ref.LOG_LEVELS:
+            ctx.log(level, {"says": level}, "talker")
+        with pytest.raises(ValueError):
+            ctx.log("loud", 1)
+        return "said"
+
+    @server.tool
+    def tell(method: str, ctx: Context) -> str:
+        """Send a notification."""
+        ctx.notify(method, {"x": 1, "elicitationId": "e"})
+        ctx.close_stream()
+        return ctx.version
+
+
+def add_asking_tools(server: Server) -> None:
+    @server.tool
+    def branch(ctx: Context) -> str:
+        """Ask for a branch; `except Exception` must not get in the way."""
+        try:
+            answer = ctx.elicit("Which branch?", branch=str, force=(bool, False))
+        except Exception as problem:
+            return "failed: %s" % problem
+        return json.dumps(answer, sort_keys=True)
+
+    @server.tool
+    def several(ctx: Context) -> str:
+        """Ask three things at once."""
+        answers = ctx.ask({"who": elicitation("Who?", name=str), "model": sampling("Hi", max_tokens=9),
+                           "where": roots()})
+        return json.dumps(sorted(answers))
+
+    @server.tool
+    def twice(ctx: Context, first: str = "") -> str:
+        """Ask twice, the second time depending on the first answer."""
+        one = ctx.elicit("One?", one=int)
+        two = ctx.elicit("Two?", key="second", two=int)
+        return "%s %s" % (one["content"]["one"], two["content"]["two"])
+
+    @server.tool
+    def visit(ctx: Context, wait: bool = True) -> str:
+        """Send the user to a page."""
+        answer = ctx.elicit("Sign in", url="https://example.org/in", elicitation_id="e1", wait=wait)
+        ctx.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+        return str(answer["action"])
+
+    @server.tool
+    def think(ctx: Context, tools: bool = False, context: bool = False) -> str:
+        """Sample."""
+        options: Dict[str, Any] = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]} if tools else {}
+        if context:
+            options["includeContext"] = "thisServer"
+        blocks = [mcp_ref.text("a"), mcp_ref.text("b")]
+        answer = ctx.sample([{"role": "user", "content": blocks if context else blocks[0]}], **options)
+        return str(answer["model"])
+
+    @server.tool
+    def folders(ctx: Context) -> str:
+        """List the roots."""
+        return ",".join(root["uri"] for root in ctx.list_roots())
+
+    @server.tool
+    def form(ctx: Context) -> str:
+        """Ask by a form with every kind of field."""
+        answer = ctx.elicit("Fill in", color=Color, kind=(Literal["a", "b"], "b"),
+                            age=Annotated[int, "in years", {"minimum": 0}], note=Optional[str],
+                            raw={"type": "string", "format": "email"})
+        return str(answer["action"])
+
+    @server.tool
+    def many(ctx: Context) -> str:
+        """Ask for several of a choice."""
+        return str(ctx.elicit("Which?", colors=List[Color], kinds=List[Literal["a", "b"]])["action"])
+
+
+def add_resources(server: Server) -> None:
+    @server.resource("test://text", title="Text", mime_type="text/plain", size=5,
+                     annotations={"audience": ["user"], "lastModified": "2025-01-01T00:00:00Z"})
+    def a_text() -> str:
+        """Some text."""
+        return "hello"
+
+    @server.resource("test://blob", mime_type="image/png", ttl_ms=5000, cache_scope="public")
+    def a_blob() -> bytes:
+        return PNG
+
+    @server.resource("test://several")
+    def several() -> List[Dict[str, Any]]:
+        return [{"text": "one"}, {"uri": "test://other", "blob": b"two", "_meta": {"q": 1}}]
+
+    @server.resource("test://json")
+    def some_json() -> Dict[str, int]:
+        return {"a": 1}
+
+    @server.resource("test://broken")
+    def broken() -> str:
+        raise ValueError("a secret")
+
+    @server.resource("test://asks")
+    def asks(ctx: Context) -> str:
+        return str(ctx.elicit("May I?", yes=bool)["action"])
+
+    @server.resource("test://gone")
+    def gone() -> str:
+        raise NotFound()
+
+    @server.resource("test://item/{number}/{part}")
+    def item(number: int, part: str) -> str:
+        return "%r of %r" % (part, number)
+
+    @server.resource("file:///{+path}", mime_type="text/plain")
+    def a_file(path: str) -> str:
+        return "file " + path
+
+
+def add_prompts(server: Server) -> None:
+    @server.prompt(title="Greeting")
+    def greet(name: str, times: int = 1) -> str:
+        """Greet somebody.
+
+        :param name: who it is
+        """
+        return "Hello, %s!" % name * times
+
+    @server.prompt
+    def chat() -> List[Any]:
+        return ["one", {"role": "assistant", "content": "two"}, mcp_ref.image(PNG, "image/png"),
+                {"role": "user", "content": mcp_ref.link("x://y", "why")}]
+
+    @server.prompt
+    def asks_first(ctx: Context) -> str:
+        return str(ctx.elicit("Which tone?", tone=str)["content"]["tone"])
+
+    @server.completion("greet", "name")
+    def names(typed: str, known: Dict[str, str]) -> List[str]:
+        return [typed + str(n) for n in range(120)] if not known else sorted(known)
+
+    @server.completion("test://item/{number}/{part}", "part")
+    def parts(typed: str) -> List[str]:
+        return [part for part in ("head", "hand", "foot") if part.startswith(typed)]
+
+
+# ------------------------------------------------------------------------------------------
+# Holding a conversation
+# ------------------------------------------------------------------------------------------
+
+class Wire:
+    """Stands between both sides; asserts what must hold of every message of a server."""
+
+    def __init__(self) -> None:
+        self.waiting: Counter[str] = Counter()      # requests of the client, by JSON of their id
+        self.methods: Dict[str, str] = {}           # their methods
+        self.modern: set[str] = set()               # those of them that are modern
+        self.tokens: Dict[str, float] = {}          # progress tokens in use
+        self.version = ""
+        self.subscriptions: Dict[str, bool] = {}    # id: acknowledged
+
+    def sent(self, message: Any) -> None:
+        """Note what the client sends."""
+        for one in message if isinstance(message, list) else [message]:
+            if isinstance(one, dict) and ("method" in one or "params" in one) and "id" in one:
+                key = json.dumps(one["id"])
+                self.waiting[key] += 1
+                self.methods[key] = str(one.get("method"))
+                params = one.get("params")
+                meta = params.get("_meta") if isinstance(params, dict) else None
+                if isinstance(meta, dict) and mcp_ref.META_VERSION in meta:
+                    self.modern.add(key)
+                else:
+                    self.modern.discard(key)
+                if isinstance(meta, dict) and "progressToken" in meta:
+                    self.tokens[json.dumps(meta["progressToken"])] = float("-inf")
+
+    def received(self, message: Any) -> None:
+        """Check what the server sends."""
+        for one in message if isinstance(message, list) else [message]:
+            assert isinstance(one, dict) and one["jsonrpc"] == "2.0"
+            if "method" in one:
+                self.check_method(one)
+            else:
+                self.check_response(one)
+            self.check_schema(one)
+
+    def check_method(self, message: Dict[str, Any]) -> None:
+        assert "result" not in message and "error" not in message
+        params = message.get("params", {})
+        assert isinstance(params, dict)
+        if "id" in message:
+            assert self.version in LEGACY and message["method"] in rules(self.version).methods
+            return
+        row = NOTIFICATIONS.get(message["method"])
+        if row is None:
+            return
+        assert "<" in row.way
+        subscription = params.get("_meta", {}).get(mcp_ref.META_SUBSCRIPTION)
+        if message["method"].endswith("subscriptions/acknowledged"):
+            assert not self.subscriptions.get(json.dumps(subscription))
+            self.subscriptions[json.dumps(subscription)] = True
+        elif subscription is not None:
+            assert self.subscriptions[json.dumps(subscription)]
+        if message["method"] == "notifications/progress":
+            key = json.dumps(params["progressToken"])
+            assert params["progress"] > self.tokens[key], "progress must grow"
+            self.tokens[key] = params["progress"]
+
+    def check_response(self, message: Dict[str, Any]) -> None:
+        assert ("result" in message) != ("error" in message)
+        if "error" in message:
+            error = message["error"]
+            assert type(error["code"]) is int and isinstance(error["message"], str)
+            assert set(error) <= {"code", "message", "data"}
+            assert not -32019 <= error["code"] <= -32000 or error["code"] == mcp_ref.RESOURCE_NOT_FOUND
+        if message.get("id") is None:
+            return
+        key = json.dumps(message["id"])
+        assert self.waiting[key] > 0, "a response nobody waits for"
+        self.waiting[key] -= 1
+        if "result" in message:
+            assert ("resultType" in message["result"]) == (key in self.modern)
+
+    def check_schema(self, message: Dict[str, Any]) -> None:
+        """Validate a message against the official schema, if it is at hand."""
+        spec, method = os.environ.get("MCP_SPEC"), message.get("method")
+        if not spec or not self.version:
+            return
+        if method in METHODS or method in NOTIFICATIONS:
+            kind, part = "ServerRequest" if "id" in message else "ServerNotification", message
+        elif message.get("result") and json.dumps(message["id"]) in self.methods:
+            kind = RESULTS.get(self.methods[json.dumps(message["id"])], "Result")
+            part = message["result"]
+            if part.get("resultType") == "input_required":
+                kind = "InputRequiredResult"
+        else:
+            return
+        flaw = official(spec, self.version, kind).flaw(part)
+        assert flaw is None, (kind, flaw, message)
+
+
+RESULTS = {
+    "initialize": "InitializeResult", "server/discover": "DiscoverResult",
+    "tools/list": "ListToolsResult", "tools/call": "CallToolResult",
+    "resources/list": "ListResourcesResult", "resources/read": "ReadResourceResult",
+    "resources/templates/list": "ListResourceTemplatesResult", "prompts/list": "ListPromptsResult",
+    "prompts/get": "GetPromptResult", "completion/complete": "CompleteResult",
+}
+
+_OFFICIAL: Dict[Any, Schema] = {}
+
+
+def official(spec: str, version: str, kind: str) -> Schema:
+    """Return a definition of the official schema."""
+    if (version, kind) not in _OFFICIAL:
+        text = Path(spec, "schema", version, "schema.json").read_text(encoding="utf-8")
+        document = json.loads(text)
+        document.pop("$schema", None)
+        defs = "$defs" if "$defs" in document else "definitions"
+        _OFFICIAL[version, kind] = Schema({**document, "$ref": "#/%s/%s" % (defs, kind)})
+    return _OFFICIAL[version, kind]
+
+
+class Memory:
+    """Talks to a server by function calls, each handler on a thread of its own."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.inbox: queue.Queue[Any] = queue.Queue()
+        self.peer = Peer(self.deliver)
+
+    def deliver(self, message: Any) -> None:
+        self.inbox.put(json.loads(mcp_ref.encode(message)))
+
+    def send(self, data: bytes) -> None:
+        try:
+            message = mcp_ref.decode(data)
+        except RpcError as error:
+            self.server.refuse(error, None, self.deliver, self.peer)
+            return
+        work = self.server.accept(message, self.deliver, self.peer)
+        if work is not None:
+            threading.Thread(target=work, daemon=True).start()
+
+    def receive(self, seconds: float = PATIENCE) -> Any:
+        return self.inbox.get(timeout=seconds)
+
+    def close(self) -> List[Any]:
+        """Leave; return what still came."""
+        self.peer.close()
+        return list(self.inbox.queue)
+
+
+class RealPipe(Memory):
+    """Talks to a server over operating system pipes, by the code that serves stdio."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        theirs, self.out = os.pipe()
+        ours, back = os.pipe()
+        self.reader = open(theirs, "rb")
+        self.lines = open(ours, "rb")
+
+        def write(data: bytes) -> None:
+            while data:
+                data = data[os.write(back, data):]
+        self.ended = threading.Event()
+        self.pipe = mcp_ref.Pipe(server, self.reader.readline, write, self.ended.set)
+        self.peer = self.pipe.peer
+        self.pipe.start()
+        threading.Thread(target=self.pump, daemon=True).start()
+        self.back = back
+
+    def pump(self) -> None:
+        for line in self.lines:
+            assert line.endswith(b"\n") and line.isascii(), line
+            self.inbox.put(json.loads(line))
+        self.inbox.put(None)
+
+    def send(self, data: bytes) -> None:
+        data += b"\n"
+        while data:
+            data = data[os.write(self.out, data):]
+
+    def close(self) -> List[Any]:
+        os.close(self.out)
+        assert self.ended.wait(PATIENCE)
+        assert self.pipe.leave(PATIENCE), "threads are left"
+        os.close(self.back)
+        rest = []
+        while True:
+            message = self.inbox.get(timeout=PATIENCE)
+            if message is None:
+                self.reader.close()
+                self.lines.close()
+                return rest
+            rest.append(message)
+
+
+TRANSPORTS = {"memory": Memory, "pipe": RealPipe}
+
+
+class Conversation:
+    """Holds one conversation with a server, line by line."""
+
+    def __init__(self, transport: str, server: Optional[Server] = None) -> None:
+        self.server = server or make_server()
+        self.line = TRANSPORTS[transport](self.server)
+        self.wire = Wire()
+        self.meta: Optional[Dict[str, Any]] = None
+        self.state = ""
+
+    def hold(self, script: str) -> "Conversation":
+        """Hold a part of it; a line that goes wrong is shown."""
+        for line in textwrap.dedent(script).strip().splitlines():
+            line = line.strip()
+            try:
+                self.do(line)
+            except queue.Empty:
+                raise AssertionError("nothing came for: " + line) from None
+            except AssertionError as problem:
+                raise AssertionError("at: %s\n%s" % (line, problem)) from problem
+        return self
+
+    def do(self, line: str) -> None:
+        verb, _, rest = line.partition(" ")
+        if verb == "open":
+            version, _, capabilities = rest.partition(" ")
+            self.open(version, json.loads(capabilities or "{}"))
+        elif verb == "modern":
+            self.wire.version = MODERN[0]
+            self.meta = {mcp_ref.META_VERSION: MODERN[0],
+                         mcp_ref.META_CAPABILITIES: json.loads(rest or "{}")}
+        elif verb == ">":
+            self.send(rest)
+        elif verb == "<":
+            self.expect(rest, self.receive())
+        else:
+            assert verb in ("#", ""), "no such verb: " + line
+
+    def open(self, version: str, capabilities: Dict[str, Any]) -> None:
+        self.meta = None
+        self.message({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {
+            "protocolVersion": version, "capabilities": capabilities,
+            "clientInfo": {"name": "t", "version": "1"}}})
+        self.wire.version = version
+        answer = self.receive()
+        assert answer["result"]["protocolVersion"] == version
+        self.message({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def message(self, message: Any) -> None:
+        self.wire.sent(message)
+        self.line.send(json.dumps(message).encode())
+
+    def send(self, rest: str) -> None:
+        words = rest.split(" ", 2)
+        if rest.startswith("#"):
+            self.message({"jsonrpc": "2.0", "id": json.loads(words[0][1:]),
+                          "result": json.loads(rest.partition(" ")[2])})
+        elif len(words) > 1 and re.fullmatch(r"[\w$.]+(/[\w$.]+)*", words[1]) and (
+                words[0] == "-" or is_json(words[0])):
+            message: Dict[str, Any] = {"jsonrpc": "2.0", "method": words[1]}
+            if len(words) > 2:
+                message["params"] = json.loads(words[2].replace("STATE", self.state))
+            if words[0] != "-":
+                message["id"] = json.loads(words[0])
+                if self.meta is not None:
+                    params = message.setdefault("params", {})
+                    params["_meta"] = {**self.meta, **params.get("_meta", {})}
+            self.message(message)
+        else:
+            if is_json(rest):
+                self.wire.sent(json.loads(rest))
+            self.line.send(rest.encode("utf-8", "surrogateescape"))
+
+    def receive(self) -> Any:
+        message = self.line.receive()
+        self.wire.received(message)
+        if isinstance(message, dict) and isinstance(message.get("result"), dict):
+            self.state = message["result"].get("requestState", self.state)
+        return message
+
+    def expect(self, rest: str, message: Any) -> None:
+        ident, _, tail = rest.partition(" ")
+        if rest.startswith("["):
+            assert isinstance(message, list) and len(message) == len(json.loads(rest)), message
+            for wanted in json.loads(rest):
+                assert any(has(one, wanted) for one in message), message
+            return
+        if ident == "-" or ident.startswith("#"):
+            method, _, params = tail.partition(" ")
+            assert message.get("method") == method, message
+            assert ("id" in message) == (ident != "-"), message
+            if ident != "-":
+                assert message["id"] == json.loads(ident[1:]), message
+            assert has(message.get("params", {}), json.loads(params or "{}")), message
+            return
+        if ident == "?":
+            assert "id" not in message, message
+        else:
+            assert message.get("id", "none") == json.loads(ident), message
+            assert type(message["id"]) is type(json.loads(ident)), message
+        if tail.startswith("error"):
+            _, code, *words = tail.split(" ", 2)
+            assert message.get("error", {}).get("code") == int(code), message
+            assert not words or words[0].lower() in json.dumps(message["error"]).lower(), message
+        else:
+            assert "result" in message and has(message["result"], json.loads(tail)), message
+
+    def end(self) -> None:
+        """Leave; nothing may have come that was not expected, and nothing may be owed."""
+        rest = self.line.close()
+        for message in rest:
+            self.wire.received(message)
+        assert rest == [], rest
+        assert not self.line.peer.running or isinstance(self.line, Memory)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+        return True
+    except (ValueError, RecursionError):
+        return False
+
+
+def has(actual: Any, wanted: Any) -> bool:
+    """Tell whether `actual` has what is wanted; {"x": null} wants that x is absent or null."""
+    if isinstance(wanted, dict):
+        return isinstance(actual, dict) and all(
+            key not in actual or actual[key] is None if value is None else
+            key in actual and has(actual[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(actual, list) and len(actual) == len(wanted) and all(map(has, actual, wanted))
+    return bool(actual == wanted and type(actual) is type(wanted))
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def talk(request: Any) -> Any:
+    """Start a conversation; at the end nothing unexpected may have come."""
+    started = []
+
+    def start(script: str = "", server: Optional[Server] = None) -> Conversation:
+        started.append(Conversation(request.param, server))
+        return started[-1].hold(script)
+    yield start
+    for conversation in started:
+        conversation.end()
+
+
+# ------------------------------------------------------------------------------------------
+# JSON-RPC: every row of "rules of the wire"
+# ------------------------------------------------------------------------------------------
+
+JUNK = [        # what comes in, what goes out without a session
+    ("{", "? error -32700"), ("nonsense", "? error -32700"), ('{"a": NaN}', "? error -32700"),
+    ("-Infinity", "? error -32700"), ("1e999", "? error -32700"),
+    ('{"id": 1, "x": "\udcff"}', "? error -32700"),      # a byte that is not UTF-8
+    ("[" * 101 + "]" * 101, "? error -32700 nested"), ('{"a":' * 5000 + "1" + "}" * 5000, "? error -32700"),
+    ("[" * 100000, "? error -32700"),
+    ("true", "? error -32600"), ("17", "? error -32600"), ('"x"', "? error -32600"),
+    ("null", "? error -32600"), ("{}", "? error -32600"), ('{"jsonrpc": "2.0"}', "? error -32600"),
+    ('{"id": 1, "method": "ping"}', '1 error -32600 jsonrpc'),
+    ('{"jsonrpc": "1.0", "id": "a", "method": "ping"}', '"a" error -32600 jsonrpc'),
+    ('{"jsonrpc": 2.0, "id": 1, "method": "ping"}', "1 error -32600"),
+    ('{"jsonrpc": "2.0", "id": 1, "method": 7}', "1 error -32600 method"),
+    ('{"jsonrpc": "2.0", "method": 7}', "? error -32600"),
+    ('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}', "1 error -32600 params"),
+    ('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": null}', "1 error -32600 params"),
+    ('{"jsonrpc": "2.0", "id": 1, "params": {}}', "1 error -32600 method"),
+    ('{"jsonrpc": "2.0", "id": null, "method": "ping"}', "? error -32600 id"),
+    ('{"jsonrpc": "2.0", "id": true, "method": "ping"}', "? error -32600 id"),
+    ('{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}', "? error -32600 id"),
+    ('{"jsonrpc": "2.0", "id": {}, "method": "ping"}', "? error -32600 id"),
+    ('{"jsonrpc": "2.0", "id": [1], "method": "ping"}', "? error -32600 id"),
+    ("[]", "? error -32600"), ('[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', "? error -32600"),
+    ('{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', "1 error -32602 initialize"),
+    ('{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": 3}}', "1 error -32602 _meta"),
+]
+SILENT = [      # what is never answered
+    '{"jsonrpc": "2.0", "method": "notifications/nobody/knows"}', '{"method": "x"}',
+    '{"jsonrpc": "2.0", "method": "notifications/cancelled"}',
+    '{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": {}}}',
+    '{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 17}}',
+    '{"jsonrpc": "2.0", "method": "notifications/progress", "params": [1]}',
+    '{"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}',
+    '{"jsonrpc": "2.0", "id": 99, "result": {}}', '{"jsonrpc": "2.0", "id": "q", "error": {"code": 1}}',
+    '{"jsonrpc": "2.0", "id": 1, "result": {}, "error": {}}', '{"jsonrpc": "2.0", "id": 1}',
+    '{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "m"}}',
+    '{"jsonrpc": "2.0", "id": [], "result": 3}', '{"jsonrpc": "2.0", "error": 3}',
+]
+
+
+@pytest.mark.parametrize("junk, answer", JUNK, ids=[str(n) for n in range(len(JUNK))])
+def test_junk_is_answered_and_the_next_line_is_good(talk: Any, junk: str, answer: str) -> None:
+    conversation = talk()
+    conversation.do("> " + junk)
+    conversation.do("< " + answer)
+    conversation.hold('> "next" ping\n< "next" {}')
+
+
+@pytest.mark.parametrize("junk", SILENT)
+def test_notifications_and_responses_are_never_answered(talk: Any, junk: str) -> None:
+    conversation = talk()
+    conversation.do("> " + junk)
+    conversation.hold('> 0 ping\n< 0 {}')
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_an_error_without_id_has_a_null_id_up_to_2025_06_18(talk: Any, version: str) -> None:
+    sign = "null" if "null id in errors" in rules(version).features else "?"
+    talk("open %s\n> {\n< %s error -32700\n> 3\n< %s error -32600" % (version, sign, sign))
+
+
+def test_white_space_byte_order_marks_and_line_ends(talk: Any) -> None:
+    conversation = talk()
+    conversation.line.send(b"\xef\xbb\xbf" + b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\r')
+    conversation.wire.waiting["1"] += 1
+    conversation.do("< 1 {}")
+    if isinstance(conversation.line, RealPipe):
+        conversation.line.send(b"\n\r\n   \t\n")
+    conversation.hold("> 2 ping\n< 2 {}")
+
+
+@pytest.mark.parametrize("ident", ["0", '""', "-5", "123456789012345678901234567890", '"1"', "1", '"\u00e9"'])
+def test_any_string_or_integer_is_an_id(talk: Any, ident: str) -> None:
+    talk("> %s ping\n< %s {}" % (ident, ident))
+    talk('modern\n> %s tools/call {"name": "echo", "arguments": {"text": "x"}}\n< %s {}' % (ident, ident))
+
+
+def test_1_and_its_string_are_different_ids(talk: Any) -> None:
+    conversation = talk("""
+        open 2025-11-25
+        > 1 tools/call {"name": "hold", "arguments": {"name": "a"}}""")
+    assert conversation.server.door("a runs").wait(PATIENCE)
+    conversation.hold("""
+        > "1" ping
+        < "1" {}
+        > 1 ping
+        < 1 error -32600 in use
+        > 1 tools/list
+        < 1 error -32600 in use""")
+    conversation.wire.waiting["1"] += 1
+    conversation.wire.methods["1"] = "tools/call"
+    conversation.server.door("a").set()
+    conversation.hold("""
+        < 1 {"content": [{"text": "held"}]}
+        # and now it is free again
+        > 1 ping
+        < 1 {}""")
+
+
+def test_unknown_methods_and_names_that_tutorials_teach(talk: Any) -> None:
+    talk("""
+        open 2025-11-25
+        > 1 nobody/knows
+        < 1 error -32601 nobody/knows
+        > 2 resources/get {"uri": "x"}
+        < 2 error -32601 did you mean resources/read
+        > 3 tools/execute
+        < 3 error -32601 tools/call
+        > 4 $/cancelRequest
+        < 4 error -32601 notifications/cancelled
+        > 5 server/discover
+        < 5 error -32601
+        > 6 tasks/list
+        < 6 error -32601
+        > 7 sampling/createMessage
+        < 7 error -32601""")
+
+
+# ------------------------------------------------------------------------------------------
+# Eras and the handshake
+# ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_the_handshake_of_every_legacy_revision(talk: Any, version: str) -> None:
+    conversation = talk()
+    conversation.wire.version = version
+    conversation.hold("""
+        > 0 initialize {"protocolVersion": "%s", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        < 0 {"protocolVersion": "%s", "instructions": "Use it gently.", "serverInfo": {"name": "test", "version": "1.2"}}
+        > 1 ping
+        < 1 {}
+        > 2 tools/list
+        < 2 error -32602 notifications/initialized
+        > - notifications/initialized
+        > 3 tools/list {}
+        < 3 {"resultType": null, "ttlMs": null, "_meta": null}""" % (version, version))
+
+
+@pytest.mark.parametrize("version", ["2024-10-07", "2026-07-28", "1.0", "", "9999-01-01"])
+def test_an_unknown_version_is_answered_with_the_newest_legacy_one(talk: Any, version: str) -> None:
+    talk("""> 0 initialize {"protocolVersion": "%s", "capabilities": {}, "clientInfo": {}}
+        < 0 {"protocolVersion": "%s"}""" % (version, LEGACY[0]))
+
+
+def test_initialize_needs_its_params(talk: Any) -> None:
+    talk("""
+        > 0 initialize
+        < 0 error -32602 protocolVersion
+        > 1 initialize {"protocolVersion": 3, "capabilities": {}, "clientInfo": {}}
+        < 1 error -32602 protocolVersion
+        > 2 initialize {"protocolVersion": "2025-11-25", "clientInfo": {}}
+        < 2 error -32602 capabilities
+        > 3 initialize {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": []}
+        < 3 error -32602 clientInfo""")
+
+
+def test_the_session_can_be_opened_again_with_another_version(talk: Any) -> None:
+    talk("""
+        open 2024-11-05
+        > 1 tools/call {"name": "tell", "arguments": {"method": "notifications/none"}}
+        < - notifications/none {"x": 1}
+        < 1 {"content": [{"text": "2024-11-05"}]}
+        open 2025-06-18
+        > 1 tools/call {"name": "tell", "arguments": {"method": "notifications/none"}}
+        < - notifications/none {"x": 1}
+        < 1 {"content": [{"text": "2025-06-18"}]}""")
+
+
+def test_initialized_is_understood_without_its_prefix(talk: Any) -> None:
+    talk("""
+        > 0 initialize {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+        < 0 {}
+        > - initialized
+        > 1 resources/templates/list
+        < 1 {}""")
+
+
+def test_discover_then_initialize_on_one_pipe(talk: Any) -> None:
+    """The era is decided for each request: real hosts mix both on one pipe."""
+    talk("""
+        modern
+        > "d" server/discover
+        < "d" {"supportedVersions": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"], "resultType": "complete"}
+        open 2025-11-25
+        > 1 tools/call {"name": "echo", "arguments": {"text": "old"}}
+        < 1 {"resultType": null, "content": [{"text": "old"}]}
+        modern
+        > 2 tools/call {"name": "echo", "arguments": {"text": "new"}}
+        < 2 {"resultType": "complete", "content": [{"text": "new"}]}
+        > 3 ping
+        < 3 error -32601""")
+
+
+def test_server_discover(talk: Any) -> None:
+    talk("""
+        modern
+        > 1 server/discover
+        < 1 {"capabilities": {"tools": {"listChanged": true}, "prompts": {"listChanged": true}, "resources": {"listChanged": true, "subscribe": true}, "completions": {}, "logging": {}, "extensions": {"example.org/ext": {"level": 3}}}, "instructions": "Use it gently.", "ttlMs": 0, "cacheScope": "private", "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2", "title": "Test", "websiteUrl": "https://example.org"}}}""")
+
+
+META = "io.modelcontextprotocol/"
+
+
+@pytest.mark.parametrize("meta, answer", [
+    ({"protocolVersion": 3, "clientCapabilities": {}}, "error -32602 protocolVersion"),
+    ({"protocolVersion": "2026-07-28"}, "error -32602 clientCapabilities"),
+    ({"protocolVersion": "2026-07-28", "clientCapabilities": []}, "error -32602 clientCapabilities"),
+    ({"protocolVersion": "2026-07-28", "clientCapabilities": {}, "clientInfo": "me"}, "error -32602 clientInfo"),
+    ({"protocolVersion": "2026-07-28", "clientCapabilities": {}, "logLevel": "loud"}, "error -32602 logLevel"),
+    ({"protocolVersion": "2026-07-28", "clientCapabilities": {}, "logLevel": {}}, "error -32602 logLevel"),
+    ({"protocolVersion": "2025-11-25", "clientCapabilities": {}}, "error -32022"),
+    ({"protocolVersion": "2027-01-01", "clientCapabilities": {}}, "error -32022"),
+    ({"protocolVersion": "2027-01-01"}, "error -32602"),
+    ({"protocolVersion": "2026-07-28", "clientCapabilities": {}, "clientInfo": {"name": "n", "version": "1"}}, "{}"),
+])
+def test_what_a_modern_request_must_carry(talk: Any, meta: Dict[str, Any], answer: str) -> None:
+    params = {"_meta": {META + key: value for key, value in meta.items()}}
+    talk("> 1 tools/list %s\n< 1 %s" % (json.dumps(params), answer))
+
+
+def test_an_unsupported_version_lists_all_that_are_served(talk: Any) -> None:
+    conversation = talk()
+    conversation.do('> 1 tools/list {"_meta": {"%sprotocolVersion": "1999", "%sclientCapabilities": {}}}' % (META, META))
+    error = conversation.receive()["error"]
+    assert error["data"] == {"supported": versions(), "requested": "1999"}
+
+
+# What exists where: each method of the tables, in each revision, is served or not found.
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if name != "initialize"])
+def test_a_method_exists_where_its_row_says_so(talk: Any, version: str, method: str) -> None:
+    params = {"tools/call": {"name": "echo", "arguments": {"text": "t"}}, "resources/read": {"uri": "test://text"},
+              "resources/subscribe": {"uri": "test://text"}, "resources/unsubscribe": {"uri": "test://text"},
+              "prompts/get": {"name": "chat"}, "logging/setLevel": {"level": "error"},
+              "completion/complete": {"ref": {"type": "ref/prompt", "name": "greet"},
+                                      "argument": {"name": "name", "value": ""}},
+              "subscriptions/listen": {"notifications": {}}}.get(method, {})
+    conversation = talk("modern" if version in MODERN else "open " + version)
+    row = METHODS[method]
+    known = ">" in row.way and method in rules(version).methods
+    conversation.do("> 1 %s %s" % (method, json.dumps(params)))
+    if known and method == "subscriptions/listen":
+        conversation.do("< - notifications/subscriptions/acknowledged {}")
+        conversation.hold("> - notifications/cancelled {\"requestId\": 1}")
+    else:
+        conversation.do("< 1 " + ("{}" if known else "error -32601"))
+
+
+@pytest.mark.parametrize("version", versions())
+def test_capabilities_bind(talk: Any, version: str) -> None:
+    """What a server has not registered is not declared, and then it is not found."""
+    conversation = talk("modern" if version in MODERN else "open " + version, Server("empty"))
+    for number, (name, row) in enumerate(METHODS.items()):
+        if row.capability and ">" in row.way and name in rules(version).methods:
+            conversation.do("> %d %s %s" % (number, name, json.dumps({
+                "level": "info", "ref": {}, "argument": {}, "uri": "x", "name": "x"})))
+            answer = conversation.receive()
+            if row.capability == "logging":
+                assert "result" in answer
+            elif row.capability == "completions" and version == "2024-11-05":
+                assert answer["error"]["code"] == mcp_ref.INVALID_PARAMS    # no capability: it exists
+            else:
+                assert answer["error"]["code"] == mcp_ref.METHOD_NOT_FOUND, name
+
+
+def test_what_is_registered_later_is_on_offer_then(talk: Any) -> None:
+    server = Server("growing")
+    conversation = talk("open 2025-11-25\n> 1 tools/list\n< 1 error -32601", server)
+
+    @server.tool
+    def new() -> str:
+        return "x"
+    conversation.hold("""
+        # the session was told that there are no tools, and that binds
+        > 2 tools/list
+        < 2 error -32601
+        modern
+        > 3 tools/list
+        < 3 {"tools": [{"name": "new"}]}
+        open 2025-11-25
+        > 4 tools/list
+        < 4 {"tools": [{"name": "new"}]}""")
+    del server.tools["new"]
+    conversation.hold("""
+        > 5 tools/list
+        < 5 {"tools": []}
+        > 6 tools/call {"name": "new"}
+        < 6 error -32602 unknown tool""")
+
+
+# ------------------------------------------------------------------------------------------
+# Batches: 2025-03-26 and nowhere else
+# ------------------------------------------------------------------------------------------
+
+def test_batches(talk: Any) -> None:
+    talk("""
+        open 2025-03-26
+        > [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "b"}}}]
+        < [{"id": 1, "result": {}}, {"id": 2, "result": {"content": [{"text": "b"}]}}]
+        > []
+        < null error -32600
+        > [1, {"jsonrpc": "2.0", "id": 3, "method": "ping"}, [], {"jsonrpc": "2.0", "id": 4, "method": "initialize"}, {"jsonrpc": "2.0", "id": {}, "method": "ping"}]
+        < [{"id": null, "error": {"code": -32600}}, {"id": 3, "result": {}}, {"id": null, "error": {"code": -32600}}, {"id": 4, "error": {"code": -32600}}, {"id": null, "error": {"code": -32600}}]
+        > [{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 1, "result": {}}]
+        > 5 ping
+        < 5 {}
+        > [{"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": {"name": "returns", "arguments": {"what": "nan inside"}}}, {"jsonrpc": "2.0", "id": 7, "method": "ping"}]
+        < [{"id": 6, "error": {"code": -32603}}, {"id": 7, "result": {}}]
+        > [{"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": {"name": "steps", "_meta": {"progressToken": 0}}}]
+        < - notifications/progress {"progressToken": 0, "progress": 0}
+        < - notifications/progress {"progressToken": 0, "progress": 1}
+        < - notifications/progress {"progressToken": 0, "progress": 2.5}
+        < [{"id": 8, "result": {}}]""")
+    many = json.dumps([{"jsonrpc": "2.0", "method": "notifications/x"}] * (mcp_ref.MAX_BATCH + 1))
+    talk("open 2025-03-26\n> %s\n< null error -32600 members" % many)
+    many = json.dumps([{"jsonrpc": "2.0", "method": "notifications/x"}] * mcp_ref.MAX_BATCH)
+    talk("open 2025-03-26\n> %s\n> 1 ping\n< 1 {}" % many)
+
+
+@pytest.mark.parametrize("version", [version for version in versions() if version != "2025-03-26"])
+def test_no_batches_elsewhere(talk: Any, version: str) -> None:
+    conversation = talk("modern" if version in MODERN else "open " + version)
+    conversation.do('> [{"jsonrpc": "2.0", "id": 1, "method": "ping"}]')
+    conversation.wire.waiting.clear()
+    answer = conversation.receive()
+    assert answer["error"]["code"] == mcp_ref.INVALID_REQUEST and answer.get("id") is None
+
+
+# ------------------------------------------------------------------------------------------
+# Tools
+# ------------------------------------------------------------------------------------------
+
+def start(talk: Any, version: str, capabilities: str = "{}", server: Optional[Server] = None) -> Conversation:
+    """Start a conversation in a revision of either era."""
+    verb = "modern " if version in MODERN else "open %s " % version
+    return talk(verb + capabilities, server)    # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("version", versions())
+def test_the_list_of_tools_has_the_members_of_its_revision(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    conversation.do("> 1 tools/list")
+    answer = conversation.receive()["result"]
+    tools = {tool["name"]: tool for tool in answer["tools"]}
+    assert list(tools)[:2] == ["echo", "add"] and list(tools) == list(conversation.server.tools)
+    features, echo = rules(version).features, tools["echo"]
+    assert echo["description"] == "Return the text."
+    assert echo["inputSchema"] == {"type": "object", "required": ["text"], "additionalProperties": False,
+                                   "properties": {"text": {"type": "string", "description": "what to say"}}}
+    assert ("title" in echo) == ("_meta" in echo) == ("titles" in features)
+    assert ("icons" in echo) == ("icons" in features)
+    assert ("annotations" in echo) == ("tool annotations" in features)
+    assert echo.get("annotations", {"title": "E"})["title"] == "E"
+    assert "outputSchema" not in echo
+    assert tools["add"].get("outputSchema") == ({"type": "object", "required": ["result"], "properties": {
+        "result": {"type": "integer"}}} if "structured output" in features else None)
+    assert ("outputSchema" in tools["numbers"]) == ("any structured content" in features)
+    assert ("ttlMs" in answer) == ("cacheScope" in answer) == (version in MODERN)
+
+
+@pytest.mark.parametrize("version", versions())
+def test_structured_content_goes_where_it_is_known(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    features = rules(version).features
+    for name, arguments, structured, text in (
+            ("add", {"a": 1}, {"result": 3}, "3"), ("echo", {"text": "e"}, None, "e"),
+            ("weather", {"sky": "\u00e9"}, {"degrees": 20.5, "sky": "\u00e9"}, None),
+            ("numbers", {"good": True}, [1, 2], "[1, 2]"),
+            ("returns", {"what": "dict"}, {"a": [1, "r"]}, '{"a": [1, "r"]}'),
+            ("returns", {"what": "list"}, None, "[1, 2]"), ("returns", {"what": "set"}, None, "[1]")):
+        conversation.do("> 1 tools/call " + json.dumps({"name": name, "arguments": arguments}))
+        result = conversation.receive()["result"]
+        known = "structured output" in features and (
+            isinstance(structured, dict) or "any structured content" in features)
+        assert result.get("structuredContent") == (structured if known else None)
+        assert "isError" not in result and len(result["content"]) == 1
+        shown = result["content"][0]["text"]
+        assert shown == text or text is None and json.loads(shown) == structured
+
+
+def test_arguments_arrive_as_python_values(talk: Any) -> None:
+    talk("""
+        modern
+        > 1 tools/call {"name": "typed", "arguments": {"color": "b", "point": {"x": 1.0}, "node": {"name": "n", "children": [{"name": "m"}]}, "tags": [1, 2], "pair": [5, "q"], "pick": "b", "either": "r", "more": {"k": {"x": 3, "y": 4}}}}
+        < 1 {"content": [{"type": "text", "text": "(<Color.BLUE: 'b'>, Point(x=1, y=0), Node(name='n', children=[Node(name='m', children=[])]), {1, 2}, (5, 'q'), 'b', <Color.RED: 'r'>, {'k': Point(x=3, y=4)})"}]}
+        > 2 tools/call {"name": "typed", "arguments": {"color": "r"}}
+        < 2 {"content": [{"text": "(<Color.RED: 'r'>, Point(x=1, y=0), None, frozenset(), (1, 'a'), 'a', 3, None)"}]}
+        > 3 tools/call {"name": "typed", "arguments": {"color": "r", "node": null, "either": 9}}
+        < 3 {"content": [{"text": "(<Color.RED: 'r'>, Point(x=1, y=0), None, frozenset(), (1, 'a'), 'a', 9, None)"}]}
+        > 4 tools/call {"name": "later", "arguments": {"n": 4}}
+        < 4 {"structuredContent": {"result": 5}}""")
+
+
+BAD_ARGUMENTS = [
+    ("echo", {}, "text", "is required"), ("echo", {"text": 3}, "text", "must be of type string"),
+    ("echo", {"text": "x", "y": 1}, "y", "is not known here"), ("add", {"a": True}, "a", "type integer"),
+    ("add", {"a": 1.5}, "a", "type integer"), ("typed", {"color": "g"}, "color", "must be one of"),
+    ("typed", {"color": "r", "point": {"x": "q"}}, "point/x", "type integer"),
+    ("typed", {"color": "r", "node": {"name": "n", "children": [{}]}}, "node", "must match"),
+    ("typed", {"color": "r", "tags": [1, 1]}, "tags", "twice"),
+    ("typed", {"color": "r", "pair": [1]}, "pair", "less than 2"),
+    ("typed", {"color": "r", "pair": [1, "a", 2]}, "pair/2", "must not be there"),
+]
+
+
+@pytest.mark.parametrize("version", versions())
+def test_arguments_that_break_the_schema(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    for name, arguments, place, rule in BAD_ARGUMENTS:
+        conversation.do("> 1 tools/call " + json.dumps({"name": name, "arguments": arguments}))
+        answer = conversation.receive()
+        if "argument errors as results" in rules(version).features:
+            assert answer["result"]["isError"] is True
+            assert "/%s: " % place in answer["result"]["content"][0]["text"]
+            assert rule in answer["result"]["content"][0]["text"]
+        else:
+            assert answer["error"]["code"] == mcp_ref.INVALID_PARAMS
+            assert answer["error"]["data"]["field"] == place and rule in answer["error"]["data"]["reason"]
+    conversation.hold("""
+        > 2 tools/call {"name": "none"}
+        < 2 error -32602 unknown tool
+        > 3 tools/call {"name": "echo", "arguments": [1]}
+        < 3 error -32602 arguments
+        > 4 tools/call {"arguments": {}}
+        < 4 error -32602 name
+        > 5 tools/call {"name": {"a": 1}}
+        < 5 error -32602 name
+        > 6 tools/call {"name": "everything", "arguments": null}
+        < 6 {}
+        > 7 tools/call
+        < 7 error -32602 name""")
+
+
+@pytest.mark.parametrize("version", versions())
+def test_every_kind_of_content(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    conversation.do('> 1 tools/call {"name": "everything"}')
+    text, image, audio, inside, blob, link = conversation.receive()["result"]["content"]
+    features = rules(version).features
+    assert text["annotations"].get("priority") == 1
+    assert ("lastModified" in text["annotations"]) == ("modification times" in features)
+    assert image == {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+    assert inside == {"type": "resource", "resource": {"uri": "x://y", "mimeType": "text/plain", "text": "inside"}}
+    assert blob["resource"] == {"uri": "x://z", "blob": "AA=="}
+    assert ("_meta" in blob) == ("_meta everywhere" in features)
+    if "audio" in features:
+        assert audio == {"type": "audio", "data": "d2F2", "mimeType": "audio/wav"}
+    else:
+        assert audio["type"] == "resource" and audio["resource"]["blob"] == "d2F2"
+    if "resource links" in features:
+        assert link == {"type": "resource_link", "uri": "x://y", "name": "why", "title": "Y"}
+    else:
+        assert link == {"type": "text", "text": "why: x://y"}
+
+
+@pytest.mark.parametrize("version", versions())
+def test_tools_that_fail(talk: Any, version: str, capsys: Any) -> None:
+    conversation = start(talk, version)
+    old, url = (code if code in rules(version).errors else mcp_ref.INTERNAL_ERROR
+                for code in (mcp_ref.RESOURCE_NOT_FOUND, mcp_ref.URL_REQUIRED))
+    conversation.hold("""
+        > 1 tools/call {"name": "fails", "arguments": {"how": "value"}}
+        < 1 {"isError": true, "content": [{"type": "text", "text": "told you"}], "structuredContent": null}
+        > 2 tools/call {"name": "fails", "arguments": {"how": "silent"}}
+        < 2 {"isError": true, "content": [{"text": "KeyError"}]}
+        > 3 tools/call {"name": "fails", "arguments": {"how": "exit"}}
+        < 3 {"isError": true, "content": [{"text": "3"}]}
+        > 4 tools/call {"name": "fails", "arguments": {"how": "own"}}
+        < 4 error 7 seven
+        > 5 tools/call {"name": "fails", "arguments": {"how": "reserved"}}
+        < 5 error -32603 not ours
+        > 6 tools/call {"name": "fails", "arguments": {"how": "old"}}
+        < 6 error %d
+        > 7 tools/call {"name": "fails", "arguments": {"how": "url"}}
+        < 7 error %d
+        > 8 tools/call {"name": "returns", "arguments": {"what": "nan"}}
+        < 8 {"isError": true}
+        > 9 tools/call {"name": "returns", "arguments": {"what": "bytes"}}
+        < 9 {"isError": true}
+        > 10 tools/call {"name": "returns", "arguments": {"what": "nan inside"}}
+        < 10 error -32603
+        > 11 tools/call {"name": "returns", "arguments": {"what": "bad content"}}
+        < 11 {"isError": true}""" % (old, url))
+    captured = capsys.readouterr()
+    assert captured.out == "" and "ValueError: told you" in captured.err
+    if "structured output" in rules(version).features:
+        conversation.hold("""
+            > 12 tools/call {"name": "numbers", "arguments": {"good": false}}
+            < 12 {"isError": true, "structuredContent": null}""")
+
+
+def test_odd_values(talk: Any) -> None:
+    talk("""
+        modern
+        > 1 tools/call {"name": "returns", "arguments": {"what": "none"}}
+        < 1 {"content": [], "structuredContent": null}
+        > 2 tools/call {"name": "returns", "arguments": {"what": "whole"}}
+        < 2 {"isError": true, "_meta": {"z": 1, "io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2"}}}
+        > 3 tools/call {"name": "returns", "arguments": {"what": "surrogate"}}
+        < 3 {"content": [{"text": "\\ud800\\u2028\\u00e9"}]}
+        > 4 tools/call {"name": "returns", "arguments": {"what": "mixed"}}
+        < 4 {"content": [{"type": "text", "text": "plain"}, {"text": "block"}]}""")
+
+
+def test_a_tool_with_schemas_of_its_own(talk: Any) -> None:
+    server = Server("own")
+    given = {"type": "object", "properties": {"a-b": {"$ref": "#/$defs/n", "x-mcp-header": "N"}},
+             "$defs": {"n": {"$anchor": "here", "type": "number"}}, "if": {}, "then": {}}
+
+    @server.tool(name="t", input_schema=given, output_schema={"type": "object", "required": ["ok"]})
+    def any_name(ctx: Context, **arguments: Any) -> Any:
+        return {"ok": arguments} if arguments else {"content": [mcp_ref.text("no")], "structuredContent": {}}
+    conversation = start(talk, MODERN[0], server=server)
+    conversation.do("> 1 tools/list")
+    assert conversation.receive()["result"]["tools"][0]["inputSchema"] == given
+    conversation.hold("""
+        > 2 tools/call {"name": "t", "arguments": {"a-b": 1}}
+        < 2 {"structuredContent": {"ok": {"a-b": 1}}}
+        > 3 tools/call {"name": "t", "arguments": {"a-b": "x"}}
+        < 3 {"isError": true}
+        > 4 tools/call {"name": "t"}
+        < 4 {"isError": true, "content": [{"text": "The result does not match the tool's output schema: /ok: is required"}]}""")
+
+
+# ------------------------------------------------------------------------------------------
+# Resources, prompts, completion, pages
+# ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("version", versions())
+def test_resources(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    missing = mcp_ref.RESOURCE_NOT_FOUND if mcp_ref.RESOURCE_NOT_FOUND in rules(version).errors \
+        else mcp_ref.INVALID_PARAMS
+    blob = base64.b64encode(PNG).decode()
+    conversation.hold("""
+        > 1 resources/read {"uri": "test://text"}
+        < 1 {"contents": [{"uri": "test://text", "mimeType": "text/plain", "text": "hello"}]}
+        > 2 resources/read {"uri": "test://blob"}
+        < 2 {"contents": [{"uri": "test://blob", "mimeType": "image/png", "blob": "%s"}]}
+        > 3 resources/read {"uri": "test://several"}
+        < 3 {"contents": [{"uri": "test://several", "text": "one"}, {"uri": "test://other", "blob": "dHdv"}]}
+        > 4 resources/read {"uri": "test://json"}
+        < 4 {"contents": [{"mimeType": "application/json", "text": "{\\"a\\": 1}"}]}
+        > 5 resources/read {"uri": "test://item/7/a%%20b"}
+        < 5 {"contents": [{"uri": "test://item/7/a%%20b", "text": "'a b' of 7"}]}
+        > 6 resources/read {"uri": "file:///a/b%%C3%%A9/c"}
+        < 6 {"contents": [{"text": "file a/b\\u00e9/c"}]}
+        > 7 resources/read {"uri": "test://none"}
+        < 7 error %d test://none
+        > 8 resources/read {"uri": "test://gone"}
+        < 8 error %d test://gone
+        > 9 resources/read {"uri": "test://broken"}
+        < 9 error -32603 internal error
+        > 10 resources/read
+        < 10 error -32602 uri
+        > 11 resources/read {"uri": 3}
+        < 11 error -32602 uri
+        > 12 resources/read {"uri": "test://item/seven/x"}
+        < 12 error -32602 number""" % (blob, missing, missing))
+    conversation.do("> 13 resources/list")
+    listed = conversation.receive()["result"]["resources"]
+    assert listed[0]["size"] == 5 and listed[0]["name"] == "a_text" and "uriTemplate" not in listed[0]
+    assert ("title" in listed[0]) == ("titles" in rules(version).features)
+    assert listed[0]["annotations"]["audience"] == ["user"]
+    assert ("lastModified" in listed[0]["annotations"]) == ("modification times" in rules(version).features)
+    conversation.do("> 14 resources/templates/list")
+    result = conversation.receive()["result"]
+    assert [one["uriTemplate"] for one in result["resourceTemplates"]] == [
+        "test://item/{number}/{part}", "file:///{+path}"]
+
+
+@pytest.mark.parametrize("uri", [
+    "file:///../secret", "file:///a/../../b", "file:///%2e%2e/b", "file:///a%2f..%2fb", "file:////etc/passwd",
+    "file:///%2Fetc", "file:///C:/x", "file:///..%5cx", "file:///a%00b", "file:///%ff",
+    "test://item/1/..", "test://item/1/a%2fb", "test://item/1/a%5Cb", "test://item/1/."])
+def test_a_template_value_cannot_leave_its_place(talk: Any, uri: str) -> None:
+    talk('modern\n> 1 resources/read {"uri": "%s"}\n< 1 error -32602 leaves its place' % uri)
+
+
+def test_caching_hints(talk: Any) -> None:
+    talk("""
+        modern {"elicitation": {}}
+        > 1 resources/read {"uri": "test://blob"}
+        < 1 {"ttlMs": 5000, "cacheScope": "public"}
+        > 2 resources/read {"uri": "test://asks"}
+        < 2 {"resultType": "input_required", "ttlMs": null, "cacheScope": null}
+        > 3 tools/call {"name": "echo", "arguments": {"text": ""}}
+        < 3 {"ttlMs": null, "cacheScope": null}""")
+    conversation = start(talk, MODERN[0], server=make_server(ttl_ms=7, cache_scope="public"))
+    for method, row in METHODS.items():
+        if row.cacheable and method != "resources/read":
+            conversation.hold('> 1 %s\n< 1 {"ttlMs": 7, "cacheScope": "public"}' % method)
+
+
+@pytest.mark.parametrize("version", versions())
+def test_prompts(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    conversation.hold("""
+        > 1 prompts/list
+        < 1 {"prompts": [{"name": "greet", "description": "Greet somebody.", "arguments": [{"name": "name", "required": true, "description": "who it is"}, {"name": "times", "required": null}]}, {"name": "chat", "arguments": null}, {"name": "asks_first"}]}
+        > 2 prompts/get {"name": "greet", "arguments": {"name": "Ann", "times": "2"}}
+        < 2 {"description": "Greet somebody.", "messages": [{"role": "user", "content": {"type": "text", "text": "Hello, Ann!Hello, Ann!"}}]}
+        > 3 prompts/get {"name": "greet"}
+        < 3 error -32602 name
+        > 4 prompts/get {"name": "greet", "arguments": {"name": 3}}
+        < 4 error -32602 strings
+        > 5 prompts/get {"name": "greet", "arguments": {"name": "a", "times": "x"}}
+        < 5 error -32602 times
+        > 6 prompts/get {"name": "greet", "arguments": {"name": "a", "other": "x"}}
+        < 6 error -32602 other
+        > 7 prompts/get {"name": "nobody"}
+        < 7 error -32602 unknown prompt
+        > 8 prompts/get {"name": "chat", "arguments": null}
+        < 8 {"messages": [{"role": "user", "content": {"text": "one"}}, {"role": "assistant", "content": {"text": "two"}}, {"content": {"type": "image"}}, {"role": "user"}]}
+        > 9 prompts/get {"name": "greet", "arguments": {"name": "5"}}
+        < 9 {"messages": [{"content": {"text": "Hello, 5!"}}]}""")
+
+
+@pytest.mark.parametrize("version", versions())
+def test_completion(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    conversation.hold("""
+        > 1 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "times", "value": ""}}
+        < 1 {"completion": {"values": [], "total": 0, "hasMore": false}}
+        > 2 completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/{number}/{part}"}, "argument": {"name": "part", "value": "h"}}
+        < 2 {"completion": {"values": ["head", "hand"], "total": 2, "hasMore": false}}
+        > 3 completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/1/x"}, "argument": {"name": "part", "value": "f"}}
+        < 3 {"completion": {"values": ["foot"]}}
+        > 4 completion/complete {"ref": {"type": "ref/prompt", "name": "nobody"}, "argument": {"name": "name", "value": ""}}
+        < 4 error -32602 ref
+        > 5 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "nothing", "value": ""}}
+        < 5 error -32602 argument
+        > 6 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name"}}
+        < 6 error -32602 argument
+        > 7 completion/complete {"ref": {"type": "ref/other", "name": "greet"}, "argument": {"name": "name", "value": ""}}
+        < 7 error -32602
+        > 8 completion/complete {"ref": 3}
+        < 8 error -32602 ref""")
+    known = {"arguments": {"b": "1", "a": "2"}}
+    for context, values in (({}, 100), ({"context": known}, 2)):
+        conversation.do("> 9 completion/complete " + json.dumps({
+            "ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "q"}, **context}))
+        completion = conversation.receive()["result"]["completion"]
+        if context and "completion context" in rules(version).features:
+            assert completion == {"values": ["a", "b"], "total": 2, "hasMore": False}
+        else:
+            assert len(completion["values"]) == mcp_ref.MAX_COMPLETIONS == 100
+            assert completion["total"] == 120 and completion["hasMore"] is True
+
+
+@pytest.mark.parametrize("method, member", [
+    ("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts"),
+    ("resources/templates/list", "resourceTemplates")])
+def test_pages(talk: Any, method: str, member: str) -> None:
+    conversation = start(talk, "2025-11-25", server=make_server(page_size=2))
+    seen, cursor = [], None
+    for number in range(20):
+        conversation.do("> %d %s %s" % (number, method, json.dumps({"cursor": cursor} if cursor else {})))
+        result = conversation.receive()["result"]
+        assert len(result[member]) <= 2
+        seen += result[member]
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            break
+    whole = start(talk, "2025-11-25")
+    whole.do("> 1 " + method)
+    assert whole.receive()["result"][member] == seen
+    for bad in ("", "x", "MTA=", 5, True, [], base64.b64encode(b"tool:999").decode(),
+                base64.b64encode(b"other:1").decode(), base64.b64encode(b"tool:-1").decode()):
+        conversation.hold("> 1 %s %s\n< 1 error -32602 cursor" % (method, json.dumps({"cursor": bad})))
+
+
+# ------------------------------------------------------------------------------------------
+# Progress, logging, cancellation, changes
+# ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("token", ["0", '"t"', "7"])
+def test_progress_needs_a_token_and_grows(talk: Any, version: str, token: str) -> None:
+    conversation = start(talk, version)
+    message = '"at 0"' if "progress messages" in rules(version).features else "null"
+    conversation.hold("""
+        > 1 tools/call {"name": "steps"}
+        < 1 {}
+        > 2 tools/call {"name": "steps", "_meta": {"progressToken": %s}}
+        < - notifications/progress {"progressToken": %s, "progress": 0, "total": 3, "message": %s}
+        < - notifications/progress {"progress": 1}
+        < - notifications/progress {"progress": 2.5}
+        < 2 {"content": [{"text": "done"}]}
+        > 3 tools/call {"name": "steps", "_meta": {"progressToken": true}}
+        < 3 {}""" % (token, token, message))
+
+
+def test_nothing_follows_the_response(talk: Any) -> None:
+    server, kept = Server("s"), []
+
+    @server.tool
+    def keeps(ctx: Context) -> str:
+        kept.append(ctx)
+        return "x"
+    conversation = talk("""
+        open 2025-11-25
+        > 1 tools/call {"name": "keeps", "_meta": {"progressToken": 1}}
+        < 1 {}""", server)
+    kept[0].progress(1)
+    kept[0].log("error", "late")
+    kept[0].notify("notifications/elicitation/complete", {"elicitationId": "e"})
+    conversation.hold("""
+        # the session may still be told, but not about the request
+        < - notifications/elicitation/complete {"elicitationId": "e"}
+        > 2 ping
+        < 2 {}""")
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_logging_in_a_session(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    conversation.do('> 1 tools/call {"name": "talk"}')
+    for level in mcp_ref.LOG_LEVELS[1:]:
+        conversation.do('< - notifications/message {"level": "%s", "logger": "talker", "data": {"says": "%s"}}' % (level, level))
+    conversation.hold("""
+        < 1 {}
+        > 2 logging/setLevel {"level": "alert"}
+        < 2 {}
+        > 3 tools/call {"name": "talk"}
+        < - notifications/message {"level": "alert"}
+        < - notifications/message {"level": "emergency"}
+        < 3 {}
+        > 4 logging/setLevel {"level": "loud"}
+        < 4 error -32602 debug, info, notice
+        > 5 logging/setLevel
+        < 5 error -32602 level""")
+
+
+def test_logging_by_request(talk: Any) -> None:
+    talk("""
+        modern
+        > 1 tools/call {"name": "talk"}
+        < 1 {"content": [{"text": "said"}]}
+        > 2 tools/call {"name": "talk", "_meta": {"io.modelcontextprotocol/logLevel": "emergency"}}
+        < - notifications/message {"level": "emergency"}
+        < 2 {}""")
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("notification", [
+    'notifications/cancelled {"requestId": "h", "reason": "because"}', '$/cancelRequest {"id": "h"}'])
+def test_cancelling_a_request(talk: Any, version: str, notification: str) -> None:
+    conversation = start(talk, version)
+    conversation.do('> "h" tools/call {"name": "hold", "arguments": {"name": "c"}, "_meta": {"progressToken": 5}}')
+    door = conversation.server.door     # type: ignore[attr-defined]
+    assert door("c runs").wait(PATIENCE)
+    conversation.do("> - " + notification)
+    assert door("c done").wait(PATIENCE), "ctx.cancelled was not set"
+    conversation.hold("""
+        # no progress, no response
+        > 2 tools/call {"name": "echo", "arguments": {"text": "next"}}
+        < 2 {}""")
+
+
+def test_cancelling_a_coroutine(talk: Any) -> None:
+    server, told = Server("s"), threading.Event()
+    runs, stop = threading.Event(), threading.Event()
+
+    @server.tool
+    async def waits(ctx: Context) -> str:
+        import asyncio
+        runs.set()
+        while not ctx.cancelled:
+            await asyncio.sleep(0.005)
+        told.set()
+        return "x"
+    conversation = talk('open 2025-11-25\n> 1 tools/call {"name": "waits"}', server)
+    assert runs.wait(PATIENCE)
+    conversation.do('> - notifications/cancelled {"requestId": 1}')
+    assert told.wait(PATIENCE)
+    stop.set()
+
+
+def subscribed(conversation: Conversation) -> None:
+    """Wait until nothing is under way: what was sent before has been taken."""
+    conversation.hold('> "sync" completion/complete {"ref": 1}\n< "sync" error -32602')
+
+
+def test_subscriptions(talk: Any) -> None:
+    conversation = talk("""
+        modern
+        > 0 subscriptions/listen {"notifications": {"toolsListChanged": true, "promptsListChanged": false, "resourceSubscriptions": ["test://text"], "unknown": true}}
+        < - notifications/subscriptions/acknowledged {"_meta": {"io.modelcontextprotocol/subscriptionId": 0}, "notifications": {"toolsListChanged": true, "promptsListChanged": null, "resourceSubscriptions": ["test://text"], "unknown": null}}
+        > "b" subscriptions/listen {"notifications": {"resourcesListChanged": true}}
+        < - notifications/subscriptions/acknowledged {"_meta": {"io.modelcontextprotocol/subscriptionId": "b"}, "notifications": {"resourcesListChanged": true}}
+        > 0 tools/list
+        < 0 error -32600 in use""")
+    conversation.wire.waiting["0"] += 1
+    settle(conversation, 2)
+    for what in ("prompts", "test://other", "tools", "test://text", "resources"):
+        conversation.server.changed(what)
+    conversation.hold("""
+        < - notifications/tools/list_changed {"_meta": {"io.modelcontextprotocol/subscriptionId": 0}}
+        < - notifications/resources/updated {"uri": "test://text", "_meta": {"io.modelcontextprotocol/subscriptionId": 0}}
+        < - notifications/resources/list_changed {"_meta": {"io.modelcontextprotocol/subscriptionId": "b"}}
+        > - notifications/cancelled {"requestId": 0}""")
+    settle(conversation, 1)
+    conversation.server.changed("tools")
+    conversation.server.changed("resources")
+    conversation.hold("""
+        < - notifications/resources/list_changed {}
+        > 0 server/discover
+        < 0 {}""")
+    rest = conversation.line.close()
+    assert [one.get("method", one.get("id")) for one in rest] == ["notifications/cancelled", "b"]
+    assert rest[0]["params"]["requestId"] == "b"
+    assert rest[1]["result"]["_meta"][mcp_ref.META_SUBSCRIPTION] == "b"
+    assert rest[1]["result"]["resultType"] == "complete"
+    conversation.line.close = lambda: []       # type: ignore[method-assign]
+
+
+def settle(conversation: Conversation, count: int) -> None:
+    """Wait until the server has this many subscriptions."""
+    deadline = time.monotonic() + PATIENCE
+    while len(conversation.server._listening) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_subscription_needs_a_valid_filter(talk: Any) -> None:
+    talk("""
+        modern
+        > 1 subscriptions/listen
+        < 1 error -32602 notifications
+        > 2 subscriptions/listen {"notifications": {"toolsListChanged": 1}}
+        < 2 error -32602 toolsListChanged
+        > 3 subscriptions/listen {"notifications": {"resourceSubscriptions": "x"}}
+        < 3 error -32602 resourceSubscriptions
+        > 4 subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}}
+        < 4 error -32602 resourceSubscriptions""")
+    talk("""
+        modern
+        > 1 subscriptions/listen {"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x://y"]}}
+        < - notifications/subscriptions/acknowledged {"notifications": {"toolsListChanged": null, "resourceSubscriptions": null}}
+        > - notifications/cancelled {"requestId": 1}
+        > 2 server/discover
+        < 2 {}""", Server("has none of these"))
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_changes_in_a_session(talk: Any, version: str) -> None:
+    missing = mcp_ref.RESOURCE_NOT_FOUND
+    conversation = start(talk, version)
+    conversation.hold("""
+        > 1 resources/subscribe {"uri": "test://text"}
+        < 1 {}
+        > 2 resources/subscribe {"uri": "file:///some/file"}
+        < 2 {}
+        > 3 resources/subscribe {"uri": "test://nothing"}
+        < 3 error %d
+        > 4 resources/unsubscribe {"uri": "test://never"}
+        < 4 {}""" % missing)
+    for what in ("tools", "prompts", "resources", "test://text", "test://blob", "file:///some/file"):
+        conversation.server.changed(what)
+    conversation.hold("""
+        < - notifications/tools/list_changed {}
+        < - notifications/prompts/list_changed {}
+        < - notifications/resources/list_changed {}
+        < - notifications/resources/updated {"uri": "test://text"}
+        < - notifications/resources/updated {"uri": "file:///some/file"}
+        > 5 resources/unsubscribe {"uri": "test://text"}
+        < 5 {}""")
+    conversation.server.changed("test://text")
+    with pytest.raises(ValueError):
+        conversation.server.changed("tool")
+
+
+def test_no_change_is_told_before_the_handshake_is_complete(talk: Any) -> None:
+    conversation = talk("""
+        > 0 initialize {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+        < 0 {}""")
+    conversation.server.changed("tools")
+    conversation.hold("> 1 ping\n< 1 {}\n> - notifications/initialized\n> 2 ping\n< 2 {}")
+    conversation.server.changed("tools")
+    conversation.do("< - notifications/tools/list_changed {}")
+
+
+@pytest.mark.parametrize("version", versions())
+def test_notifications_go_where_they_are_defined(talk: Any, version: str) -> None:
+    conversation = start(talk, version)
+    for name in ("notifications/elicitation/complete", "notifications/tools/list_changed", "notifications/own"):
+        conversation.do('> 1 tools/call {"name": "tell", "arguments": {"method": "%s"}}' % name)
+        if name not in NOTIFICATIONS or name in rules(version).notifications:
+            conversation.do("< - %s {}" % name)
+        conversation.do('< 1 {"content": [{"text": "%s"}]}' % version)
+
+
+@pytest.mark.parametrize("version", versions())
+def test_extension_methods(talk: Any, version: str) -> None:
+    start(talk, version).hold("""
+        > 1 example.org/verb {"x": 5}
+        < 1 {"got": 5, "version": "%s", "resultType": %s}""" % (
+            version, '"complete"' if version in MODERN else "null"))
+
+
+# ------------------------------------------------------------------------------------------
+# Asking the client
+# ------------------------------------------------------------------------------------------
+
+ANSWERS = {"elicitation/create": '{"action": "accept", "content": {"branch": "main"}}'}
+
+
+def test_elicitation_by_request(talk: Any) -> None:
+    for version in LEGACY[:2]:
+        start(talk, version, '{"elicitation": {}}').hold("""
+            > 1 tools/call {"name": "branch"}
+            < #1 elicitation/create {"mode": %s, "message": "Which branch?", "requestedSchema": {"type": "object", "properties": {"branch": {"type": "string"}, "force": {"type": "boolean", "default": false}}, "required": ["branch"]}}
+            > #1 {"action": "accept", "content": {"branch": "main"}}
+            < 1 {"content": [{"text": "{\\"action\\": \\"accept\\", \\"content\\": {\\"branch\\": \\"main\\"}}"}]}
+            > 2 tools/call {"name": "branch"}
+            < #2 elicitation/create {}
+            > #2 {"action": "decline"}
+            < 2 {"isError": null}
+            > 3 tools/call {"name": "branch"}
+            < #3 elicitation/create {}
+            > #3 {"action": "accept", "content": {"branch": 3}}
+            < 3 {"content": [{"text": "failed: the client's answer to elicitation/create is malformed: /branch: must be of type string"}]}
+            > 4 tools/call {"name": "branch"}
+            < #4 elicitation/create {}
+            > {"jsonrpc": "2.0", "id": 4, "error": {"code": -1, "message": "no"}}
+            < 4 {"content": [{"text": "failed: the client refused: no"}]}
+            > 5 tools/call {"name": "branch"}
+            < #5 elicitation/create {}
+            > {"jsonrpc": "2.0", "id": 5, "result": {}, "error": {}}
+            < 5 {}
+            > 6 tools/call {"name": "branch"}
+            < #6 elicitation/create {}
+            > {"jsonrpc": "2.0", "id": 6}
+            < 6 {}
+            # late, or twice: nobody cares
+            > #6 {"action": "accept"}
+            > 7 ping
+            < 7 {}""" % ('"form"' if "URL elicitation" in rules(version).features else "null"))
+
+
+def test_elicitation_by_result(talk: Any) -> None:
+    talk("""
+        modern {"elicitation": {}}
+        > 1 tools/call {"name": "branch"}
+        < 1 {"resultType": "input_required", "inputRequests": {"elicitation-1": {"method": "elicitation/create", "id": null, "params": {"mode": "form", "message": "Which branch?", "elicitationId": null}}}, "content": null, "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2"}}}
+        > 2 tools/call {"name": "branch", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "accept", "content": {"branch": "main"}}, "other": 3}}
+        < 2 {"resultType": "complete", "content": [{"text": "{\\"action\\": \\"accept\\", \\"content\\": {\\"branch\\": \\"main\\"}}"}]}
+        # without state, answers are taken all the same
+        > 3 tools/call {"name": "branch", "inputResponses": {"elicitation-1": {"action": "cancel"}}}
+        < 3 {"resultType": "complete"}""")
+
+
+@pytest.mark.parametrize("answer", [
+    "{}", '{"wrong": {"action": "accept", "content": {"branch": "b"}}}', '{"elicitation-1": 3}',
+    '{"elicitation-1": {"action": "maybe"}}', '{"elicitation-1": {"action": "accept"}}', '{"elicitation-1": null}',
+    '{"elicitation-1": {"action": "accept", "content": {"branch": 3}}}'])
+def test_a_missing_or_malformed_answer_is_asked_for_again(talk: Any, answer: str) -> None:
+    talk("""
+        modern {"elicitation": {}}
+        > 1 tools/call {"name": "branch", "inputResponses": %s}
+        < 1 {"resultType": "input_required", "inputRequests": {"elicitation-1": {"method": "elicitation/create"}}}""" % answer)
+
+
+@pytest.mark.parametrize("answers", ["null", "3", "[]"])
+def test_answers_that_are_no_object_are_refused(talk: Any, answers: str) -> None:
+    talk("""
+        modern {"elicitation": {}}
+        > 1 tools/call {"name": "branch", "inputResponses": %s}
+        < 1 error -32602 inputResponses""" % answers)
+
+
+def test_two_rounds_and_what_the_state_remembers(talk: Any) -> None:
+    conversation = talk("""
+        modern {"elicitation": {"form": {}}}
+        > 1 tools/call {"name": "twice"}
+        < 1 {"inputRequests": {"elicitation-1": {}, "second": null}}""")
+    first = conversation.state
+    conversation.hold("""
+        > 2 tools/call {"name": "twice", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "accept", "content": {"one": 1}}}}
+        < 2 {"inputRequests": {"second": {"method": "elicitation/create"}, "elicitation-1": null}}""")
+    assert conversation.state != first
+    conversation.hold("""
+        > 3 tools/call {"name": "twice", "requestState": "STATE", "inputResponses": {"second": {"action": "accept", "content": {"two": 2}}}}
+        < 3 {"resultType": "complete", "content": [{"text": "1 2"}]}""")
+
+
+def test_an_answer_belongs_to_its_question(talk: Any) -> None:
+    """A handler that takes another way, or changes its question, does not get an old answer."""
+    server, way = Server("s"), ["a"]
+
+    @server.tool
+    def branches(ctx: Context) -> str:
+        said = [ctx.elicit("Delete %s?" % name, sure=bool)["action"] for name in way[0]]
+        return " ".join(said)
+
+    @server.tool
+    def loop(ctx: Context) -> str:
+        return " ".join(ctx.elicit("Delete %s?" % name, key="same", sure=bool)["action"] for name in "ab")
+    yes = '{"action": "accept", "content": {"sure": true}}'
+    conversation = start(talk, MODERN[0], '{"elicitation": {}}', server).hold("""
+        > 1 tools/call {"name": "branches"}
+        < 1 {"inputRequests": {"elicitation-1": {"params": {"message": "Delete a?"}}}}""")
+    way[0] = "ba"
+    conversation.hold("""
+        > 2 tools/call {"name": "branches", "requestState": "STATE", "inputResponses": {"elicitation-1": %s}}
+        < 2 {"inputRequests": {"elicitation-1": {"params": {"message": "Delete b?"}}}}
+        > 3 tools/call {"name": "branches", "requestState": "STATE", "inputResponses": {"elicitation-1": %s}}
+        < 3 {"inputRequests": {"elicitation-2": {"params": {"message": "Delete a?"}}}}""" % (yes, yes))
+    way[0] = "cb"
+    conversation.hold("""
+        > 4 tools/call {"name": "branches", "requestState": "STATE", "inputResponses": {"elicitation-2": %s}}
+        < 4 {"inputRequests": {"elicitation-1": {"params": {"message": "Delete c?"}}}}
+        > 5 tools/call {"name": "loop"}
+        < 5 {"inputRequests": {"same": {}}}
+        > 6 tools/call {"name": "loop", "requestState": "STATE", "inputResponses": {"same": %s}}
+        < 6 {"isError": true, "content": [{"text": "a key was used before, of these: same"}]}""" % (yes, yes))
+    start(talk, "2025-11-25", '{"elicitation": {}}', server).hold("""
+        > 1 tools/call {"name": "loop"}
+        < #1 elicitation/create {}
+        > #1 {"action": "decline"}
+        < 1 {"isError": true}""")
+
+
+def test_mistakes_in_a_question() -> None:
+    for mistake in (lambda: elicitation("?", url=str), lambda: elicitation("?", schema=str), lambda: sampling("x", temprature=0),
+                    lambda: elicitation("?", x=List[str]), lambda: elicitation("?", x=dict), lambda: elicitation("?", x=Point)):
+        with pytest.raises(TypeError):
+            mistake()       # type: ignore[operator]
+
+
+def test_request_state_is_sealed(talk: Any, monkeypatch: Any) -> None:
+    conversation = talk("""
+        modern {"elicitation": {}}
+        > 1 tools/call {"name": "twice", "arguments": {"first": "a"}, "inputResponses": {"elicitation-1": {"action": "accept", "content": {"one": 1}}}}
+        < 1 {"resultType": "input_required"}""")
+    state = conversation.state
+    for bad in (state + "x", "x" + state, state[:-1], state.replace(".", ""), "", ".", "\u00e9." + state, 7, {},
+                state.split(".")[0] + "." + "0" * 64, state.swapcase()):
+        conversation.hold("> 2 tools/call %s\n< 2 error -32602 requestState" % json.dumps(
+            {"name": "twice", "arguments": {"first": "a"}, "requestState": bad}))
+    conversation.hold("""
+        # on other arguments, or with another tool, it is refused
+        > 3 tools/call {"name": "twice", "arguments": {"first": "b"}, "requestState": "STATE"}
+        < 3 error -32602 requestState
+        > 4 tools/call {"name": "branch", "requestState": "STATE"}
+        < 4 error -32602 requestState
+        > 5 prompts/get {"name": "asks_first", "requestState": "STATE"}
+        < 5 error -32602 requestState
+        # where nothing is asked, it is passed over
+        > 6 tools/list {"requestState": "nonsense"}
+        < 6 {}
+        > 7 tools/call {"name": "twice", "arguments": {"first": "a"}, "requestState": "STATE"}
+        < 7 {"inputRequests": {"second": {}}}""")
+    monkeypatch.setattr(mcp_ref.time, "time", lambda now=time.time(): now + mcp_ref.STATE_SECONDS + 2)
+    conversation.hold("""
+        > 8 tools/call {"name": "twice", "arguments": {"first": "a"}, "requestState": "STATE"}
+        < 8 error -32602 requestState""")
+
+
+def test_request_state_is_bound_to_the_principal_and_shared_by_the_key() -> None:
+    meta = {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: {"elicitation": {}}}
+
+    def call(server: Server, principal: Any, **params: Any) -> Dict[str, Any]:
+        out: List[Any] = []
+        server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "twice", "_meta": meta, **params}}, out.append, principal=principal)
+        assert len(out) == 1
+        return out[0]       # type: ignore[no-any-return]
+    one, two, stranger = make_server(state_key="k"), make_server(state_key=b"k"), make_server()
+    answers = {"elicitation-1": {"action": "accept", "content": {"one": 1}}}
+    state = call(one, {"sub": "ann"}, inputResponses=answers)["result"]["requestState"]
+    for server, principal, good in ((one, {"sub": "ann"}, True), (two, {"sub": "ann"}, True),
+                                    (two, {"sub": "bob"}, False), (two, None, False),
+                                    (stranger, {"sub": "ann"}, False)):
+        answer = call(server, principal, requestState=state)
+        assert ("second" in answer.get("result", {}).get("inputRequests", {})) == good, answer
+        assert good or answer["error"]["code"] == mcp_ref.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("version", versions())
+def test_several_questions_in_one_round(talk: Any, version: str) -> None:
+    if "elicitation/create" not in rules(version).methods:
+        return
+    conversation = start(talk, version, '{"elicitation": {}, "sampling": {}, "roots": {}}')
+    conversation.do('> 1 tools/call {"name": "several"}')
+    replies = {"elicitation/create": {"action": "accept", "content": {"name": "Ann"}},
+               "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "h"}, "model": "m"},
+               "roots/list": {"roots": [{"uri": "file:///a"}]}}
+    if version in MODERN:
+        asked = conversation.receive()["result"]["inputRequests"]
+        assert list(asked) == ["who", "model", "where"] and asked["where"] == {"method": "roots/list"}
+        assert asked["model"]["params"] == {"maxTokens": 9, "messages": [
+            {"role": "user", "content": {"type": "text", "text": "Hi"}}]}
+        conversation.do('> 2 tools/call {"name": "several", "requestState": "STATE", "inputResponses": %s}' % json.dumps(
+            {key: replies[question["method"]] for key, question in asked.items()}))
+    else:
+        for _ in range(3):
+            asked = conversation.receive()
+            conversation.message({"jsonrpc": "2.0", "id": asked["id"], "result": replies[asked["method"]]})
+    conversation.expect('%d {"content": [{"text": "[\\"model\\", \\"where\\", \\"who\\"]"}]}' % (
+        2 if version in MODERN else 1), conversation.receive())
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("capabilities, tool, arguments, missing", [
+    ({}, "branch", {}, {"elicitation": {"form": {}}}), ({"elicitation": None}, "branch", {}, {"elicitation": {"form": {}}}),
+    ({}, "think", {}, {"sampling": {}}), ({}, "folders", {}, {"roots": {}}),
+    ({"elicitation": {}}, "visit", {}, {"elicitation": {"url": {}}}),
+    ({"elicitation": {"form": {}}}, "visit", {"wait": False}, {"elicitation": {"url": {}}}),
+    ({"elicitation": {"url": {}}}, "form", {}, {"elicitation": {"form": {}}}),
+    ({"sampling": {}}, "think", {"tools": True}, {"sampling": {"tools": {}}}),
+    ({"roots": {}, "sampling": {}}, "several", {}, {"elicitation": {"form": {}}}),
+])
+def test_nothing_is_asked_that_was_not_declared(
+        talk: Any, version: str, capabilities: Any, tool: str, arguments: Any, missing: Any) -> None:
+    conversation = start(talk, version, json.dumps(capabilities))
+    conversation.do("> 1 tools/call " + json.dumps({"name": tool, "arguments": arguments}))
+    answer = conversation.receive()
+    if tool == "branch":                # this one catches exceptions
+        assert answer["result"]["content"][0]["text"].startswith("failed: The client has no elicitation")
+    elif version in MODERN:
+        assert answer["error"]["code"] == mcp_ref.MISSING_CAPABILITY
+        assert answer["error"]["data"] == {"requiredCapabilities": missing}
+    else:
+        assert answer["result"]["isError"] is True
+
+
+def test_url_mode(talk: Any) -> None:
+    talk("""
+        open 2025-11-25 {"elicitation": {"url": {}}}
+        > 1 tools/call {"name": "visit"}
+        < #1 elicitation/create {"mode": "url", "url": "https://example.org/in", "message": "Sign in", "elicitationId": "e1", "requestedSchema": null}
+        > #1 {"action": "accept"}
+        < - notifications/elicitation/complete {"elicitationId": "e1"}
+        < 1 {"content": [{"text": "accept"}]}
+        > 2 tools/call {"name": "visit", "arguments": {"wait": false}}
+        < 2 error -32042 example.org/in""")
+    conversation = talk("""
+        modern {"elicitation": {"url": {}}}
+        > 1 tools/call {"name": "visit", "arguments": {"wait": false}}
+        < 1 {"inputRequests": {"elicitation-1": {"params": {"mode": "url", "url": "https://example.org/in", "message": "Sign in", "elicitationId": null}}}}
+        > 2 tools/call {"name": "visit", "arguments": {"wait": false}, "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "accept"}}}
+        < 2 {"content": [{"text": "accept"}]}""")
+    assert conversation
+
+
+def test_a_page_is_asked_for_once(talk: Any) -> None:
+    """The id that older clients get is new in every round; it is not part of the question."""
+    server = Server("s")
+
+    @server.tool
+    def connect(ctx: Context) -> str:
+        return str(ctx.elicit("Sign in", url="https://example.org/in")["action"])
+    start(talk, MODERN[0], '{"elicitation": {"url": {}}}', server).hold("""
+        > 1 tools/call {"name": "connect"}
+        < 1 {"resultType": "input_required"}
+        > 2 tools/call {"name": "connect", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "accept"}}}
+        < 2 {"content": [{"text": "accept"}]}""")
+
+
+@pytest.mark.parametrize("version", versions())
+def test_forms_in_the_words_of_each_revision(talk: Any, version: str) -> None:
+    if "elicitation/create" not in rules(version).methods:
+        return
+    conversation = start(talk, version, '{"elicitation": {}}')
+    conversation.do('> 1 tools/call {"name": "form"}')
+    message = conversation.receive()
+    asked = message["result"]["inputRequests"]["elicitation-1"] if version in MODERN else message
+    schema = asked["params"]["requestedSchema"]
+    assert schema["required"] == ["color", "age"]
+    fields = schema["properties"]
+    assert fields["age"] == {"type": "integer", "description": "in years", "minimum": 0}
+    assert fields["note"] == {"type": "string"} and fields["raw"] == {"type": "string", "format": "email"}
+    if "rich forms" in rules(version).features:
+        assert fields["color"] == {"type": "string", "oneOf": [{"const": "r", "title": "RED"},
+                                                               {"const": "b", "title": "BLUE"}]}
+        assert fields["kind"] == {"type": "string", "enum": ["a", "b"], "default": "b"}
+    else:
+        assert fields["color"] == {"type": "string", "enum": ["r", "b"], "enumNames": ["RED", "BLUE"]}
+        assert fields["kind"] == {"type": "string", "enum": ["a", "b"]}
+    if version not in MODERN:
+        conversation.hold('> #1 {"action": "cancel"}\n< 1 {"content": [{"text": "cancel"}]}')
+    conversation.do('> 2 tools/call {"name": "many"}')
+    message = conversation.receive()
+    if "rich forms" not in rules(version).features:
+        assert message["result"]["isError"] is True
+        return
+    asked = message["result"]["inputRequests"]["elicitation-1"] if version in MODERN else message
+    fields = asked["params"]["requestedSchema"]["properties"]
+    assert fields["colors"] == {"type": "array", "items": {"anyOf": [{"const": "r", "title": "RED"},
+                                                                     {"const": "b", "title": "BLUE"}]}}
+    assert fields["kinds"] == {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+    if version not in MODERN:
+        conversation.hold('> #2 {"action": "accept", "content": {"colors": ["r", "b"], "kinds": []}}\n< 2 {}')
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("context", [True, False])
+def test_sampling_in_the_words_of_each_revision(talk: Any, version: str, context: bool) -> None:
+    conversation = start(talk, version, json.dumps({"sampling": {"tools": {}, **({"context": {}} if context else {})}}))
+    conversation.do('> 1 tools/call {"name": "think", "arguments": {"context": true}}')
+    message = conversation.receive()
+    params = (message["result"]["inputRequests"]["sampling-1"] if version in MODERN else message)["params"]
+    features = rules(version).features
+    if "sampling tools" in features:
+        assert [len(one["content"]) for one in params["messages"]] == [2]
+        assert ("includeContext" in params) == context
+    else:
+        assert [one["content"]["text"] for one in params["messages"]] == ["a", "b"]
+        assert params["includeContext"] == "thisServer"     # there is no capability for it
+    if version not in MODERN:
+        conversation.hold("""
+            > #1 {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m1"}
+            < 1 {"content": [{"text": "m1"}]}
+            > 2 tools/call {"name": "think"}
+            < #2 sampling/createMessage {"maxTokens": 1000, "tools": null}
+            > #2 {"role": "assistant"}
+            < 2 {"isError": true}""")
+    if "sampling tools" in features:
+        conversation.do('> 3 tools/call {"name": "think", "arguments": {"tools": true}}')
+        message = conversation.receive()
+        asked = message["result"]["inputRequests"]["sampling-1"] if version in MODERN else message
+        assert asked["params"]["tools"][0]["name"] == "t"
+        if version not in MODERN:
+            conversation.hold("""
+                > {"jsonrpc": "2.0", "id": 3, "result": {"role": "assistant", "content": [{"type": "tool_use"}], "model": "m"}}
+                < 3 {}""")
+
+
+def test_roots_and_prompts_and_resources_that_ask(talk: Any) -> None:
+    for version in LEGACY:
+        start(talk, version, '{"roots": {"listChanged": true}}').hold("""
+            > 1 tools/call {"name": "folders"}
+            < #1 roots/list {}
+            > #1 {"roots": [{"uri": "file:///a"}, {"uri": "file:///b", "name": "b"}]}
+            < 1 {"content": [{"text": "file:///a,file:///b"}]}
+            > - notifications/roots/list_changed
+            > 2 tools/call {"name": "folders"}
+            < #2 roots/list {}
+            > #2 {"roots": [{"name": "no uri"}]}
+            < 2 {"isError": true}""")
+    talk("""
+        modern {"elicitation": {}}
+        > 1 prompts/get {"name": "asks_first"}
+        < 1 {"resultType": "input_required", "messages": null}
+        > 2 prompts/get {"name": "asks_first", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "accept", "content": {"tone": "dry"}}}}
+        < 2 {"messages": [{"content": {"text": "dry"}}]}
+        > 3 resources/read {"uri": "test://asks"}
+        < 3 {"resultType": "input_required", "contents": null}
+        > 4 resources/read {"uri": "test://asks", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "decline"}}}
+        < 4 {"contents": [{"text": "decline"}]}
+        modern
+        > 5 resources/read {"uri": "test://asks"}
+        < 5 error -32021 requiredCapabilities""")
+
+
+def test_only_where_the_table_allows_it_may_be_asked(talk: Any) -> None:
+    server = make_server()
+
+    @server.method("example.org/ask")
+    def ask(params: Any, ctx: Context) -> Any:
+        return ctx.elicit("?", x=str)
+    start(talk, MODERN[0], '{"elicitation": {}}', server).hold("> 1 example.org/ask\n< 1 error -32603")
+
+
+def test_a_cancelled_request_gives_up_its_question(talk: Any) -> None:
+    talk("""
+        open 2025-11-25 {"elicitation": {}}
+        > 1 tools/call {"name": "branch"}
+        < #1 elicitation/create {}
+        > - notifications/cancelled {"requestId": 1}
+        < - notifications/cancelled {"requestId": 1}
+        > 2 ping
+        < 2 {}""")
+
+
+def test_a_question_that_is_never_answered_times_out(talk: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "ASK_SECONDS", 0.02)
+    talk("""
+        open 2025-11-25 {"elicitation": {}}
+        > 1 tools/call {"name": "branch"}
+        < #1 elicitation/create {}
+        < - notifications/cancelled {"requestId": 1}
+        < 1 {"content": [{"text": "failed: the client did not answer elicitation/create in time"}]}""")
+
+
+def test_a_client_that_leaves_fails_the_questions(talk: Any) -> None:
+    conversation = talk("""
+        open 2025-11-25 {"elicitation": {}}
+        > 1 tools/call {"name": "branch"}
+        < #1 elicitation/create {}""")
+    if isinstance(conversation.line, RealPipe):
+        rest = conversation.line.close()
+        assert [one["result"]["content"][0]["text"] for one in rest] == ["failed: the client is gone"]
+        conversation.line.close = lambda: []       # type: ignore[method-assign]
+
+
+def test_no_question_before_the_handshake_is_complete() -> None:
+    """Over HTTP a request may overtake notifications/initialized: it is served, its question waits."""
+    server, out, peer = make_server(), queue.Queue(), Peer(ordered=False)
+    for message in ({"id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {}}},
+                    {"id": 1, "method": "tools/call", "params": {"name": "folders"}}):
+        work = server.accept({"jsonrpc": "2.0", **message}, out.put, peer)
+    assert "result" in out.get(timeout=PATIENCE) and work is not None
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    with pytest.raises(queue.Empty):
+        out.get(timeout=0.02)
+    server.handle({"jsonrpc": "2.0", "method": "notifications/initialized"}, out.put, peer=peer)
+    asked = out.get(timeout=PATIENCE)
+    assert asked["method"] == "roots/list"
+    server.handle({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}, out.put, peer=peer)
+    assert out.get(timeout=PATIENCE)["id"] == 1
+    thread.join(PATIENCE)
+
+
+# ------------------------------------------------------------------------------------------
+# Schemas: from hints, and validation
+# ------------------------------------------------------------------------------------------
+
+class Mixed(Enum):
+    A = 1
+    B = "b"
+
+
+class Partial(TypedDict, total=False):
+    """Not all of it is required."""
+    x: int
+
+
+class Tree(NamedTuple):
+    left: Optional["Tree"] = None
+
+
+class Plain:
+    """A class that JSON knows nothing of."""
+
+
+INT, STR = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.mark.parametrize("hint, schema", [
+    (str, STR), (int, INT), (float, {"type": "number"}), (bool, {"type": "boolean"}), (None, {"type": "null"}),
+    (Any, {}), (object, {}), (list, {"type": "array"}), (List[int], {"type": "array", "items": INT}),
+    (List[Any], {"type": "array"}), (Dict[str, int], {"type": "object", "additionalProperties": INT}),
+    (dict, {"type": "object"}), (Set[str], {"type": "array", "items": STR, "uniqueItems": True}),
+    (Tuple[int, ...], {"type": "array", "items": INT}), (tuple, {"type": "array"}),
+    (Tuple[int, str], {"type": "array", "prefixItems": [INT, STR], "minItems": 2, "items": False}),
+    (Optional[int], {"anyOf": [INT, {"type": "null"}]}), (Union[int, str], {"anyOf": [INT, STR]}),
+    (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}), (Literal["a", 1], {"enum": ["a", 1]}),
+    (Color, {"type": "string", "enum": ["r", "b"]}), (Mixed, {"enum": [1, "b"]}),
+    (Annotated[int, "count", {"minimum": 1}], {"type": "integer", "description": "count", "minimum": 1}),
+    (Weather, {"type": "object", "required": ["degrees", "sky"],
+               "properties": {"degrees": {"type": "number"}, "sky": STR}}),
+    (Partial, {"type": "object", "properties": {"x": INT}}),
+    (Point, {"type": "object", "properties": {"x": INT, "y": INT}, "required": ["x"], "additionalProperties": False}),
+    (List[Point], {"type": "array", "items": {"type": "object", "properties": {"x": INT, "y": INT},
+                                              "required": ["x"], "additionalProperties": False}}),
+    (Node, {"$ref": "#/$defs/Node", "$defs": {"Node": {
+        "type": "object", "required": ["name"], "additionalProperties": False,
+        "properties": {"name": STR, "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}}}),
+    (Tree, {"$ref": "#/$defs/Tree", "$defs": {"Tree": {
+        "type": "object", "additionalProperties": False,
+        "properties": {"left": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}}}}}),
+])
+def test_hints_become_schemas(hint: Any, schema: Any) -> None:
+    assert schema_of(hint) == schema
+    Schema(schema_of(hint))
+
+
+@pytest.mark.parametrize("hint", [Plain, bytes, complex, Dict[int, str], Literal[b"x"], type, List[Plain]])
+def test_hints_that_json_cannot_express_are_refused(hint: Any) -> None:
+    with pytest.raises(TypeError, match="JSON|choice|keys"):
+        schema_of(hint)
+
+    def tool(x: Any) -> str:
+        return ""
+    tool.__annotations__["x"] = hint
+    with pytest.raises(TypeError, match=r"tool\(\), x: "):
+        Server("s").tool(tool)
+
+
+def test_mistakes_at_the_decorator() -> None:
+    server = Server("s")
+
+    def positional(x: int, /) -> str:
+        return ""
+
+    def starred(*x: int) -> str:
+        return ""
+
+    def returns_plain() -> Plain:
+        return Plain()
+
+    def unknown(x: "Nowhere") -> str:       # type: ignore[name-defined]  # noqa: F821
+        return ""
+
+    def fine() -> str:
+        return ""
+    for function in (positional, starred, returns_plain, unknown):
+        with pytest.raises(TypeError, match=function.__name__):
+            server.tool(function)
+    server.tool(fine)
+    for mistake in (lambda: server.tool(fine), lambda: server.resource("no-scheme")(fine),
+                    lambda: server.resource("x://{a}")(fine), lambda: server.resource("x://{a")(fine),
+                    lambda: server.resource("x://{a*}")(fine), lambda: server.resource("x://\u00fc")(fine),
+                    lambda: server.resource("x://a b")(fine), lambda: server.method("rpc.x/y"),
+                    lambda: server.method("tools/call"), lambda: server.method("noprefix"),
+                    lambda: server.tool(name="b", input_schema={"type": "array"})(fine),
+                    lambda: server.tool(name="b", output_schema={"$ref": "http://x/y"})(fine),
+                    lambda: server.tool(name="b", output_schema={"$schema": "http://json-schema.org/draft-04/schema#"})(fine),
+                    lambda: Server("s", ttl_ms=-1), lambda: Server("s", cache_scope="shared")):
+        with pytest.raises(ValueError):
+            mistake()
+    for mistake in (lambda: server.tool("name"), lambda: server.resource(fine), lambda: server.tool(titel="x"),
+                    lambda: Server("s", web="x")):
+        with pytest.raises(TypeError):
+            mistake()(fine)     # type: ignore[operator]
+    assert list(server.tools) == ["fine"]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 10), reason="there the hint is fine")
+def test_a_union_by_bar_on_the_floor() -> None:
+    def tool(x: "int | None" = None) -> str:
+        return ""
+    with pytest.raises(TypeError, match="Optional"):
+        Server("s").tool(tool)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="needs the syntax")
+def test_a_union_by_bar() -> None:
+    def tool(x: "int | None" = None) -> str:
+        return ""
+    Server("s").tool(tool)
+
+
+class Kinds:
+    """Callables of every kind, with the same parameters."""
+
+    def method(self, a: int, b: str = "x", *, c: bool = True, **rest: Any) -> int:
+        """Say
+            something.
+
+          Args:
+            a: the first
+        """
+        return a
+
+    __call__ = method
+
+    @staticmethod
+    def static(a: int, b: str = "x", *, c: bool = True, **rest: Any) -> int:
+        return a
+
+
+def wrapped() -> Any:
+    @functools.wraps(Kinds.static)
+    def wrapper(*args: Any, **named: Any) -> Any:
+        return Kinds.static(*args, **named)
+    return wrapper
+
+
+@pytest.mark.parametrize("function", [
+    Kinds().method, Kinds(), Kinds.static, wrapped(), functools.partial(Kinds.static, z=1)],
+    ids=["method", "callable", "static", "wrapped", "partial"])
+def test_callables_of_every_kind_become_tools(talk: Any, function: Any) -> None:
+    server = Server("s")
+    server.tool(function, name="t")
+    schema = server.tools["t"].definition["inputSchema"]
+    assert schema["required"] == ["a"] and "additionalProperties" not in schema
+    assert {name: one.get("type") for name, one in schema["properties"].items() if name != "z"} == {
+        "a": "integer", "b": "string", "c": "boolean"}
+    assert schema["properties"]["b"]["default"] == "x" and schema["properties"]["c"]["default"] is True
+    start(talk, MODERN[0], server=server).hold("""
+        > 1 tools/call {"name": "t", "arguments": {"a": 5, "more": 1}}
+        < 1 {"structuredContent": {"result": 5}}""")
+
+
+def test_signatures_are_read_as_inspect_reads_them() -> None:
+    import inspect
+
+    def all_of_it(a: int, /, b: int, c: int = 1, *d: int, e: int, f: int = 2, **g: int) -> None:
+        local = 1
+        assert local
+    for function in (all_of_it, lambda: 0, lambda x=1, *, y: 0, Kinds.static, Kinds.method):
+        ours = {name: (kind, default) for name, kind, default in mcp_ref._parameters_of(function)}
+        theirs = {name: ({0: "/", 2: "*", 4: "**"}.get(int(one.kind), ""),
+                         mcp_ref._NO_DEFAULT if one.default is one.empty else one.default)
+                  for name, one in inspect.signature(function).parameters.items()}
+        assert ours == theirs
+    assert mcp_ref._doc_of(Kinds.method) == inspect.getdoc(Kinds.method)
+    assert mcp_ref._doc_of(all_of_it) == ""
+
+
+def test_odd_names_are_served_with_one_warning(talk: Any, capsys: Any) -> None:
+    server = Server("s")
+
+    @server.tool(name="odd name/\u00e9")
+    def odd() -> str:
+        return "served"
+    assert capsys.readouterr().err.count("odd name") == 1
+    start(talk, "2025-11-25", server=server).hold(r"""
+        > 1 tools/call {"name": "odd name/\u00e9"}
+        < 1 {"content": [{"text": "served"}]}""")
+
+
+SCHEMAS = [     # schema, values that are valid, values that are not with the message
+    ({"type": ["integer", "null"]}, [1, 1.0, None], [("x", "/: must be of type integer or null"), (1.5, ""), (True, "")]),
+    ({"enum": [1, "a", None]}, [1, 1.0, "a", None], [(True, "one of"), ("b", "")]),
+    ({"const": {"a": [1]}}, [{"a": [1.0]}], [({"a": [True]}, ""), ({}, "")]),
+    ({"multipleOf": 0.0001}, [0.0075, 3], [(0.00751, "multiple")]), ({"multipleOf": 3}, [9, 9.0], [(10, "multiple of 3")]),
+    ({"minimum": 1, "exclusiveMaximum": 3}, [1, 2.9, "x"], [(0, "at least 1"), (3, "less than 3")]),
+    ({"minLength": 2, "maxLength": 3, "pattern": "^a"}, ["ab", "a\U0001f600", 5], [("a", "shorter"), ("abcd", "longer"), ("bb", "match")]),
+    ({"minItems": 1, "maxItems": 2, "uniqueItems": True}, [[1], [1, True]], [([], "less"), ([1, 2, 3], "more"), ([1, 1.0], "twice")]),
+    ({"minProperties": 1, "maxProperties": 1}, [{"a": 1}], [({}, "less"), ({"a": 1, "b": 2}, "more")]),
+    ({"properties": {"items": {"items": {"properties": {"price": {"minimum": 0}}}}}}, [{"items": [{"price": 0}]}],
+     [({"items": [{}, {}, {}, {"price": -1}]}, "/items/3/price: must be at least 0")]),
+    ({"required": ["a/b~c"]}, [{"a/b~c": 1}], [({}, "/a~1b~0c: is required")]),
+    ({"dependentRequired": {"a": ["b"]}}, [{}, {"a": 1, "b": 1}], [({"a": 1}, "/b: is required with a")]),
+    ({"propertyNames": {"maxLength": 1}}, [{"a": 1}], [({"ab": 1}, "/ab: is no valid name")]),
+    ({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+     [{"xa": 1, "b": "s"}], [({"xa": "s"}, "/xa"), ({"b": 1}, "/b")]),
+    ({"prefixItems": [{"type": "integer"}], "items": False}, [[], [1]], [(["a"], "/0"), ([1, 2], "/1: must not be there")]),
+    ({"contains": {"type": "integer"}, "minContains": 2, "maxContains": 3}, [[1, 2, "a"]], [([1], "contains 1"), ([1, 2, 3, 4], "")]),
+    ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, [1], [(3, "at most 2")]),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, [1, "a"], [([], "one of the types integer, string")]),
+    ({"oneOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, [2, 3], [(6, "just one"), (5, "")]),
+    ({"not": {"type": "integer"}}, ["a"], [(1, "must not match")]),
+    ({"if": {"type": "integer"}, "then": {"minimum": 5}, "else": {"type": "string"}}, [5, "a"], [(4, "at least 5"), (None, "")]),
+    ({"dependentSchemas": {"a": {"required": ["b"]}}}, [{}, {"a": 1, "b": 2}], [({"a": 1}, "/b")]),
+    ({"allOf": [{"properties": {"a": True}}], "unevaluatedProperties": False}, [{"a": 1}], [({"b": 1}, "/b")]),
+    ({"anyOf": [{"prefixItems": [True]}, {"prefixItems": [True, {"type": "integer"}]}], "unevaluatedItems": False},
+     [[1], [1, 2]], [([1, 2, 3], "/2")]),
+    ({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": {"type": "integer"}}}, [1], [("x", "integer")]),
+    ({"$ref": "#here", "$defs": {"x": {"$anchor": "here", "type": "integer"}}}, [1], [("x", "integer")]),
+    ({"$id": "https://example.org/root", "$ref": "other#x", "$defs": {"o": {"$id": "other", "$defs": {"d": {"$anchor": "x", "const": 1}}}}},
+     [1], [(2, "")]),
+    ({"properties": {"next": {"$ref": "#"}}, "additionalProperties": False}, [{"next": {"next": {}}}], [({"next": {"x": 1}}, "/next/x")]),
+    ({"format": "email", "title": "T", "x-mcp-header": "H", "unknown": {"$ref": "http://x"}}, ["no mail", 1], []),
+    (True, [1], []), (False, [], [(1, "/: must not be there")]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SCHEMAS)))
+def test_validation(number: int) -> None:
+    schema, valid, invalid = SCHEMAS[number]
+    checked = Schema(schema)
+    for value in valid:
+        assert checked.flaw(value) is None, (value, checked.flaw(value))
+    for value, message in invalid:
+        flaw = checked.flaw(value)
+        assert flaw is not None and message in flaw and flaw.startswith("/"), (value, flaw)
+
+
+@pytest.mark.parametrize("schema", [
+    3, [], None, {"type": "thing"}, {"type": [1]}, {"properties": []}, {"required": "a"}, {"required": [1]}, {"minimum": "1"},
+    {"multipleOf": 0}, {"minLength": -1}, {"pattern": "("}, {"patternProperties": {"(": {}}}, {"allOf": []}, {"allOf": {}},
+    {"items": 3}, {"items": []}, {"enum": 1}, {"$ref": 5}, {"properties": {"a": 3}}, {"uniqueItems": 1},
+    {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "http://example.org/s"}, {"$ref": "other.json#/a"},
+    {"$dynamicRef": "https://example.org/x#y"}, {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+    {"$schema": "http://json-schema.org/draft-07/schema#"}, {"$schema": "https://example.org/dialect"},
+])
+def test_schemas_that_are_refused(schema: Any) -> None:
+    with pytest.raises(ValueError):
+        Schema(schema)
+
+
+def test_work_and_depth_of_validation_are_bounded(monkeypatch: Any) -> None:
+    assert "too much work" in str(Schema({"$ref": "#"}).flaw(1))
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    assert "too much work" in str(Schema({"items": {"$ref": "#"}}).flaw(deep))
+    nested: Any = {}
+    for _ in range(5000):
+        nested = {"not": nested}
+    with pytest.raises(ValueError):
+        Schema(nested)
+    bomb: Any = {"$defs": {"0": {"type": "integer"}}}
+    for n in range(1, 40):
+        bomb["$defs"][str(n)] = {"anyOf": [{"$ref": "#/$defs/%d" % (n - 1)}] * 2}
+    monkeypatch.setattr(mcp_ref, "MAX_STEPS", 10_000)
+    assert "too much work" in str(Schema({**bomb, "$ref": "#/$defs/39"}).flaw("x"))
+
+
+# ------------------------------------------------------------------------------------------
+# Handlers elsewhere, limits, load
+# ------------------------------------------------------------------------------------------
+
+def test_run_decides_where_handlers_run(talk: Any) -> None:
+    jobs: queue.Queue[Any] = queue.Queue()
+    names: List[str] = []
+    loop = threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)], name="main-loop", daemon=True)
+    server = Server("s", run=jobs.put)
+
+    @server.tool
+    def where(ctx: Context) -> str:
+        names.append(threading.current_thread().name)
+        return str(ctx.elicit("?", x=str)["action"])
+
+    @server.tool
+    async def where_async() -> str:
+        return threading.current_thread().name
+
+    @server.tool
+    def fails() -> str:
+        raise SystemExit(1)
+    loop.start()
+    start(talk, MODERN[0], '{"elicitation": {}}', server).hold("""
+        > 1 tools/call {"name": "where"}
+        < 1 {"resultType": "input_required"}
+        > 2 tools/call {"name": "where", "requestState": "STATE", "inputResponses": {"elicitation-1": {"action": "decline"}}}
+        < 2 {"content": [{"text": "decline"}]}
+        > 3 tools/call {"name": "where_async"}
+        < 3 {"content": [{"text": "main-loop"}]}
+        > 4 tools/call {"name": "fails"}
+        < 4 {"isError": true}""")
+    assert names == ["main-loop", "main-loop"]
+    jobs.put(None)
+
+
+def test_a_dead_main_loop_gives_an_error(talk: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "START_SECONDS", 0.02)
+    late: List[Any] = []
+    server = Server("s", run=late.append)
+    ran = []
+
+    @server.tool
+    def tool() -> str:
+        ran.append(1)
+        return ""
+    start(talk, MODERN[0], server=server).hold("""
+        > 1 tools/call {"name": "tool"}
+        < 1 {"isError": true, "content": [{"text": "nobody started the handler within 0.02 s: is the loop behind `run=` alive?"}]}""")
+    late[0]()
+    assert not ran, "it was given up, so it must not run any more"
+
+
+def test_a_message_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_MESSAGE_BYTES", 2000)
+    for ending in (b"", b"\r"):
+        conversation = Conversation("pipe")
+        frame = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "%s"}}'
+        fits = frame % (b"a" * (2000 - len(frame) + 2))
+        assert len(fits) == 2000
+        conversation.wire.waiting["1"] += 1
+        conversation.line.send(fits + ending)
+        conversation.do("< 1 {}")
+        for size in (2001, 2002, 2003, 5000, 100_000):
+            conversation.line.send(frame % (b"a" * (size - len(frame) + 2)) + ending)
+            conversation.hold("< ? error -32700 2000 bytes\n> 2 ping\n< 2 {}")
+        conversation.end()
+    with pytest.raises(RpcError):
+        mcp_ref.decode(b" " * 2001)
+    assert mcp_ref.decode(b" " * 1999 + b"1") == 1
+
+
+def test_depth_is_limited() -> None:
+    limit = mcp_ref.MAX_DEPTH
+    assert mcp_ref.depth_of(mcp_ref.decode(b"[" * limit + b"]" * limit)) == limit
+    with pytest.raises(RpcError):
+        mcp_ref.decode(b'{"a":' * (limit + 1) + b"1" + b"}" * (limit + 1))
+    assert mcp_ref.depth_of(3) == 0 and mcp_ref.depth_of({}) == 1 and mcp_ref.depth_of([{"a": []}, 1]) == 3
+    assert len(mcp_ref.decode(b"[" + b",".join([b"[]"] * 500) + b"]")) == 500
+
+
+def test_forty_slow_calls_take_as_long_as_one(talk: Any) -> None:
+    """All forty run at once: each waits until the others run."""
+    server, together = Server("s"), threading.Barrier(40)
+
+    @server.tool
+    def meet() -> str:
+        together.wait(PATIENCE)
+        return "met"
+    conversation = start(talk, "2025-11-25", server=server)
+    for number in range(40):
+        conversation.do('> %d tools/call {"name": "meet"}' % number)
+    answers = [conversation.receive() for _ in range(40)]
+    assert sorted(answer["id"] for answer in answers) == list(range(40))
+    assert all(answer["result"]["content"][0]["text"] == "met" for answer in answers)
+
+
+def test_three_hundred_slow_calls_do_not_delay_ping() -> None:
+    conversation = Conversation("pipe").hold("open 2025-11-25")
+    server, door = conversation.server, conversation.server.door      # type: ignore[attr-defined]
+    for number in range(300):
+        conversation.do('> %d tools/call {"name": "hold", "arguments": {"name": "door"}}' % number)
+    conversation.hold('> "p" ping\n< "p" {}')
+    assert len(conversation.line.pipe.threads) == mcp_ref.MAX_THREADS == 64
+    assert len(server.tools) and len(conversation.line.peer.running) == 300
+    conversation.hold("""
+        > - notifications/cancelled {"requestId": 299}
+        > 5 ping
+        < 5 error -32600 in use""")
+    conversation.wire.waiting["5"] += 1
+    door("door").set()
+    answers = [conversation.receive() for _ in range(299)]
+    assert sorted(answer["id"] for answer in answers) == list(range(299))
+    conversation.end()
+
+
+def test_requests_in_flight_are_limited(monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_RUNNING", 3)
+    conversation = Conversation("pipe").hold("open 2025-11-25")
+    for number in range(4):
+        conversation.do('> %d tools/call {"name": "hold", "arguments": {"name": "d"}}' % number)
+    conversation.hold("< 3 error -32603 in flight\n> 4 ping\n< 4 {}")
+    conversation.server.door("d").set()     # type: ignore[attr-defined]
+    for _ in range(3):
+        assert conversation.receive()["id"] in (0, 1, 2)
+    conversation.end()
+
+
+def test_what_the_log_repeats_is_limited(capsys: Any) -> None:
+    conversation = Conversation("pipe")
+    conversation.line.send(b'{"' + b"s" * 10000 + b"\xff")
+    conversation.do("< ? error -32700")
+    conversation.end()
+    assert len(capsys.readouterr().err) < mcp_ref.MAX_LOGGED + 300
+
+
+def test_a_handler_that_keeps_the_turn_loses_it() -> None:
+    """A quick handler runs on the reading thread; a slow one is overtaken after a blink."""
+    conversation = Conversation("pipe").hold("open 2025-11-25")
+    conversation.do('> 1 tools/call {"name": "hold", "arguments": {"name": "x"}}')
+    conversation.hold("> 2 ping\n< 2 {}")
+    assert len(conversation.line.pipe.threads) == 2
+    conversation.server.door("x").set()     # type: ignore[attr-defined]
+    conversation.do("< 1 {}")
+    for number in range(200):
+        conversation.hold('> %d tools/call {"name": "echo", "arguments": {"text": "t"}}\n< %d {}' % (number, number))
+    assert len(conversation.line.pipe.threads) == 2
+    conversation.end()
+
+
+# ------------------------------------------------------------------------------------------
+# Random input
+# ------------------------------------------------------------------------------------------
+
+SEEDS = [json.dumps({"jsonrpc": "2.0", "id": 1, "method": name, "params": params}) for name, params in [
+    ("ping", {}), ("tools/list", {"cursor": "x"}), ("tools/call", {"name": "echo", "arguments": {"text": "a"}}),
+    ("tools/call", {"name": "typed", "arguments": {"color": "r", "tags": [1]}, "_meta": {"progressToken": 1}}),
+    ("resources/read", {"uri": "file:///a/b"}), ("prompts/get", {"name": "greet", "arguments": {"name": "x"}}),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": ""}}),
+    ("logging/setLevel", {"level": "info"}), ("example.org/verb", {"x": 1}),
+    ("tools/call", {"name": "branch", "requestState": "x.y", "inputResponses": {}, "_meta": {
+        mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: {"elicitation": {}}}}),
+    ("server/discover", {"_meta": {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: {}}})]]
+ODD = [None, True, False, 0, -1, 1.5, 10**30, "", "x", "\ud800", [], [1], {}, {"a": 1}, [[]], "tools/call"]
+
+
+def broken_line(chance: random.Random) -> bytes:
+    """Make a line of bit flips, cuts, nesting or wrong types, of a good one."""
+    line = chance.choice(SEEDS)
+    kind = chance.randrange(5)
+    if kind == 0:
+        data = bytearray(line.encode())
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        return bytes(data).replace(b"\n", b" ")
+    if kind == 1:
+        return line[:chance.randrange(len(line))].encode()
+    if kind == 2:
+        return (line.replace("{", "[{" * chance.randrange(1, 60), 1)).encode()
+    message = json.loads(line)
+    node = message
+    while kind == 3 or chance.random() < 0.6:
+        key = chance.choice(sorted(node))
+        if kind == 4 and isinstance(node[key], dict) and node[key]:
+            node = node[key]
+            continue
+        if chance.random() < 0.2:
+            del node[key]
+        else:
+            node[key] = chance.choice(ODD)
+        break
+    return json.dumps(message).encode()
+
+
+@pytest.mark.parametrize("version", ["", "2025-03-26", "2025-11-25"])
+def test_random_input_gets_one_answer_a_line(version: str, capfd: Any) -> None:
+    chance = random.Random(20261120)
+    conversation = Conversation("pipe")
+    if version:
+        conversation.hold("open " + version)
+    for number in range(10_000 // 3 + 1):
+        data = broken_line(chance)
+        try:
+            message = mcp_ref.decode(data)
+        except RpcError:
+            message = None
+        try:
+            kind = mcp_ref.kind_of(message)
+        except RpcError:
+            kind = "request"
+        if isinstance(message, dict) and message.get("method") in (
+                "initialize", "notifications/initialized", "subscriptions/listen"):
+            continue
+        if data.strip():
+            conversation.wire.sent(message)
+            conversation.line.send(data)
+        if kind == "request" and data.strip():
+            answer = conversation.line.receive()
+            if isinstance(answer, dict) and isinstance(message, dict) and mcp_ref.is_id(message.get("id")):
+                assert answer["id"] == message["id"], (data, answer)
+            if not isinstance(message, dict):
+                assert answer if isinstance(answer, list) else "error" in answer
+            while isinstance(answer, dict) and "method" in answer:
+                answer = conversation.line.receive()
+            text = json.dumps(answer)
+            assert "Traceback" not in text and '"code": -32603' not in text, (data, answer)
+        if number % 50 == 0:
+            conversation.wire.waiting.clear()
+            conversation.hold('> "good" ping\n< "good" {}')
+    conversation.end()
+    captured = capfd.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err
+
+
+# ------------------------------------------------------------------------------------------
+# Real processes
+# ------------------------------------------------------------------------------------------
+
+DIRTY = """
+import os, subprocess, sys, threading, time
+print("printed at import")
+from mcp_ref import Server, Context
+server = Server("dirty")
+
+@server.tool
+def dirt(how: str) -> str:
+    if how == "print":
+        print("dirt", flush=True)
+    elif how == "write":
+        os.write(1, b"dirt")
+    elif how == "system":
+        os.system("echo dirt")
+    elif how == "child":
+        return subprocess.run([sys.executable, "-c", "import sys; print(repr(sys.stdin.read()))"],
+                              stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    elif how == "input":
+        return repr(sys.stdin.read())
+    elif how == "descriptors":
+        return subprocess.run([sys.executable, "-c", "import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"],
+                              stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    return "done"
+
+@server.tool
+def busy(how: str, ctx: Context) -> str:
+    ctx.notify("started")
+    while how == "loop" or not ctx.cancelled:
+        if how == "sleep":
+            time.sleep(0.01)
+        if how == "chatty":
+            print("chat", flush=True)
+    return "over"
+
+@server.tool
+def brief(ctx: Context) -> str:
+    ctx.notify("started")
+    time.sleep(0.05)
+    return "finished"
+
+server.run()
+print("after", file=sys.stderr)
+"""
+
+
+# With PYTHONUNBUFFERED what a script prints before run() is out before anybody can guard it.
+ENVIRONMENT = {**{key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"},
+               "PYTHONPATH": str(HERE)}
+
+
+class Process:
+    """A real server process, with pipes to talk to it."""
+
+    def __init__(self, folder: Path, source: str = DIRTY, *arguments: str) -> None:
+        script = folder / "server.py"
+        script.write_text(source, encoding="utf-8")
+        command = [sys.executable, str(script)] if source else [sys.executable]
+        self.child = subprocess.Popen(
+            command + list(arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, cwd=str(folder), env=ENVIRONMENT)
+        self.lines: queue.Queue[Any] = queue.Queue()
+        self.reader = threading.Thread(target=self.pump, daemon=True)
+        if "close stdout" not in arguments:         # who reads keeps it open
+            self.reader.start()
+
+    def pump(self) -> None:
+        assert self.child.stdout
+        try:
+            for line in self.child.stdout:
+                self.lines.put(json.loads(line))        # a line that is no JSON shows as None
+        except ValueError:
+            pass
+        self.lines.put(None)
+
+    def send(self, *messages: Dict[str, Any]) -> None:
+        assert self.child.stdin
+        for message in messages:
+            self.child.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.child.stdin.flush()
+
+    def receive(self) -> Any:
+        if self.reader.ident is None:
+            return json.loads(self.child.stdout.readline())     # type: ignore[union-attr]
+        return self.lines.get(timeout=PATIENCE)
+
+    def open(self) -> "Process":
+        self.send({"id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}},
+            {"method": "notifications/initialized"})
+        assert self.receive()["id"] == 0
+        return self
+
+    def call(self, ident: int, name: str, **arguments: Any) -> None:
+        self.send({"id": ident, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
+
+    def gone(self) -> Tuple[int, str]:
+        """Wait for the end; return the exit status and stderr. Nothing but JSON was on stdout."""
+        status = self.child.wait(PATIENCE)
+        if self.reader.ident is not None:
+            self.reader.join(PATIENCE)
+        assert self.child.stderr
+        with self.child.stderr as stderr:
+            error = stderr.read().decode()
+        for stream in (self.child.stdin, self.child.stdout):
+            assert stream
+            try:
+                stream.close()
+            except OSError:
+                pass
+        assert "Traceback" not in error and "Fatal" not in error, error
+        return status, error
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Any:
+    started: List[Process] = []
+
+    def start(*arguments: Any) -> Process:
+        started.append(Process(tmp_path, *arguments))
+        return started[-1]
+    yield start
+    for one in started:
+        if one.child.poll() is None:
+            one.child.kill()
+            one.child.wait()
+
+
+def test_nothing_dirties_the_stream(process: Any) -> None:
+    server = process().open()
+    for number, how in enumerate(["print", "write", "system", "child", "input", "descriptors"], 1):
+        server.call(number, "dirt", how=how)
+        answer = server.receive()
+        assert answer["id"] == number
+        said = answer["result"]["content"][0]["text"]
+        assert said == {"child": "''", "input": "''"}.get(how, said)
+        if how == "descriptors" and said:       # 0, 1, 2 and the one that lists them
+            assert len(json.loads(said)) == 4, said
+    server.child.stdin.close()
+    status, error = server.gone()
+    assert status == 0 and server.receive() is None
+    assert error.count("dirt") == 3 and "printed at import" in error and "after" in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+@pytest.mark.parametrize("busy", ["", "sleep", "loop", "chatty"])
+@pytest.mark.parametrize("end", ["end of input", "SIGINT", "SIGTERM", "closed stdout", "both"])
+def test_leaving(process: Any, busy: str, end: str, monkeypatch: Any) -> None:
+    server = process(DIRTY.replace("server.run()", "import mcp_ref; mcp_ref.LEAVE_SECONDS = 0.05\nserver.run()"),
+                     *["close stdout"][:end == "closed stdout"]).open()
+    if busy:
+        server.call(1, "busy", how=busy)
+        assert server.receive()["method"] == "started"
+    if end == "closed stdout":
+        server.child.stdout.close()
+    elif end.startswith("SIG"):
+        server.child.send_signal(getattr(signal, end))
+    else:
+        server.child.stdin.close()
+        if end == "both":
+            server.child.send_signal(signal.SIGTERM)
+    status, error = server.gone()
+    assert ("after" in error) == (end == "end of input" and not busy)
+    if end == "end of input" or end == "closed stdout":
+        assert status == 0
+
+
+def test_what_is_in_flight_is_finished_at_the_end_of_input(process: Any) -> None:
+    server = process().open()
+    server.call(1, "brief")
+    server.call(2, "brief")
+    server.child.stdin.close()
+    messages = [message for message in iter(server.receive, None)]
+    assert sorted(message["id"] for message in messages if "id" in message) == [1, 2]
+    assert server.gone()[0] == 0
+
+
+def test_a_last_line_without_its_newline_is_served(process: Any) -> None:
+    server = process()
+    server.child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    server.child.stdin.close()
+    assert server.receive() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert server.gone()[0] == 0
+
+
+def run(*arguments: str, stdin: str = "", **options: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *arguments], input=stdin, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=PATIENCE * 3, **options)
+
+
+def test_the_demo_server_and_the_command_line(tmp_path: Path) -> None:
+    module = str(HERE / "mcp_ref.py")
+    done = run(module, stdin='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.returncode == 0
+    assert mcp_ref.__version__ in run(module, "--version").stdout
+    assert "serve FILE.py" in run(module, "--help").stdout
+    for bad in (["nonsense"], ["serve"], ["serve", "a", "b"], ["--http"]):
+        done = run(module, *bad)
+        assert done.returncode == 2 and "usage" in done.stderr and not done.stdout
+    for name, source in (("missing.py", None), ("none.py", "x = 1\n_y = len\n"), ("folder", "")):
+        if source is not None:
+            (tmp_path / name).write_text(source)
+        done = run(module, "serve", str(tmp_path / name))
+        assert done.returncode == 1 and "Traceback" not in done.stderr and name in done.stderr
+
+
+LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {
+    mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: {}}}}) + "\n"
+
+
+def test_serve_a_file(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("VALUE = 5\n")
+    (tmp_path / "functions.py").write_text(
+        "from os.path import join\nimport beside\nprint('noise')\n"
+        "def visible(x: int = beside.VALUE) -> int:\n    return x\ndef _hidden(): pass\n")
+    (tmp_path / "a_server.py").write_text(
+        "import mcp_ref, sys\nserver = mcp_ref.Server('mine')\n@server.tool\n"
+        "def same() -> bool:\n    return mcp_ref is sys.modules['__main__']\n"
+        "if __name__ == '__main__':\n    1/0\n")
+    module = str(HERE / "mcp_ref.py")
+    done = run(module, "serve", str(tmp_path / "functions.py"), stdin=LIST)
+    assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["visible"]
+    call = json.loads(LIST)
+    call.update(method="tools/call", params={**call["params"], "name": "same"})
+    done = run(module, "serve", "a_server.py", stdin=json.dumps(call) + "\n", cwd=str(tmp_path))
+    assert json.loads(done.stdout)["result"]["structuredContent"] == {"result": True}
+
+
+# ------------------------------------------------------------------------------------------
+# The module itself, the examples and the README
+# ------------------------------------------------------------------------------------------
+
+def test_import_loads_nothing_heavy() -> None:
+    heavy = "http.server http.client socket ssl subprocess asyncio logging dataclasses urllib.parse".split()
+    code = "import sys; sys.path.insert(0, %r); import mcp_ref; print([m for m in %r if m in sys.modules])" % (str(HERE), heavy)
+    assert run("-I", "-S", "-c", code).stdout.strip() == "[]"
+
+
+def test_dates_stand_in_the_tables_only() -> None:
+    """No date literal, no error code and no comparison of revisions anywhere else."""
+    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    code = re.sub(r'"""(?s:.*?)"""|#.*', "", source)
+    tables = code[code.index("REVISIONS = {"):code.index("class Method(")]
+    assert re.findall(r"\d{4}-\d\d-\d\d", code) == re.findall(r"\d{4}-\d\d-\d\d", tables) and len(versions()) == 5
+    errors = code[code.index("ERRORS = {"):code.index("LOG_LEVELS = ")]
+    codes = re.findall(r"-3[23]\d{3}", code)
+    assert sorted(set(codes) - {"-32768", "-32000"}) == sorted(set(re.findall(r"-3[23]\d{3}", errors)))
+    assert len(set(codes)) == len(mcp_ref.ERRORS) + 2
+
+
+def test_the_tables_are_consistent() -> None:
+    order = list(REVISIONS)
+    for table in (METHODS, NOTIFICATIONS, FEATURES, mcp_ref.ERRORS):
+        for row in table.values():
+            assert row.since in order and row.until in ("", *order)
+            assert not row.until or order.index(row.until) <= order.index(row.since)
+            assert getattr(row, "deprecated", "") in ("", *order)
+    assert {row.era for row in REVISIONS.values()} == {"modern", "legacy"}
+    served = {name for name, row in METHODS.items() if ">" in row.way} - {"initialize", "ping"}
+    assert set(Server._METHODS) == served
+    assert set(mcp_ref.PARAMS) <= set(METHODS)
+    assert [row.name for row in METHODS.values() if row.asks] == ["tools/call", "resources/read", "prompts/get"]
+    assert all(name in vars(mcp_ref) for name in mcp_ref.__all__)
+
+
+def test_every_feature_of_the_table_is_used() -> None:
+    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    later = {"header mirroring", "priming events", "version header", "streamable sessions", "HTTP+SSE"}
+    for name, row in FEATURES.items():
+        assert row.fields or source.count('"%s"' % name) > 1 or name in later, name
+
+
+@pytest.mark.skipif("MCP_SPEC" not in os.environ, reason="needs MCP_SPEC, a checkout of the specification")
+def test_every_cited_heading_exists() -> None:
+    pages = Path(os.environ["MCP_SPEC"], "docs", "specification")
+    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    cited = re.findall(r"(?:\[(\d{4}-\d\d-\d\d)\] )?\b((?:basic|server|client)/[a-z/-]+|deprecated)((?:,? §[^§.,;:\"()\n]+(?:\([^)]*\))?)*)", source)
+    assert len(cited) > 30
+    for revision, page, headings in cited:
+        path = pages / (revision or versions()[0]) / (page + ".mdx")
+        assert path.is_file(), page
+        known = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8").replace("`", ""), re.M)
+        for heading in re.findall(r"§([^§]+)", headings):
+            heading = heading.strip(" ,").replace("`", "")
+            assert any(heading.startswith(one) or one.startswith(heading) for one in known), (page, heading)
+
+
+def shell_blocks(text: str) -> List[Tuple[str, str]]:
+    """Return the commands in a text, `    $ command` and what follows it: (command, output)."""
+    blocks = []
+    for part in re.findall(r"^    \$ ((?:.*\\\n)*.*)\n((?:    (?!\$ ).*\n)*)", text, re.M):
+        blocks.append((re.sub(r"\\\n\s*", "", part[0]), textwrap.dedent(part[1])))
+    return blocks
+
+
+def in_shell(command: str, cwd: Path) -> str:
+    python = "%s " % sys.executable
+    return subprocess.run(["sh", "-c", command.replace("python3 ", python)], cwd=str(cwd), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=PATIENCE * 3).stdout
+
+
+EXAMPLES = sorted((HERE / "examples").glob("[0-9][0-9]_*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_prints_what_it_says(path: Path) -> None:
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
+    blocks = shell_blocks(doc + "\n")
+    assert blocks, "the docstring holds a command and its output"
+    for command, output in blocks:
+        assert in_shell(command, HERE) == output, command
+
+
+README = (HERE / "README.md").read_text(encoding="utf-8")
+
+
+def fenced(kind: str) -> List[str]:
+    """Return the README's blocks of a kind."""
+    return re.findall(r"^```%s\n(.*?)^```$" % kind, README, re.M | re.S)
+
+
+def test_the_readme_shows_what_happens() -> None:
+    assert in_shell(fenced("sh")[0].strip(), HERE) == fenced("json")[0]
+
+
+def test_the_readmes_servers_serve(tmp_path: Path) -> None:
+    hello, shout = fenced("python")[:2]
+    assert len(hello.splitlines()) <= 9
+    (tmp_path / "mcp_ref.py").write_bytes((HERE / "mcp_ref.py").read_bytes())
+    (tmp_path / "hello.py").write_text(hello, encoding="utf-8")
+    (tmp_path / "shout.py").write_text(shout, encoding="utf-8")
+    done = run("hello.py", stdin=LIST, cwd=str(tmp_path))
+    assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["add"]
+    done = run("mcp_ref.py", "serve", "shout.py", stdin=LIST, cwd=str(tmp_path))
+    assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["shout"]
+
+
+def test_the_readmes_table_of_limits_is_complete() -> None:
+    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    constants = re.findall(r"^((?:MAX|ASK|STATE|START|BLINK|LEAVE)_[A-Z_]+) = ", source, re.M)
+    assert re.findall(r"^\| `([A-Z_]+)` \|", README, re.M) == [
+        name for name in re.findall(r"^\| `([A-Z_]+)` \|", README, re.M) if name in constants]
+    for name in constants:
+        row = re.search(r"^\| `%s` \| (.*?) \|" % name, README, re.M)
+        value = getattr(mcp_ref, name)
+        assert row and (row[1].replace(",", "").startswith("%g" % value) or "16 MiB" in row[1]
+                        and value == 16 * 2**20 or row[1].replace(",", "").startswith(str(value))), name
+
+
+def test_the_docstring_is_true() -> None:
+    """Its map names the sections that there are, and its thread table the threads."""
+    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    titles = re.findall(r"^# ={80,}\n# (\w+)\. (.+)$", source, re.M)
+    doc = mcp_ref.__doc__ or ""
+    for number, title in titles:
+        short = re.escape(re.split("[,:]", title)[0].lower())
+        assert re.search(r"\b%s  +%s" % (number, short), doc, re.I), title
+    for name in re.findall(r'name=f?"(mcp-[a-z]+)', source):
+        assert name in doc
