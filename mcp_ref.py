@@ -2335,7 +2335,7 @@ class _Schemas:
             return schema, convert
         if hint in (Any, object):
             return {}, None
-        if hint is None or hint in _SCALARS:
+        if hint is None or not args and hint in _SCALARS:
             name, convert = _SCALARS[hint or type(None)]
             return {"type": name}, convert
         if kind is typing.Literal:
@@ -2345,7 +2345,7 @@ class _Schemas:
         if not isinstance(kind, type):
             raise TypeError(f"{hint} has no JSON form")
         if hasattr(kind, "__members__"):            # Enum
-            return _choice([member.value for member in kind.__members__.values()]), kind
+            return _choice([member.value for member in typing.cast("Any", kind)]), kind
         if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields") \
                 or hasattr(kind, "__total__"):      # dataclass, NamedTuple, TypedDict
             return self._class(kind)
@@ -2365,8 +2365,8 @@ class _Schemas:
 
         def convert_first(value: Any) -> Any:
             if not checks:                          # made late, when all of `defs` is known
-                checks.extend((Schema({**schema, "$defs": self.defs}), convert)
-                              for schema, convert in members)
+                checks[:] = [(Schema({**schema, "$defs": self.defs}), convert)
+                             for schema, convert in members]
             return next((convert(value) if convert else value for check, convert in checks
                          if check.flaw(value) is None), value)
         return {"anyOf": [schema for schema, _ in members]}, \
@@ -2434,11 +2434,11 @@ def _fields_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the hints of a class's fields, and the names of those that are required."""
     hints = _hints_of(kind)
     if hasattr(kind, "__dataclass_fields__"):
-        from dataclasses import MISSING
-        fields = [field for field in kind.__dataclass_fields__.values() if field.init]
-        optional = {field.name for field in fields if field.default is not MISSING
+        from dataclasses import MISSING, fields
+        listed = [field for field in fields(kind) if field.init]
+        optional = {field.name for field in listed if field.default is not MISSING
                     or field.default_factory is not MISSING}
-        hints = {field.name: hints[field.name] for field in fields}
+        hints = {field.name: hints[field.name] for field in listed}
     else:
         optional = set(getattr(kind, "_field_defaults", getattr(kind, "__optional_keys__", ())))
     for name, hint in hints.items():                # Required[...], NotRequired[...]
@@ -2466,7 +2466,8 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        value = {name: getattr(value, name) for name in value.__dataclass_fields__}
+        from dataclasses import fields
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif hasattr(value, "_asdict"):                 # a NamedTuple
         value = value._asdict()
     if isinstance(value, dict):
@@ -2558,6 +2559,13 @@ def _plain(value: Any) -> Any:
     return isinstance(value, bool), value
 
 
+@functools.lru_cache(maxsize=1000)
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern with the meaning that ECMA-262 gives `$`, `\\d` and `\\w`."""
+    return re.compile(re.sub(r"\\.|\[(?:\\.|[^\]])*\]|\$", lambda found: (
+        r"\Z" if found[0] == "$" else found[0]), pattern, flags=re.DOTALL), re.ASCII)
+
+
 def _are_unique(value: list[Any], wanted: bool) -> bool:
     return not wanted or len({_plain(item) for item in value}) == len(value)
 
@@ -2571,7 +2579,7 @@ _ASSERTIONS: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
     "exclusiveMinimum": ("number", lambda v, k: v > k,               "must be more than {}"),
     "maxLength":        ("string", lambda v, k: len(v) <= k,         "is longer than {}"),
     "minLength":        ("string", lambda v, k: len(v) >= k,         "is shorter than {}"),
-    "pattern":          ("string", lambda v, k: re.search(k, v),     "must match {}"),
+    "pattern":          ("string", lambda v, k: _regex(k).search(v),     "must match {}"),
     "maxItems":         ("array",  lambda v, k: len(v) <= k,         "has more than {} items"),
     "minItems":         ("array",  lambda v, k: len(v) >= k,         "has less than {} items"),
     "uniqueItems":      ("array",  _are_unique,                      "must have no item twice"),
@@ -2588,7 +2596,7 @@ _SHAPES = {keyword: shape for shape, keywords in {
     "count": "maxLength minLength maxItems minItems maxProperties minProperties maxContains "
              "minContains",
     "string": "$id $schema $ref $anchor $dynamicRef $dynamicAnchor pattern title description",
-    "boolean": "uniqueItems", "names": "required", "array": "enum", "object": "dependentRequired",
+    "boolean": "uniqueItems", "names": "required", "array": "enum", "namesmap": "dependentRequired",
 }.items() for keyword in keywords.split()}
 _SHAPE_TESTS: dict[str, Callable[[Any], bool]] = {
     **_TYPES, "map": _TYPES["object"],
@@ -2596,6 +2604,9 @@ _SHAPE_TESTS: dict[str, Callable[[Any], bool]] = {
     "schemas": lambda value: isinstance(value, list) and value != [],
     "count": lambda value: _TYPES["integer"](value) and value >= 0,
     "names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "namesmap": lambda value: isinstance(value, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in value.values()),
 }
 
 
@@ -2612,6 +2623,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.steps = MAX_STEPS
+        self.exhausted = False
         self.bases: list[str] = []
 
 
@@ -2625,9 +2637,11 @@ class Schema:
         self._dynamic: dict[tuple[str, str], Any] = {}      # of $dynamicAnchor only
         self._tracks = False                        # whether unevaluated* occurs at all
         self._index(document, "", "", 0)
-        for node, *_ in list(self._nodes.values()):
-            for keyword in ("$ref", "$dynamicRef"):
-                if keyword in node:
+        done = 0
+        while done < len(self._nodes):              # a reference may bring in nodes of its own
+            todo, done = list(self._nodes.values())[done:], len(self._nodes)
+            for node, *_ in todo:
+                for keyword in node.keys() & {"$ref", "$dynamicRef"}:
                     self._target(node, node[keyword])
 
     def flaw(self, value: Any) -> str | None:
@@ -2711,6 +2725,7 @@ class Schema:
         walk.steps -= 1
         walk.bases.append(base)
         if walk.steps < 0 or len(walk.bases) > MAX_NESTING:
+            walk.exhausted = True
             raise _Broken(where, "takes too much work to validate")
         for is_type in types:
             if is_type(value):
@@ -2733,13 +2748,12 @@ class Schema:
             seen |= self._apply(node, value, where, walk)
             return True
         except _Broken:
-            if walk.steps < 0:
+            if walk.exhausted:                      # that is no verdict, which `not` could turn
                 raise
             del walk.bases[depth:]
             return False
 
     def _values(self, node: Message, value: Any, where: Any, *_: Any) -> None:
-        """enum, const."""
         for keyword in ("enum", "const"):
             if keyword in node:
                 choices = node["enum"] if keyword == "enum" else [node["const"]]
@@ -2748,7 +2762,6 @@ class Schema:
 
     def _references(self, node: Message, value: Any, where: Any, walk: _Walk,
                         seen: set[Any]) -> None:
-        """$ref, $dynamicRef."""
         if "$ref" in node:
             seen |= self._apply(self._target(node, node["$ref"]), value, where, walk)
         if "$dynamicRef" in node:
@@ -2762,7 +2775,6 @@ class Schema:
 
     def _logic(self, node: Message, value: Any, where: Any, walk: _Walk,
                    seen: set[Any]) -> None:
-        """allOf, anyOf, oneOf, not, if, then, else, dependentSchemas."""
         for part in node.get("allOf", ()):
             seen |= self._apply(part, value, where, walk)
         if "anyOf" in node:
@@ -2788,7 +2800,6 @@ class Schema:
 
     def _names(self, node: Message, value: Any, where: Any, walk: _Walk,
                    seen: set[Any]) -> None:
-        """required, dependentRequired, propertyNames."""
         if not isinstance(value, dict):
             return
         for name in node.get("required", ()):
@@ -2804,14 +2815,13 @@ class Schema:
 
     def _members(self, node: Message, value: Any, where: Any, walk: _Walk,
                      seen: set[Any]) -> None:
-        """properties, patternProperties, additionalProperties."""
         properties, patterns = node.get("properties", _EMPTY), node.get("patternProperties", _EMPTY)
         for name, item in value.items() if isinstance(value, dict) else ():
             known = name in properties
             if known:
                 self._apply(properties[name], item, (where, name), walk)
             for pattern, part in patterns.items():
-                if re.search(pattern, name):
+                if _regex(pattern).search(name):
                     known = True
                     self._apply(part, item, (where, name), walk)
             if not known and "additionalProperties" in node:
@@ -2824,7 +2834,6 @@ class Schema:
 
     def _items(self, node: Message, value: Any, where: Any, walk: _Walk,
                    seen: set[Any]) -> None:
-        """prefixItems, items, contains, minContains, maxContains."""
         if not isinstance(value, list):
             return
         prefix = node.get("prefixItems", ())
@@ -2842,7 +2851,6 @@ class Schema:
 
     def _unevaluated(self, node: Message, value: Any, where: Any, walk: _Walk,
                          seen: set[Any]) -> None:
-        """unevaluatedItems, unevaluatedProperties: for what nobody has looked at, so at the end."""
         if "unevaluatedItems" in node and isinstance(value, list):
             part, items = node["unevaluatedItems"], list(enumerate(value))
         elif "unevaluatedProperties" in node and isinstance(value, dict):
@@ -2855,10 +2863,16 @@ class Schema:
                 seen.add(key)
 
 
-# Which function runs which keywords, in this order.
-_STEPS = [(frozenset((function.__doc__ or "").split(":")[0].rstrip(".").split(", ")), function)
-          for function in (Schema._values, Schema._references, Schema._logic, Schema._names,
-                           Schema._members, Schema._items, Schema._unevaluated)]
+# Which keywords each function runs, in this order.
+_STEPS = [(frozenset(keywords.split()), function) for keywords, function in (
+    ("enum const", Schema._values),
+    ("$ref $dynamicRef", Schema._references),
+    ("allOf anyOf oneOf not if then else dependentSchemas", Schema._logic),
+    ("required dependentRequired propertyNames", Schema._names),
+    ("properties patternProperties additionalProperties", Schema._members),
+    ("prefixItems items contains minContains maxContains", Schema._items),
+    ("unevaluatedItems unevaluatedProperties", Schema._unevaluated),    # what the others left
+)]
 
 
 def _check_keywords(node: Message, place: str) -> None:
@@ -2868,14 +2882,15 @@ def _check_keywords(node: Message, place: str) -> None:
                 or keyword == "multipleOf" and value <= 0:
             raise ValueError(f"{place}/{keyword}: not a valid value")
     kinds = node.get("type", [])
-    if not set(kinds if isinstance(kinds, list) else [kinds]) <= set(_TYPES):
+    if not all(isinstance(kind, str) and kind in _TYPES
+               for kind in (kinds if isinstance(kinds, list) else [kinds])):
         raise ValueError("{}/type: {} is not one of {}".format(place, kinds, ", ".join(_TYPES)))
     if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
         raise ValueError("{} is an unknown dialect; this is {}".format(node["$schema"], DIALECT))
     for pattern in [node.get("pattern", ""), *node.get("patternProperties", ())]:
         try:
-            re.compile(pattern)
-        except re.error as problem:
+            _regex(pattern)
+        except (re.error, OverflowError, RecursionError) as problem:
             raise ValueError(f"{place}: the pattern {pattern}: {problem}") from None
 
 
