@@ -51,9 +51,8 @@ Threads, and the locks that each may take, in this order:
     thread                      started by                locks
     the caller of handle()      you                       Context._gate, then the transport's own
     mcp-turn-N                  serve_stdio, up to 64     Pipe._turn, ._pool; ._gate, ._writing
-    mcp-watch                   serve_stdio               Pipe._pool
+    mcp-watch, mcp-close        serve_stdio               Pipe._pool; ._gate, ._writing
     the caller of serve_stdio   you                       none: it waits for the end
-    a thread of yours           you                       those of Context's methods, of changed()
 
 `Context._gate` keeps the messages of one request in order, so that nothing follows its response;
 the lock that guards writing is a leaf under it. No lock is held while a handler runs or a line is
@@ -84,10 +83,9 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "AskError",
-    "ClientLacks", "Context", "NotFound", "Peer", "RpcError", "Schema", "Server", "audio",
-    "decode", "elicitation", "embedded", "encode", "image", "link", "roots", "rules",
-    "sampling", "schema_of", "serve_stdio", "text", "versions",
+    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
+    "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode",
+    "image", "link", "roots", "rules", "sampling", "schema_of", "serve_stdio", "text", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -351,6 +349,7 @@ MAX_MESSAGE_BYTES = 16 * 2**20  # as large as a message may be; an image in base
 MAX_DEPTH = 100                 # objects in objects; more has no use, and could exhaust the stack
 MAX_BATCH = 100                 # members of a batch; more would only hide a flood
 MAX_LOGGED = 200                # characters of foreign input that a log or an error repeats
+MAX_LOG_LINE = 3000             # characters of a line of the log; beyond, its middle is left out
 
 
 class RpcError(Exception):
@@ -360,6 +359,8 @@ class RpcError(Exception):
     """
 
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
+        if type(code) is not int:
+            raise TypeError(f"an RpcError has a number, then a message; {code!r} is no number")
         super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
         self.code = code
         self.data = data
@@ -375,6 +376,10 @@ def _invalid(problem: str, data: Any = None) -> RpcError:
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+_NO_ERA = _invalid("neither a session nor a version. Send `initialize` first, or put "
+                   f"{META_VERSION} and {META_CAPABILITIES} into each request's _meta")
 
 
 def _present(**members: Any) -> Message:
@@ -431,7 +436,19 @@ def depth_of(value: Any) -> int:
 
 def encode(message: Any) -> bytes:
     """Return a message, or a batch, as one line of ASCII. TypeError or ValueError: not JSON."""
-    return (_encode_text(message) + "\n").encode("ascii")
+    source = _encode_text(message)
+    if "\\ud" in source:                        # half a character, as of an odd file name, is not
+        source = _encode_text(_whole(message))  # UTF-8, and makes strict readers drop the line
+    return (source + "\n").encode("ascii")
+
+
+def _whole(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for halves of surrogate pairs; an id stays as it came."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole(key): item if key == "id" else _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def is_id(value: Any) -> bool:
@@ -468,12 +485,27 @@ def kind_of(message: Any) -> str:
 
 
 def log(line: str) -> None:
-    """Write a line to stderr, and never fail over it: stderr may be closed, or not UTF-8."""
+    """Write a line to stderr, and never fail or wait: stderr may be closed, full, or not UTF-8."""
+    if len(line) > MAX_LOG_LINE:
+        line = line[:MAX_LOG_LINE // 4] + " [...] " + line[-MAX_LOG_LINE * 3 // 4:]
     try:
-        sys.stderr.write("mcp_ref: {}\n".format(line.encode("ascii", "backslashreplace").decode()))
-        sys.stderr.flush()
+        plain = f"mcp_ref: {line.encode('ascii', 'backslashreplace').decode()}\n"
+        if _is_writable(sys.stderr):
+            sys.stderr.write(plain[:4096])      # as much as a pipe takes, if it takes anything
+            sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
         pass
+
+
+def _is_writable(stream: Any) -> bool:
+    """Tell whether a stream takes something now: a client need not read our stderr."""
+    import select
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
+    except (AttributeError, OSError, ValueError):   # no poll on Windows; no descriptor in a test
+        return True
 
 
 def shown(value: Any) -> str:
@@ -644,8 +676,8 @@ class Context:
             if not self._closed and not self.cancelled:
                 try:
                     self._send(response)
-                except (TypeError, ValueError, RecursionError) as problem:  # the result is not JSON
-                    log(f"{self.method} returned what is not JSON: {problem}")
+                except Exception as problem:    # noqa: BLE001  the result is not JSON
+                    log(f"{self.method} returned what is not JSON: {_said(problem)}")
                     self._send(_failure(RpcError(INTERNAL_ERROR, "Internal error"), self.id))
             self._closed = True
 
@@ -847,15 +879,15 @@ def _fitted(ctx: Context, question: Message) -> Message:
 def _plain_form(schema: Message) -> Message:
     """[legacy] Return a form as in 2025-06-18: enumNames for titles, no choice of several."""
     fields = {}
-    for name, field in schema["properties"].items():
+    for name, field in schema.get("properties", {}).items():
         field = {key: value for key, value in field.items()
-                 if key != "default" or field["type"] == "boolean"}
+                 if key != "default" or field.get("type") == "boolean"}
         if field.get("type") == "array":
             raise ClientLacks(MISSING_CAPABILITY, f"Revision {R3} has no choice of several")
         if "oneOf" in field:
             choices = field.pop("oneOf")
             field.update(enum=[choice["const"] for choice in choices],
-                         enumNames=[choice["title"] for choice in choices])
+                         enumNames=[choice.get("title", choice["const"]) for choice in choices])
         fields[name] = field
     return {**schema, "properties": fields}
 
@@ -909,7 +941,11 @@ def _fingerprint(ctx: Context) -> str:
 
 def _digest(value: Any) -> str:
     import hashlib
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+    try:
+        plain = json.dumps(value, sort_keys=True, default=repr)
+    except TypeError:                   # a principal with keys that cannot be sorted
+        plain = repr(value)
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 # ==========================================================================================
@@ -960,8 +996,11 @@ class Server:
                      **_known(info, "title description websiteUrl icons")}
         self.instructions = instructions
         self.page_size = page_size
-        self.state_key = state_key.encode() if isinstance(state_key, str) else \
-            state_key or os.urandom(32)
+        self.state_key = bytes(state_key.encode() if isinstance(state_key, str) else
+                               state_key or os.urandom(32))
+        if page_size is not None and page_size < 1:
+            raise ValueError("page_size is at least 1")
+        self._lock = threading.Lock()               # guards _peers
         self.hints = _hints(ttl_ms, cache_scope)
         self.tools: dict[str, Entry] = {}
         self.resources: dict[str, Entry] = {}
@@ -1007,10 +1046,10 @@ class Server:
                  **members: Any) -> Decorator:
         """Register a function as a resource; with {variables} in the URI, as a template for many.
 
-        It returns text, bytes, contents ({"text" or "blob": ..., maybe uri, mimeType}), a list of
-        those, or any other value, which goes out as JSON. `{id}` stands for one segment, `{+path}`
-        for several; each is a parameter. `members`: title, description, size, annotations, icons,
-        _meta. (server/resources, RFC 6570)
+        It returns text, bytes, contents ({"text" or "blob": ..., maybe uri, mimeType}) or a list of
+        contents, or any other value, which goes out as JSON. `{id}` stands for one segment,
+        `{+path}` for several; each is a parameter. `members`: title, description, size,
+        annotations, icons, _meta. (server/resources, RFC 6570)
         """
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             signature = Signature(function)
@@ -1169,7 +1208,8 @@ class Server:
         if not isinstance(meta, dict):
             raise _invalid("_meta is an object")
         if META_VERSION in meta:                                    # modern
-            session, edition = None, _check_meta(meta)
+            _check_meta(meta)
+            session, edition = None, _served(meta)
             offered = self._offered(edition.version)
         elif method == "initialize":                                # legacy: opens the session
             self._initialize(message, send, peer)
@@ -1178,20 +1218,23 @@ class Server:
             send({"jsonrpc": "2.0", "id": message["id"], "result": {}})
             return None
         elif session is None:                                       # neither
-            raise _invalid("neither a session nor a version. Send `initialize` first, or put "
-                           f"{META_VERSION} and {META_CAPABILITIES} into each request's _meta")
+            raise _NO_ERA
         elif peer.ordered and not session.ready.is_set():           # legacy, but too early
             # [2025-11-25] basic/lifecycle §Initialization
             raise _invalid("the handshake is not complete: send notifications/initialized first")
         else:                                                       # legacy
             edition, offered = session.rules, session.methods
         if method not in offered:
-            raise RpcError(METHOD_NOT_FOUND, "Method not found: {}{}".format(shown(method), (
-                f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else "")))
+            self.not_found(method)
         _check_params(method, message.get("params", _EMPTY))
         ctx = Context(self, peer, send, message, meta, session, edition, principal)
         peer.admit(ctx)
         return functools.partial(self._run, ctx, offered[method])
+
+    def not_found(self, method: str) -> None:
+        """Raise the error for a method that is not on offer, and say what was perhaps meant."""
+        meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {shown(method)}{meant}")
 
     def _hear(self, message: Message, peer: Peer) -> None:
         """Take a notification. Most ask for nothing: roots, for one, are not kept but asked for."""
@@ -1210,10 +1253,11 @@ class Server:
             self.refuse(RpcError(INVALID_REQUEST, "Invalid request: " + problem), None, send, peer)
             return None
         answers: list[Message] = []
+        done: list[bool] = []
 
         def collect(message: Message) -> None:
-            if "method" in message:
-                send(message)           # what a handler has to say goes out on its own
+            if "method" in message or done:
+                send(message)           # what a handler has to say, or says late, is on its own
             else:
                 encode(message)         # what is not JSON shall fail now, not with the others
                 answers.append(message)
@@ -1230,6 +1274,7 @@ class Server:
         def rest() -> None:
             for part in filter(None, work):
                 part()
+            done.append(True)
             if answers:
                 send(answers)
         if any(work):
@@ -1239,37 +1284,41 @@ class Server:
 
     def _run(self, ctx: Context, function: Callable[[Server, Context], Message | None]) -> None:
         """Run the function of a method, and send the response, whatever happens."""
-        result: Message | None = None
-        error: RpcError | None = None
         try:
-            asks = ctx.session is None and ctx.method in METHODS and METHODS[ctx.method].asks
-            if asks and ctx.params.keys() & {"requestState", "inputResponses"}:
-                _unseal(ctx)                    # before the handler, which may catch exceptions
-            if not ctx.cancelled:               # while it waited for its turn
-                result = self._finished(ctx, function(self, ctx))
-        except RpcError as problem:
-            error = problem
-            if -32768 <= problem.code <= -32000 and problem.code not in ctx.rules.errors:
-                error = RpcError(INTERNAL_ERROR, str(problem), problem.data)
-        except NotFound:                        # server/resources §Error Handling
-            code = RESOURCE_NOT_FOUND if RESOURCE_NOT_FOUND in ctx.rules.errors else INVALID_PARAMS
-            error = RpcError(code, "Resource not found", {"uri": ctx.params.get("uri")})
-        except _InputRequired as unwound:       # basic/patterns/mrtr §InputRequiredResult
-            result = {"resultType": "input_required", "inputRequests": unwound.questions,
-                      "requestState": _seal(ctx), "_meta": {META_SERVER: self._brief}}
-            if not asks:                        # ... §Supported Requests
-                log(f"{ctx.method} may not ask the client")
-                result, error = None, RpcError(INTERNAL_ERROR, "Internal error")
-        except _Cancelled:
-            pass
+            response = self._response(ctx, function)
         except BaseException as problem:        # noqa: BLE001  SystemExit too: the server goes on
             _log_traceback(ctx.method, problem)
-            error = RpcError(INTERNAL_ERROR, "Internal error")
-        if result is None and error is None and not ctx.cancelled:
-            return                              # subscriptions/listen stays open
-        ctx.peer.running.pop(ctx.id, None)      # first: with the response the id is free again
-        ctx._finish(_failure(error, ctx.id) if error is not None else
-                    {"jsonrpc": "2.0", "id": ctx.id, "result": result})
+            response = _failure(RpcError(INTERNAL_ERROR, "Internal error"), ctx.id)
+        if response is not None:
+            ctx.peer.running.pop(ctx.id, None)  # first: with the response the id is free again
+            ctx._finish(response)
+
+    def _response(self, ctx: Context,
+                  function: Callable[[Server, Context], Message | None]) -> Message | None:
+        """Make the response; None if there is none yet: subscriptions/listen stays open."""
+        asks = ctx.session is None and ctx.method in METHODS and METHODS[ctx.method].asks
+        try:
+            if asks and ctx.params.keys() & {"requestState", "inputResponses"}:
+                _unseal(ctx)                    # before the handler, which may catch exceptions
+            result = None if ctx.cancelled else self._finished(ctx, function(self, ctx))
+        except RpcError as problem:
+            if -32768 <= problem.code <= -32000 and problem.code not in ctx.rules.errors:
+                problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+            return _failure(problem, ctx.id)
+        except NotFound:                        # server/resources §Error Handling
+            code = RESOURCE_NOT_FOUND if RESOURCE_NOT_FOUND in ctx.rules.errors else INVALID_PARAMS
+            return _failure(RpcError(code, "Resource not found", {"uri": ctx.params.get("uri")}),
+                            ctx.id)
+        except _InputRequired as unwound:       # basic/patterns/mrtr §InputRequiredResult
+            if not asks:                        # ... §Supported Requests
+                raise RuntimeError(f"{ctx.method} may not ask the client") from None
+            result = {"resultType": "input_required", "inputRequests": unwound.questions,
+                      "requestState": _seal(ctx), "_meta": {META_SERVER: self._brief}}
+        except _Cancelled:
+            result = None
+        if result is None and not ctx.cancelled:
+            return None
+        return {"jsonrpc": "2.0", "id": ctx.id, "result": result}
 
     def _finished(self, ctx: Context, result: Message | None) -> Message | None:
         """Give a result the form of its era: basic/index §ResultType, server/utilities/caching."""
@@ -1308,7 +1357,9 @@ class Server:
             if wanted is True or isinstance(wanted, list) and what in wanted:
                 ctx._emit({"jsonrpc": "2.0", "method": name,
                            "params": {**params, "_meta": {META_SUBSCRIPTION: ctx.id}}})
-        for peer in list(self._peers):
+        with self._lock:
+            peers = list(self._peers)
+        for peer in peers:
             session = peer.session
             if session is not None and session.ready.is_set() \
                     and row.capability + "/list" in session.methods \
@@ -1341,7 +1392,8 @@ class Server:
         peer.session = Session(rules(version), params, self._offered(version))
         if peer.send is _drop:
             peer.send = send
-        self._peers.add(peer)
+        with self._lock:
+            self._peers.add(peer)
         send({"jsonrpc": "2.0", "id": message["id"], "result": _present(
             protocolVersion=version, capabilities=self.capabilities(version),
             serverInfo=rules(version).fit("server", self.info), instructions=self.instructions)})
@@ -1362,9 +1414,11 @@ class Server:
                 raise _invalid(f"notifications.{row.filter} is no such value")
             if value and row.capability in declared:
                 ctx.filter[row.filter] = value
-        ctx._emit({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
-                   "params": {"_meta": {META_SUBSCRIPTION: ctx.id}, "notifications": ctx.filter}})
-        self._listening[ctx] = None
+        with ctx._gate:             # a change in this very moment waits, and follows
+            self._listening[ctx] = None
+            ctx._send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                       "params": {"_meta": {META_SUBSCRIPTION: ctx.id},
+                                  "notifications": ctx.filter}})
         ctx._wake = functools.partial(self._forget, ctx)
         if ctx.cancelled:                       # in the meantime
             self._forget(ctx)
@@ -1401,7 +1455,7 @@ class Server:
             raise
         except BaseException as problem:        # noqa: BLE001
             _log_traceback("tool " + name, problem)
-            return _tool_error(str(problem) or type(problem).__name__)
+            return _tool_error(_said(problem))
 
     def _read_resource(self, ctx: Context) -> Message:
         """server/resources §Reading Resources."""
@@ -1489,6 +1543,8 @@ class Server:
             raise TypeError("the result of a method is an object")
         return result or {}
 
+    _loading = False        # while load() imports a file: then its run() has to wait
+
     # initialize and ping are missing: _accept_request answers them.
     _METHODS: typing.ClassVar[dict[str, Callable[[Server, Context], Message | None]]] = {
         "server/discover": _discover, "subscriptions/listen": _listen,
@@ -1505,8 +1561,14 @@ class Server:
 
     def run(self) -> None:
         """Serve on stdio until the client leaves: the last line of a server's program."""
+        if Server._loading:
+            return
+        sys.setswitchinterval(0.0005)           # a tool that computes shall not delay the reader
         if not serve_stdio(self):
-            os._exit(0)     # a handler still runs, and would hold up the exit, or spoil it
+            os._exit(0)                         # a handler still runs, and would spoil the exit
+        leaving = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
+        leaving.daemon = True                   # threads and processes of handlers may hold it up
+        leaving.start()
 
 
 # ---- small print of registering and dispatch
@@ -1539,15 +1601,20 @@ def _hints(ttl_ms: int | None, cache_scope: str | None) -> Message:
     return _present(ttlMs=ttl_ms, cacheScope=cache_scope)
 
 
-def _check_meta(meta: Message) -> Rules:
-    """Check what modern requests carry (basic/index §_meta); return the rules of the revision."""
-    version = meta[META_VERSION]
-    if not isinstance(version, str) or not isinstance(meta.get(META_CAPABILITIES), dict) \
+def _check_meta(meta: Message) -> None:
+    """Check what modern requests carry: basic/index §_meta."""
+    if not isinstance(meta[META_VERSION], str) \
+            or not isinstance(meta.get(META_CAPABILITIES), dict) \
             or not isinstance(meta.get(META_CLIENT, _EMPTY), dict):
         raise _invalid(f"_meta needs {META_VERSION}, a string, and {META_CAPABILITIES}, an object; "
                        f"{META_CLIENT} is an object")
     if meta.get(META_LOG_LEVEL, LOG_LEVELS[0]) not in LOG_LEVELS:
         raise _invalid("{} is one of {}".format(META_LOG_LEVEL, ", ".join(LOG_LEVELS)))
+
+
+def _served(meta: Message) -> Rules:
+    """Return the rules of the revision that a modern request names; RpcError for any other."""
+    version = meta[META_VERSION]
     if version not in REVISIONS or not rules(version).modern:
         # The list has the legacy ones too: who knows no modern one may still initialize.
         raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version",
@@ -1567,6 +1634,14 @@ def _failure(error: RpcError, ident: Any) -> Message:
     """Make an error response, without an id if none was readable: basic/index §Error Responses."""
     response = {"jsonrpc": "2.0", "id": ident, "error": error.to_json()}
     return response if ident is not None else {"jsonrpc": "2.0", "error": response["error"]}
+
+
+def _said(problem: BaseException) -> str:
+    """Return what an exception says, or what it is called if it says nothing."""
+    try:
+        return str(problem) or type(problem).__name__
+    except Exception:                           # noqa: BLE001
+        return type(problem).__name__
 
 
 def _log_traceback(what: str, problem: BaseException) -> None:
@@ -1675,23 +1750,43 @@ def _tool_error(message: str) -> Message:
     return {"content": [text(message)], "isError": True}
 
 
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False,
+                                                           allow_nan=False)
+
+
+def _plainly(value: Any, entry: Entry) -> tuple[Any, Any] | None:
+    """Return a tool's value as JSON, and as structured content, if that is valid by the schema."""
+    if isinstance(value, dict) and "structuredContent" in value:
+        return None
+    try:
+        plain = to_json(value)
+    except TypeError:
+        return None
+    structured = {"result": plain} if entry.wraps else plain
+    valid = entry.output is not None and entry.output.flaw(structured) is None
+    return (plain, structured) if valid else None
+
+
 def _tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     """Make a result of what a tool returned: server/tools §Tool Result, §Output Schema."""
     if isinstance(value, str) and entry.output is None:
         return {"content": [{"type": "text", "text": value}]}
-    if isinstance(value, dict) and (isinstance(value.get("content"), list)
-                                    or "structuredContent" in value):
-        result = {"content": [], **value}                       # it is a whole result
+    plain = _plainly(value, entry) if entry.output is not None else None
+    if plain is not None:                                       # valid by the schema
+        result = {"content": [_as_text(plain[0])], "structuredContent": plain[1]}
+    elif isinstance(value, dict) and (isinstance(value.get("content"), list)
+                                      or "structuredContent" in value):
+        result = {"content": [], **value}                       # a whole result
     elif _is_content(value):
         result = {"content": [value]}
     elif isinstance(value, list) and any(map(_is_content, value)):
         result = {"content": value}
-    elif value is None and entry.output is None:
+    elif value is None:
         result = {"content": []}
     else:
         value = to_json(value)
-        result = {"content": [value if isinstance(value, str) else json.dumps(
-            value, ensure_ascii=False, allow_nan=False)]}
+        result = {"content": [_as_text(value)]}
         if entry.output is not None or isinstance(value, dict):
             result["structuredContent"] = {"result": value} if entry.wraps else value
     if entry.output is not None and not result.get("isError"):
@@ -1774,14 +1869,17 @@ def _uri_pattern(template: str) -> tuple[re.Pattern[str], set[str]]:
     """Compile a URI template, and name its variables: RFC 6570 level 1, and {+name}."""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", template) or re.search("[^!-~]", template):
         raise ValueError(f"{template!r} is no URI: it has a scheme, and is ASCII (%20, %C3%BC)")
-    pattern, names = "", set()
-    for literal, plus, name in re.findall(r"([^{}]+)|\{(\+?)(\w+)\}", template):
+    pattern = ""
+    names: set[str] = set()
+    for literal, plus, name in re.findall(r"([^{}]+)|\{(\+?)([A-Za-z_]\w*)\}", template):
+        if name in names or plus and ".+" in pattern:   # the second would be slow to match, too
+            raise ValueError(f"{template!r}: a variable comes once, and one {{+name}} is enough")
         pattern += re.escape(literal) or "(?P<{}>{})".format(name, ".+" if plus else "[^/?#]+")
-        names.add(name)
-    rest = re.sub(r"\{\+?\w+\}", "", template)
+        names.update([name] if name else [])
+    rest = re.sub(r"\{\+?[A-Za-z_]\w*\}", "", template)
     if "{" in rest or "}" in rest:
         raise ValueError(f"{template!r}: a URI template has {{name}} and {{+name}}, no more")
-    return re.compile(pattern, re.DOTALL), names - {""}
+    return re.compile(pattern, re.DOTALL), names
 
 
 def _variables(entry: Entry, found: dict[str, str], uri: str) -> dict[str, str]:
@@ -1832,6 +1930,7 @@ class Call:
         self.ctx = ctx
         self.id = next(ctx.peer.ids)
         self.question = question
+        self._sent = False
         self._settled = threading.Event()
         self._outcome: Any = None
 
@@ -1843,7 +1942,10 @@ class Call:
         peer.calls[self.id] = self
         if self.ctx.cancelled or peer.closed:       # in the meantime
             self.settle(_Cancelled() if self.ctx.cancelled else AskError("the client is gone"))
-        self.ctx._emit({"jsonrpc": "2.0", "id": self.id, **self.question})
+        elif self.ctx._emit({"jsonrpc": "2.0", "id": self.id, **self.question}):
+            self._sent = True
+        else:
+            self.settle(AskError("the request is over: nothing can be asked any more"))
 
     def wait(self, deadline: float) -> Any:
         """Return the result; AskError for an error, for nonsense, and when time is up."""
@@ -1870,7 +1972,7 @@ class Call:
     def abandon(self) -> None:
         """Forget it. If the client is still busy with it, tell it not to bother any more."""
         pending = not self._settled.is_set() or isinstance(self._outcome, _Cancelled)
-        if self.ctx.peer.calls.pop(self.id, None) is not None and pending:
+        if self.ctx.peer.calls.pop(self.id, None) is not None and pending and self._sent:
             self.ctx._send({"jsonrpc": "2.0", "method": "notifications/cancelled",
                             "params": {"requestId": self.id}})
 
@@ -1979,8 +2081,8 @@ class Pipe:
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._take_turns, daemon=True,
                                   name=f"mcp-turn-{len(self.threads)}")
-        self.threads.append(thread)
         thread.start()
+        self.threads.append(thread)
 
     def _take_turns(self) -> None:
         """Wait for the turn, use it, and run what came of it: the life of a thread."""
@@ -1998,9 +2100,16 @@ class Pipe:
                 work = self._use_turn()
             if work is None:
                 return
-            work()
+            self._work(work)
             with self._pool:
                 self._busy -= 1
+
+    def _work(self, work: Callable[[], None]) -> None:
+        """Run a handler; should it fail in a way that nobody foresaw, the pipe goes on."""
+        try:
+            work()
+        except BaseException as problem:        # noqa: BLE001
+            _log_traceback("a handler", problem)
 
     def _use_turn(self) -> Callable[[], None] | None:
         """Read and serve until the turn is lost; return what to run now, None at the end."""
@@ -2008,41 +2117,51 @@ class Pipe:
             work = self._serve_line()
             if work is None:
                 continue
-            if not self._busy:
-                self._count += 1
-                self._mine.append(self._count)
-                if not self._watched.is_set():
-                    self._watched.set()
-                work()
-                try:
-                    self._mine.pop()
-                except IndexError:          # taken away meanwhile
-                    return _nothing
-                continue
-            with self._pool:
-                if not self._idle and len(self.threads) >= MAX_THREADS:
+            if self._busy:
+                if self._somebody_waits():
+                    self._give_turn()
+                    return work
+                with self._pool:
                     self._backlog.insert(0, work)
-                    continue
-            self._give_turn()
-            return work
+                continue
+            self._count += 1
+            self._mine.append(self._count)
+            if not self._watched.is_set():
+                self._watched.set()
+            self._work(work)
+            try:
+                self._mine.pop()
+            except IndexError:              # taken away meanwhile
+                return _nothing
         self._turn.release()
         return None
 
+    def _somebody_waits(self) -> bool:
+        """Tell whether a thread waits for the turn; start one if there may be more."""
+        with self._pool:
+            if not self._idle and len(self.threads) < MAX_THREADS:
+                try:
+                    self._add_thread()
+                except RuntimeError as problem:     # the system has no more threads for us
+                    log(f"no more threads: {problem}")
+                    return False
+                return True
+            return self._idle > 0
+
     def _give_turn(self) -> None:
-        """Give the turn to a thread that waits, or to a new one."""
+        """Give the turn to a thread that waits for it."""
         with self._pool:
             self._busy += 1
-            if not self._idle:
-                self._add_thread()
         self._turn.release()
 
     def _hand_on(self) -> None:
         """Take the turn away from a thread that runs a handler: it takes too long, or waits."""
-        try:
-            self._mine.pop()
-        except IndexError:                  # it has just finished, or has no turn to lose
-            return
-        self._give_turn()
+        if self._mine and self._somebody_waits():
+            try:
+                self._mine.pop()
+            except IndexError:                  # it has just finished
+                return
+            self._give_turn()
 
     def _watch(self) -> None:
         """Hand on when a handler takes too long. Sleeps while nothing happens at all."""
@@ -2058,33 +2177,40 @@ class Pipe:
 
     def _serve_line(self) -> Callable[[], None] | None:
         """Read a line and serve it, but for a handler: that is returned."""
-        line = b""
+        line, message = b"", None
         try:
             line = self._read(MAX_MESSAGE_BYTES + 2)
             if len(line) > MAX_MESSAGE_BYTES and not line.endswith(b"\n"):
                 while line and not line.endswith(b"\n"):
                     line = self._read(MAX_MESSAGE_BYTES)        # the next line is good again
                 raise RpcError(PARSE_ERROR, f"Parse error: more than {MAX_MESSAGE_BYTES} bytes")
-            if not line:
-                self._over = True
-                self._ended()
-            elif not line.isspace():
-                line = line.rstrip(b"\r\n") if len(line) > MAX_MESSAGE_BYTES else line
-                return self.server.accept(decode(line), self.send, self.peer)
+            if line and not line.isspace():
+                message = decode(line.rstrip(b"\r\n") if len(line) > MAX_MESSAGE_BYTES else line)
+                return self.server.accept(message, self.send, self.peer)
         except RpcError as error:
             log(f"{error}, in: {shown(line)}")
             self.server.refuse(error, None, self.send, self.peer)
+        except OSError:                         # a terminal or a socket that is gone: the end
+            line = b""
+        except Exception as problem:            # noqa: BLE001  whatever it is, the pipe goes on
+            _log_traceback("a message", problem)
+            self.server.refuse(RpcError(INTERNAL_ERROR, "Internal error"), message, self.send,
+                               self.peer)
+        if not line:
+            self._over = True
+            self._ended()
         return None
 
     def leave(self, seconds: float) -> bool:
         """End what waits for the client, give handlers `seconds`; tell whether all finished."""
         self._over = True
         self._watched.set()
-        self.peer.close()
+        closing = threading.Thread(target=self.peer.close, daemon=True, name="mcp-close")
+        closing.start()                         # which writes, and perhaps nobody reads
         deadline = time.monotonic() + seconds
-        for thread in self.threads:
+        for thread in [closing, *self.threads]:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self.threads)
+        return not any(thread.is_alive() for thread in [closing, *self.threads])
 
 
 def serve_stdio(server: Server) -> bool:
@@ -2122,16 +2248,19 @@ def serve_stdio(server: Server) -> bool:
 def _guard() -> tuple[Any, int]:
     """Move stdin and stdout to private descriptors that no child inherits; leave a stand-in."""
     try:
-        source, out = os.dup(0), os.dup(1)
+        os.fstat(0), os.fstat(1)
     except OSError:
         raise SystemExit("mcp_ref: there is no standard input or output to serve on") from None
     null = os.open(os.devnull, os.O_RDWR)
+    if null == 2:                               # there is no stderr: let nothing else become it
+        os.set_inheritable(2, True)
+        null = os.dup(2)
+    source, out = os.dup(0), os.dup(1)
     os.dup2(null, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:                             # no stderr
-        os.dup2(null, 1)
+    os.dup2(2, 1)
     os.close(null)
+    if hasattr(os, "register_at_fork"):         # a forked child must not hold the client's stream
+        os.register_at_fork(after_in_child=functools.partial(os.closerange, source, out + 1))
     if hasattr(sys.stdout, "reconfigure"):      # what was printed before, and waits, goes there too
         sys.stdout.reconfigure(line_buffering=True)
     if os.name == "nt":
@@ -2956,11 +3085,16 @@ def load(path: str) -> Server:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(name, module)
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    stdout = os.dup(1)
-    os.dup2(2, 1)                               # what it prints now is no message either
+    try:
+        stdout = os.dup(1)
+        os.dup2(2, 1)                           # what it prints now is no message either
+    except OSError:
+        raise SystemExit("mcp_ref: there is no standard output, or no standard error") from None
+    Server._loading = True
     try:
         spec.loader.exec_module(module)
     finally:
+        Server._loading = False
         sys.stdout.flush()
         os.dup2(stdout, 1)
         os.close(stdout)

@@ -51,7 +51,7 @@ from mcp_ref import (
 
 HERE = Path(__file__).resolve().parent
 LEGACY, MODERN = versions("legacy"), versions("modern")
-PATIENCE = 20.0         # seconds until a test that would hang fails instead
+PATIENCE = float(os.environ.get("MCP_PATIENCE", "20"))    # seconds until a test that would hang fails instead
 
 PNG = b"\x89PNG fake"
 
@@ -452,6 +452,9 @@ def official(spec: str, version: str, kind: str) -> Schema:
 class Memory:
     """Talks to a server by function calls, each handler on a thread of its own."""
 
+    ordered = True          # what is sent first is served first
+    modern = False          # whether the next message is of the modern era
+
     def __init__(self, server: Server) -> None:
         self.server = server
         self.inbox: queue.Queue[Any] = queue.Queue()
@@ -578,6 +581,7 @@ class Conversation:
 
     def message(self, message: Any) -> None:
         self.wire.sent(message)
+        self.line.modern = self.meta is not None
         self.line.send(json.dumps(message).encode())
 
     def send(self, rest: str) -> None:
@@ -599,6 +603,7 @@ class Conversation:
         else:
             if is_json(rest):
                 self.wire.sent(json.loads(rest))
+            self.line.modern = self.meta is not None
             self.line.send(rest.encode("utf-8", "surrogateescape"))
 
     def receive(self) -> Any:
@@ -665,7 +670,11 @@ def has(actual: Any, wanted: Any) -> bool:
 
 @pytest.fixture(params=list(TRANSPORTS))
 def talk(request: Any) -> Any:
-    """Start a conversation; at the end nothing unexpected may have come."""
+    """Start conversations; at the end nothing unexpected may have come."""
+    yield from talking(request)
+
+
+def talking(request: Any) -> Any:
     started = []
 
     def start(script: str = "", server: Optional[Server] = None) -> Conversation:
@@ -674,6 +683,12 @@ def talk(request: Any) -> Any:
     yield start
     for conversation in started:
         conversation.end()
+
+
+@pytest.fixture(params=["memory", "pipe"])
+def ordered(request: Any) -> Any:
+    """The same, on transports that keep the order of messages."""
+    yield from talking(request)
 
 
 # ------------------------------------------------------------------------------------------
@@ -802,8 +817,8 @@ def test_unknown_methods_and_names_that_tutorials_teach(talk: Any) -> None:
 # ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("version", LEGACY)
-def test_the_handshake_of_every_legacy_revision(talk: Any, version: str) -> None:
-    conversation = talk()
+def test_the_handshake_of_every_legacy_revision(ordered: Any, version: str) -> None:
+    conversation = ordered()
     conversation.wire.version = version
     conversation.hold("""
         > 0 initialize {"protocolVersion": "%s", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -1178,12 +1193,13 @@ def test_odd_values(talk: Any) -> None:
         > 2 tools/call {"name": "returns", "arguments": {"what": "whole"}}
         < 2 {"isError": true, "_meta": {"z": 1, "io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2"}}}
         > 3 tools/call {"name": "returns", "arguments": {"what": "surrogate"}}
-        < 3 {"content": [{"text": "\\ud800\\u2028\\u00e9"}]}
+        # half a character is not UTF-8
+        < 3 {"content": [{"text": "\\ufffd\\u2028\\u00e9"}]}
         > 4 tools/call {"name": "returns", "arguments": {"what": "mixed"}}
         < 4 {"content": [{"type": "text", "text": "plain"}, {"text": "block"}]}""")
 
 
-def test_a_tool_with_schemas_of_its_own(talk: Any) -> None:
+def test_a_tool_with_schemas_of_its_own(ordered: Any) -> None:
     server = Server("own")
     given = {"type": "object", "properties": {"a-b": {"$ref": "#/$defs/n", "x-mcp-header": "N"}},
              "$defs": {"n": {"$anchor": "here", "type": "number"}}, "if": {}, "then": {}}
@@ -1191,7 +1207,7 @@ def test_a_tool_with_schemas_of_its_own(talk: Any) -> None:
     @server.tool(name="t", input_schema=given, output_schema={"type": "object", "required": ["ok"]})
     def any_name(ctx: Context, **arguments: Any) -> Any:
         return {"ok": arguments} if arguments else {"content": [mcp_ref.text("no")], "structuredContent": {}}
-    conversation = start(talk, MODERN[0], server=server)
+    conversation = start(ordered, MODERN[0], server=server)
     conversation.do("> 1 tools/list")
     assert conversation.receive()["result"]["tools"][0]["inputSchema"] == given
     conversation.hold("""
@@ -1463,8 +1479,8 @@ def subscribed(conversation: Conversation) -> None:
     conversation.hold('> "sync" completion/complete {"ref": 1}\n< "sync" error -32602')
 
 
-def test_subscriptions(talk: Any) -> None:
-    conversation = talk("""
+def test_subscriptions(ordered: Any) -> None:
+    conversation = ordered("""
         modern
         > 0 subscriptions/listen {"notifications": {"toolsListChanged": true, "promptsListChanged": false, "resourceSubscriptions": ["test://text"], "unknown": true}}
         < - notifications/subscriptions/acknowledged {"_meta": {"io.modelcontextprotocol/subscriptionId": 0}, "notifications": {"toolsListChanged": true, "promptsListChanged": null, "resourceSubscriptions": ["test://text"], "unknown": null}}
@@ -1966,12 +1982,12 @@ def test_a_question_that_is_never_answered_times_out(talk: Any, monkeypatch: Any
         < 1 {"content": [{"text": "failed: the client did not answer elicitation/create in time"}]}""")
 
 
-def test_a_client_that_leaves_fails_the_questions(talk: Any) -> None:
-    conversation = talk("""
+def test_a_client_that_leaves_fails_the_questions(ordered: Any) -> None:
+    conversation = ordered("""
         open 2025-11-25 {"elicitation": {}}
         > 1 tools/call {"name": "branch"}
         < #1 elicitation/create {}""")
-    if isinstance(conversation.line, RealPipe):
+    if type(conversation.line) is RealPipe:
         rest = conversation.line.close()
         assert [one["result"]["content"][0]["text"] for one in rest] == ["failed: the client is gone"]
         conversation.line.close = lambda: []       # type: ignore[method-assign]
@@ -2665,7 +2681,8 @@ def test_leaving(process: Any, busy: str, end: str, monkeypatch: Any) -> None:
         if end == "both":
             server.child.send_signal(signal.SIGTERM)
     status, error = server.gone()
-    assert ("after" in error) == (end == "end of input" and not busy)
+    if end != "closed stdout" or busy:      # else gone() has closed stdin too: one of them comes first
+        assert ("after" in error) == (end == "end of input" and not busy)
     if end == "end of input" or end == "closed stdout":
         assert status == 0
 
@@ -2699,7 +2716,7 @@ def test_the_demo_server_and_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.returncode == 0
     assert mcp_ref.__version__ in run(module, "--version").stdout
     assert "serve FILE.py" in run(module, "--help").stdout
-    for bad in (["nonsense"], ["serve"], ["serve", "a", "b"], ["--http"]):
+    for bad in (["nonsense"], ["serve"], ["serve", "a", "b"], ["serve", "a", "--http"]):
         done = run(module, *bad)
         assert done.returncode == 2 and "usage" in done.stderr and not done.stdout
     for name, source in (("missing.py", None), ("none.py", "x = 1\n_y = len\n"), ("folder", "")):
@@ -2729,6 +2746,177 @@ def test_serve_a_file(tmp_path: Path) -> None:
     call.update(method="tools/call", params={**call["params"], "name": "same"})
     done = run(module, "serve", "a_server.py", stdin=json.dumps(call) + "\n", cwd=str(tmp_path))
     assert json.loads(done.stdout)["result"]["structuredContent"] == {"result": True}
+
+
+# ------------------------------------------------------------------------------------------
+# What adversaries found: each of these went wrong once
+# ------------------------------------------------------------------------------------------
+
+def modern(method: str, ident: Any = 1, capabilities: Any = None, **params: Any) -> Dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": ident, "method": method, "params": {
+        **params, "_meta": {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: capabilities or {},
+                            **params.get("_meta", {})}}}
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raise_it(problem: BaseException) -> str:
+    raise problem
+
+
+def answer_of(server: Server, name: str, **arguments: Any) -> Any:
+    """Call a tool in the modern era, without any transport; return the response."""
+    said: List[Any] = []
+    server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": name, "arguments": arguments, "_meta": {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: {}}}},
+        lambda message: said.append(json.loads(mcp_ref.encode(message))))
+    return said[-1]
+
+
+def test_whatever_a_handler_raises_or_returns_is_answered(capfd: Any) -> None:
+    with pytest.raises(TypeError):
+        RpcError("text")        # type: ignore[arg-type]
+    server = Server("odd")
+    for number, thrown in enumerate((Mute(), SystemExit(3), KeyboardInterrupt(), RecursionError(), GeneratorExit())):
+        server.tool(functools.partial(raise_it, thrown), name="raise%d" % number, input_schema={"type": "object"})
+        result = answer_of(server, "raise%d" % number)["result"]
+        assert result["isError"] and result["content"][0]["text"], thrown
+
+    @server.tool
+    def surrogate() -> str:
+        return "\ud800 x"
+
+    @server.tool
+    def nothing_json() -> dict:         # type: ignore[type-arg]
+        return {"x": object()}
+    assert answer_of(server, "surrogate")["result"]["content"][0]["text"] == "\ufffd x"
+    broken = answer_of(server, "nothing_json")
+    assert broken.get("error", {}).get("code") == -32603 or broken["result"]["isError"]
+    capfd.readouterr()
+
+
+class Article(TypedDict):
+    type: str
+    text: str
+    content: List[str]
+
+
+def test_a_result_that_looks_like_content_is_data_where_it_is_declared_so() -> None:
+    server = Server("library")
+
+    @server.tool
+    def article() -> Article:
+        return {"type": "text", "text": "t", "content": ["c"]}
+    result = answer_of(server, "article")["result"]
+    assert result["structuredContent"] == {"type": "text", "text": "t", "content": ["c"]}
+
+
+def test_a_definition_that_is_no_json_spoils_one_answer_only(capfd: Any) -> None:
+    server = Server("odd", instructions={1, 2})     # type: ignore[arg-type]
+    wire = RealPipe(server)
+    wire.send(b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": '
+              b'{"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}}')
+    assert wire.receive()["error"]["code"] == -32603
+    wire.send(b'{"jsonrpc": "2.0", "id": 2, "method": "ping"}')
+    assert wire.receive()["result"] == {}
+    wire.close()
+    capfd.readouterr()
+
+
+def test_a_question_of_a_request_that_is_over_is_not_asked() -> None:
+    server = Server("late")
+    kept: List[Context] = []
+
+    @server.tool
+    def keep(ctx: Context) -> str:
+        kept.append(ctx)
+        return "ok"
+    said: List[Any] = []
+    peer = Peer(said.append)
+    for message in ({"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {
+                        "sampling": {}}, "clientInfo": {}}}, {"method": "notifications/initialized"},
+                    {"id": 1, "method": "tools/call", "params": {"name": "keep", "arguments": {}}}):
+        server.handle({"jsonrpc": "2.0", **message}, said.append, peer=peer)
+    before = len(said)
+    with pytest.raises(mcp_ref.AskError):
+        kept[0].sample("hello")
+    assert len(said) == before and not peer.calls
+
+
+def test_thread_starts_may_fail(monkeypatch: Any, capfd: Any) -> None:
+    wire = RealPipe(make_server())
+    real, failing = threading.Thread.start, [True]
+
+    def start(thread: threading.Thread) -> None:
+        if failing[0] and thread.name.startswith("mcp"):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for number in range(5):
+        wire.send(json.dumps(modern("tools/call", ident=number, name="echo", arguments={"text": "t"})).encode())
+        assert wire.receive()["id"] == number
+    failing[0] = False
+    wire.close()
+    capfd.readouterr()
+
+
+def test_schemas_in_the_dark_corners() -> None:
+    schema = mcp_ref.Schema
+    assert schema({"pattern": "^a$"}).flaw("a") is None and schema({"pattern": "^a$"}).flaw("a\n"), "$ is the very end"
+    assert schema({"pattern": r"^\d$"}).flaw("\u0664"), "digits are ASCII in JavaScript"
+    looped = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+    assert "too much work" in str(schema(looped).flaw(1))
+    with pytest.raises(ValueError):
+        Server("x", page_size=0)
+
+
+@pytest.mark.parametrize("flags", [[], ["-O"], ["-OO"], ["-I"]])
+def test_validation_under_every_flag(flags: List[str], tmp_path: Path) -> None:
+    done = run(*flags, "-c", "import sys; sys.path.insert(0, %r); import mcp_ref; print(bool(mcp_ref.Schema({'type': "
+               "'object', 'required': ['a'], 'properties': {'a': {'minimum': 3}}}).flaw({'a': 1})))" % str(HERE))
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_serving_a_file_that_runs_its_server_itself(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("from mcp_ref import Server\nserver = Server('own')\n\n@server.tool\n"
+                                     "def a() -> str:\n    return 'a'\nserver.run()\n")
+    done = run(str(HERE / "mcp_ref.py"), "serve", str(tmp_path / "own.py"), stdin=LIST)
+    assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["a"], done.stderr
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_started_with_closed_descriptors(closed: str) -> None:
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$1" ' + closed, sys.executable, str(HERE / "mcp_ref.py")],
+                          input=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=PATIENCE * 3)
+    assert b"Traceback" not in done.stderr
+    assert done.stdout in (b"", b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+    assert done.stdout or closed != "2>&-", "without stderr there is still a server"
+
+
+def test_a_log_that_nobody_reads_holds_up_nothing(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("import mcp_ref\nserver = mcp_ref.Server('loud')\n\n@server.tool\n"
+                                      "def shout() -> str:\n    for _ in range(100):\n        mcp_ref.log('x' * 2000)\n    return 'done'\n")
+    child = subprocess.Popen([sys.executable, str(HERE / "mcp_ref.py"), "serve", str(tmp_path / "loud.py")],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdin and child.stdout and child.stderr
+    killer = threading.Timer(PATIENCE * 3, child.kill)
+    killer.start()
+    try:
+        child.stdin.write(json.dumps(modern("tools/call", name="shout", arguments={})).encode() + b"\n")
+        child.stdin.flush()
+        assert b"done" in child.stdout.readline()
+        child.stdin.close()
+        assert child.wait(PATIENCE * 3) == 0
+    finally:
+        killer.cancel()
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        child.stderr.close()
 
 
 # ------------------------------------------------------------------------------------------
@@ -2842,7 +3030,7 @@ def test_the_readmes_servers_serve(tmp_path: Path) -> None:
 
 def test_the_readmes_table_of_limits_is_complete() -> None:
     source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
-    constants = re.findall(r"^((?:MAX|ASK|STATE|START|BLINK|LEAVE)_[A-Z_]+) = ", source, re.M)
+    constants = re.findall(r"^((?:MAX|ASK|STATE|START|BLINK|LEAVE|KEEP|SEND|CLOSE|SESSION|REPLAY|RETRY)_[A-Z_]+) = ", source, re.M)
     assert re.findall(r"^\| `([A-Z_]+)` \|", README, re.M) == [
         name for name in re.findall(r"^\| `([A-Z_]+)` \|", README, re.M) if name in constants]
     for name in constants:
@@ -2858,7 +3046,7 @@ def test_the_docstring_is_true() -> None:
     titles = re.findall(r"^# ={80,}\n# (\w+)\. (.+)$", source, re.M)
     doc = mcp_ref.__doc__ or ""
     for number, title in titles:
-        short = re.escape(re.split("[,:]", title)[0].lower())
-        assert re.search(r"\b%s  +%s" % (number, short), doc, re.I), title
+        short = re.escape(re.split("[,:]", title.replace("[legacy] ", ""))[0].lower())
+        assert re.search(r"\b%s  +(?:\[legacy\] )?%s" % (number, short), doc, re.I), title
     for name in re.findall(r'name=f?"(mcp-[a-z]+)', source):
         assert name in doc
