@@ -44,6 +44,9 @@ Map. Read from the top; each part can be read in one sitting, and you may stop a
                                     6   server on stdio
                                     A   type hints to JSON Schema and back
                                     B   JSON Schema validation
+    Part II, the same over HTTP     7   server on HTTP, without sockets
+                                    8   [legacy] HTTP sessions, streams and resumption; HTTP+SSE
+                                    9   serve_http: the `http.server` glue
     Part III, the other side        12  the command line
 
 Threads, and the locks that each may take, in this order:
@@ -53,6 +56,10 @@ Threads, and the locks that each may take, in this order:
     mcp-turn-N                  serve_stdio, up to 64     Pipe._turn, ._pool; ._gate, ._writing
     mcp-watch, mcp-close        serve_stdio               Pipe._pool; ._gate, ._writing
     the caller of serve_stdio   you                       none: it waits for the end
+    a connection's thread       serve_http, up to 512     ._gate, then Reply._lock, Stream._lock
+    mcp-sse                     a POST of HTTP+SSE        likewise
+    mcp-house, mcp-end          Endpoint, close()         Sessions._lock; Reply._lock, Stream._lock
+    a thread of yours           you                       those of Context's methods, of changed()
 
 `Context._gate` keeps the messages of one request in order, so that nothing follows its response;
 the lock that guards writing is a leaf under it. No lock is held while a handler runs or a line is
@@ -82,10 +89,12 @@ from weakref import WeakSet
 
 __version__ = "0.1.0"
 __all__ = [
-    "ERRORS", "FEATURES", "LOG_LEVELS", "META_CAPABILITIES", "META_VERSION", "METHODS",
-    "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
-    "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode",
-    "image", "link", "roots", "rules", "sampling", "schema_of", "serve_stdio", "text", "versions",
+    "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_VERSION",
+    "METHODS", "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "Endpoint",
+    "Exchange", "HttpError", "NotFound", "Peer", "Pipe", "RpcError", "Schema", "Server", "audio",
+    "bearer", "decode", "elicitation", "embedded", "encode", "event", "http_server", "image",
+    "link", "mirror", "roots", "rules", "sampling", "schema_of", "serve_http", "serve_stdio",
+    "text", "unmirror", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -1559,16 +1568,27 @@ class Server:
         "resources/subscribe": _subscribe, "resources/unsubscribe": _unsubscribe,
     }
 
-    def run(self) -> None:
-        """Serve on stdio until the client leaves: the last line of a server's program."""
-        if Server._loading:
-            return
-        sys.setswitchinterval(0.0005)           # a tool that computes shall not delay the reader
-        if not serve_stdio(self):
-            os._exit(0)                         # a handler still runs, and would spoil the exit
-        leaving = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
-        leaving.daemon = True                   # threads and processes of handlers may hold it up
-        leaving.start()
+    def run(self, arguments: list[str] | None = None, **options: Any) -> None:
+        """Serve, as the last line of a program: on stdio, or by `--http [HOST:]PORT` over HTTP.
+
+        `arguments` are those of the command line, if None; `options` are those of serve_http().
+        """
+        arguments = sys.argv[1:] if arguments is None else arguments
+        if "--http" in arguments:
+            host, _, port = "".join(arguments[arguments.index("--http") + 1:][:1]).rpartition(":")
+            if not port.isdecimal() or int(port) > 65535:
+                raise SystemExit("usage: --http [HOST:]PORT")
+            try:
+                serve_http(self, host.strip("[]") or "127.0.0.1", int(port), **options)
+            except OSError as problem:
+                raise SystemExit(f"mcp_ref: {host}:{port}: {problem}") from None
+        elif not Server._loading:
+            sys.setswitchinterval(0.0005)       # a tool that computes shall not delay the reader
+            if not serve_stdio(self):
+                os._exit(0)                     # a handler still runs, and would spoil the exit
+            leaving = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
+            leaving.daemon = True               # threads and processes of handlers may hold it up
+            leaving.start()
 
 
 # ---- small print of registering and dispatch
@@ -3039,13 +3059,1292 @@ def _alternatives(parts: list[Any]) -> str:
 
 
 # ==========================================================================================
+# 7. Server on HTTP, without sockets
+#
+# The rules of Streamable HTTP over an abstract exchange: a request comes in, an answer or a stream
+# goes out, on the thread that carries it. Every message is a POST of its own. The answer is one
+# JSON object; if the handler has something to say before, it becomes a stream of events. What the
+# body says is true; headers repeat parts of it for those who route without reading bodies, and
+# have to agree. Closing the stream is how a modern client cancels.
+# ==========================================================================================
+
+KEEP_ALIVE_SECONDS = 15     # of silence on a stream, before a comment says that we are still here
+MAX_CONNECTIONS = 512       # at once; the next ones get 503
+MAX_HEADERS = 100           # of a request; as http.server has it
+MAX_LINE_BYTES = 65536      # of a header
+CLOSE_SECONDS = 1           # for streams to end when the server does
+SEND_SECONDS = 30           # for a client to send a request or to begin one, or to read 64 KiB
+_SINGLE = frozenset(["host", "origin", "content-length", "content-type", "transfer-encoding",
+                     "authorization", "last-event-id", "mcp-session-id", "mcp-protocol-version",
+                     "mcp-method", "mcp-name"])     # headers that must not come twice
+_REQUEST_LINE = re.compile(r"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r?\n").fullmatch
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r?\n").fullmatch
+_LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
+
+
+class HttpError(Exception):
+    """An answer that is no message: an `authorize` hook raises it too. `headers` go out with it."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+
+
+class Exchange:
+    """One HTTP request, and the way to answer it: what a skin (serve_http, WSGI, ...) provides.
+
+    `stream` has read(size) and readline(size), for the body. A skin defines start(), write() and
+    end(), which raise OSError when the client is gone, and what it can of the rest.
+    """
+
+    def __init__(self, method: str, target: str, headers: Iterable[tuple[str, str]],
+                 stream: Any) -> None:
+        self.method = method
+        self.path, _, self.query = target.partition("?")
+        self.headers: dict[str, str] = {}
+        self.flaw = ""                      # what is wrong with the headers, if anything
+        self.stream = stream
+        self.size = -1                      # of the body, when it has been read to its end
+        for name, value in headers:
+            name, value = name.lower(), value.strip(" \t")
+            if name in self.headers:
+                if name in _SINGLE or name.startswith("mcp-"):
+                    self.flaw = f"the header {name} comes twice"
+                value = self.headers[name] + ", " + value
+            self.headers[name] = value
+
+    def length(self) -> int | None:
+        """Return what Content-Length says, None if the body is chunked; HttpError if it is wrong.
+
+        RFC 9112 section 6: two servers that disagree about where a request ends can be played off
+        against each other, so nothing here is lenient.
+        """
+        length, coding = self.headers.get("content-length"), self.headers.get("transfer-encoding")
+        if coding is not None:
+            if length is not None or coding.lower() != "chunked":
+                raise HttpError(400, "Transfer-Encoding is chunked, or not there")
+            return None
+        if not re.fullmatch("[0-9]{1,15}", "0" if length is None else length):
+            raise HttpError(400, "Content-Length is no number")
+        if int(length or 0) > MAX_MESSAGE_BYTES:
+            raise HttpError(413, f"The body is larger than {MAX_MESSAGE_BYTES} bytes")
+        return int(length or 0)
+
+    def body(self) -> bytes:
+        """Read the body; HttpError if it is too large, or framed in a dubious way."""
+        length = self.length()
+        self.proceed()
+        data = b"".join(_chunks(self.stream)) if length is None else self.stream.read(length)
+        if length is not None and len(data) < length:
+            raise HttpError(400, "The body is shorter than announced")
+        self.size = len(data)
+        return data
+
+    def proceed(self) -> None:
+        """Tell a client that asked for it that it may send the body."""
+
+    def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        """Send status and headers, with the body at once; or None: a stream follows."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Send a part of a stream."""
+        raise NotImplementedError
+
+    def end(self, hang_up: bool = False) -> None:
+        """End a stream; `hang_up`: and the connection, since this thread will be busy for long."""
+
+    def gone(self) -> bool:
+        """Tell whether the client has hung up; False if that cannot be known."""
+        return False
+
+    def ready(self) -> bool:
+        """Tell whether a short write would go out at once; True if that cannot be known."""
+        return True
+
+
+def _chunks(stream: Any) -> Iterable[bytes]:
+    """Read a chunked body: RFC 9112 section 7.1, without leniency."""
+    total = 0
+    while True:
+        size = re.fullmatch(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[^\r\n]*)?\r\n", stream.readline(1000))
+        if not size:
+            raise HttpError(400, "A chunk has no proper size")
+        count = int(size[1], 16)
+        total += count
+        if total > MAX_MESSAGE_BYTES:
+            raise HttpError(413, f"The body is larger than {MAX_MESSAGE_BYTES} bytes")
+        if not count:
+            break
+        chunk = stream.read(count + 2)
+        if len(chunk) != count + 2 or not chunk.endswith(b"\r\n"):
+            raise HttpError(400, "A chunk is not as long as it says")
+        yield chunk[:-2]
+    for _ in range(MAX_HEADERS):            # the trailers, which nobody needs
+        line = stream.readline(1000)
+        if line == b"\r\n":
+            return
+        if not line.endswith(b"\r\n"):
+            raise HttpError(400, "A trailer is too long, or cut off")
+    raise HttpError(400, "Too many trailers")
+
+
+def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
+    """Make a server-sent event of a line of JSON."""
+    named = {"id": ident, **fields} if ident else fields
+    head = "".join(f"{name}: {value}\n" for name, value in named.items())
+    return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
+
+
+class Reply:
+    """Sends what comes of one POST: a JSON answer, or a stream as soon as something else is first.
+
+    Called with each message, by any thread. `answered` is set when nothing follows.
+    """
+
+    def __init__(self, exchange: Exchange, headers: dict[str, str],
+                 statuses: Callable[[Any], int], hung_up: Callable[[], Any],
+                 unasked: bool = False) -> None:
+        self.exchange = exchange
+        self.headers = headers
+        self.answered = threading.Event()
+        self.streaming = False
+        self.gone = False
+        self.written = time.monotonic()     # when, last
+        self._status = statuses
+        self._hung_up = hung_up
+        self._unasked = unasked             # whoever sends must not have to wait for the client
+        self._lock = threading.Lock()       # a leaf: guards writing to the exchange
+
+    def __call__(self, message: Any) -> None:
+        last = isinstance(message, list) or "method" not in message
+        line = encode(message)
+        with self._lock:
+            if last and not self.streaming:
+                self._try(self.exchange.start, self._status(message),
+                          {"Content-Type": "application/json", **self.headers}, line)
+            else:
+                self._event(line, last)
+            if last:
+                self.answered.set()
+
+    def _event(self, line: bytes, last: bool) -> None:
+        if not self.streaming:
+            self.streaming = True
+            self._try(self.exchange.start, 200, {**_STREAM_HEADERS, **self.headers}, None)
+        if self._unasked and not self.exchange.ready():
+            self.gone = True                # it reads nothing: the housekeeper lets go of it
+        self._try(self.exchange.write, event(line))
+        if last:
+            self._try(self.exchange.end)
+
+    def _try(self, action: Callable[..., Any], *arguments: Any) -> None:
+        """Do something to the exchange; the client may be gone, which is no mistake of ours."""
+        if not self.gone:
+            try:
+                action(*arguments)
+                self.written = time.monotonic()
+            except OSError:
+                self.gone = True
+
+    def close(self) -> None:
+        """End what will not be answered: a request that was cancelled gets a stream without it."""
+        with self._lock:
+            if not self.answered.is_set():
+                self.answered.set()
+                if not self.streaming:
+                    self._try(self.exchange.start, 200, {**_STREAM_HEADERS, **self.headers}, None)
+                self._try(self.exchange.end)
+
+    def look_after(self, now: float) -> None:
+        """Keep the stream alive, and notice that nobody reads it: called now and then."""
+        if self.gone or self.exchange.gone():
+            self.gone = True
+        elif self.streaming and now - self.written > KEEP_ALIVE_SECONDS and self.exchange.ready() \
+                and self._lock.acquire(blocking=False):     # who writes already keeps it alive
+            try:
+                if not self.answered.is_set():
+                    self._try(self.exchange.write, b": \n\n")
+            finally:
+                self._lock.release()
+        if self.gone:
+            self._hung_up()
+
+
+_STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform",
+                   "X-Accel-Buffering": "no"}
+
+
+class Endpoint:
+    """The MCP endpoint of a server, to be mounted under any HTTP server: serve(exchange) answers.
+
+    `hosts`: names that the Host header may have ("*": any; None: any too, but only loopback's if
+    http_server() listens there); `origins`: what the Origin header may be ("*": anything), besides
+    the host's own, if that is in `hosts` or a number, and loopback's on loopback. `authorize` takes
+    the headers, a dict with lower-case names, and returns who calls, or raises HttpError.
+    `metadata`: the document of RFC 9728. `cors`: answer browsers. `stateless`: serve legacy
+    requests without a session. `sse_on_get`: open HTTP+SSE also on the endpoint itself, for a GET
+    with neither session nor version. `calls_per_second`: refuse what is more, with 429 (0: nothing
+    is refused).
+    """
+
+    def __init__(self, server: Server, path: str = "/mcp", *, hosts: Iterable[str] | None = None,
+                 origins: Iterable[str] = (), metadata: Message | None = None,
+                 authorize: Callable[[dict[str, str]], Any] | None = None, cors: bool = False,
+                 stateless: bool = False, sse_on_get: bool = False,
+                 calls_per_second: float = 0) -> None:
+        self.server = server
+        self.path = "/" + path.strip("/")
+        if self.path in ("/sse", "/messages"):
+            raise ValueError(f"{self.path} belongs to HTTP+SSE")
+        self.hosts = None if hosts is None else {host.lower() for host in _several(hosts)}
+        self.origins = frozenset(_several(origins))
+        self.authorize = authorize
+        self.metadata = metadata
+        self.cors = cors
+        self.stateless = stateless
+        self.sse_on_get = sse_on_get
+        self.calls_per_second = calls_per_second
+        self._allowance = (float(calls_per_second), time.monotonic())   # calls left, and when
+        self.sessions = Sessions(self)
+        self.replies: dict[Any, None] = {}  # those under way, for the housekeeper
+        self.closed = threading.Event()
+        self._housekeeper: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def serve(self, exchange: Exchange) -> None:
+        """Answer one request. Raises nothing."""
+        headers: dict[str, str] = {}
+        try:
+            self._check_host(exchange)
+            headers.update(self._cors_headers(exchange) if self.cors else {})
+            self._serve(exchange, headers)
+        except HttpError as refusal:
+            error = {"jsonrpc": "2.0", "error": {"code": INVALID_REQUEST, "message": str(refusal)}}
+            self._answer(exchange, refusal.status, {**headers, **refusal.headers}, error)
+        except OSError:
+            pass                            # the client is gone
+        except Exception as problem:        # noqa: BLE001
+            _log_traceback(f"{exchange.method} {exchange.path}", problem)
+            self._answer(exchange, ERRORS[INTERNAL_ERROR].status, headers, _failure(
+                RpcError(INTERNAL_ERROR, "Internal error"), None))
+
+    def _answer(self, exchange: Exchange, status: int, headers: dict[str, str],
+                message: Message | None) -> None:
+        try:
+            kind = {"Content-Type": "application/json"} if message is not None else {}
+            kind.update((name, _one_line(str(value))) for name, value in headers.items())
+            exchange.start(status, kind, b"" if message is None else encode(message))
+        except OSError:
+            pass
+
+    def _serve(self, exchange: Exchange, headers: dict[str, str]) -> None:
+        """Climb the ladder: the first rung that breaks decides the answer."""
+        path, method = exchange.path.rstrip("/") or "/", exchange.method
+        if self.closed.is_set():
+            raise HttpError(503, "The server is going down")
+        if exchange.flaw:
+            raise HttpError(400, exchange.flaw)
+        well_known = "/.well-known/oauth-protected-resource"
+        describes = self.metadata is not None and path in (well_known, well_known + self.path)
+        verbs = "GET" if describes else {
+            self.path: "GET, POST, DELETE", "/sse": "GET", "/messages": "POST"}.get(path)
+        if verbs is None:
+            raise HttpError(404, "Not found; the MCP endpoint is " + self.path)
+        if method == "OPTIONS" and self.cors:
+            self._answer(exchange, 204, headers, None)
+            return
+        in_session = "mcp-session-id" in exchange.headers
+        opens_sse = self.sse_on_get and method == "GET" and not in_session \
+            and "mcp-protocol-version" not in exchange.headers
+        if path == self.path and not in_session and not opens_sse:
+            verbs = "POST"                  # without a session there is nothing to get or delete
+        if method not in verbs.split(", "):
+            raise HttpError(405, "Method not allowed", {"Allow": verbs})
+        if describes:
+            self._answer(exchange, 200, headers, self.metadata)
+            return
+        principal = _settled(self.authorize, [exchange.headers], {}) if self.authorize else None
+        self._count_call()
+        if path == "/sse" or path == self.path and opens_sse:
+            self.sessions.open_sse(exchange, headers, principal)
+        elif path == "/messages":
+            self.sessions.post_sse(exchange, headers, principal)
+        elif method == "POST":
+            self._post(exchange, headers, principal)
+        elif method == "GET":
+            self.sessions.get(exchange, headers, principal)
+        else:
+            self.sessions.delete(exchange, headers, principal)
+
+    def _count_call(self) -> None:
+        """Refuse calls beyond calls_per_second: a bucket fills at that rate, up to a second's."""
+        if self.calls_per_second:
+            with self._starting:
+                left, then = self._allowance
+                now = time.monotonic()
+                left = min(self.calls_per_second, left + (now - then) * self.calls_per_second) - 1
+                self._allowance = max(left, -1.0), now
+            if left < 0:
+                raise HttpError(429, "Too many calls", {"Retry-After": "1"})
+
+    def _check_host(self, exchange: Exchange) -> None:
+        """Refuse what a rebound DNS name would send: .../streamable-http §Security & Endpoint."""
+        host, origin = exchange.headers.get("host", ""), exchange.headers.get("origin")
+        if self.hosts and not self.hosts.intersection((_name_of(host), "*")):
+            raise HttpError(403, "This Host is not allowed")
+        if origin is None or origin in self.origins or "*" in self.origins:
+            return
+        name, place = _name_of(host), origin.partition("://")[2].lower()
+        if name in _LOOPBACK and _name_of(place) in _LOOPBACK:
+            return
+        # A rebound name is Host and Origin alike; so this name has to be one that we know.
+        if place != host.lower() or not (name in (self.hosts or ())
+                                         or re.fullmatch(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*", name)):
+            raise HttpError(403, "This Origin is not allowed")
+
+    def _cors_headers(self, exchange: Exchange) -> dict[str, str]:
+        return {"Access-Control-Allow-Origin": _one_line(exchange.headers.get("origin", "*")),
+                "Access-Control-Allow-Methods": "GET, POST, DELETE", "Vary": "Origin",
+                "Access-Control-Allow-Headers": _one_line(exchange.headers.get(
+                    "access-control-request-headers", "*")),
+                "Access-Control-Expose-Headers":
+                    "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"}
+
+    def _post(self, exchange: Exchange, headers: dict[str, str], principal: Any) -> None:
+        """Take a message. Whether it is modern or legacy, it says itself."""
+        message = self.read_message(exchange, headers)
+        if message is None:
+            return
+        params = message.get("params") if isinstance(message, dict) else None
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if isinstance(meta, dict) and META_VERSION in meta:
+            self._post_modern(exchange, headers, principal, message, meta)
+        elif "mcp-session-id" in exchange.headers or self.stateless or (
+                isinstance(message, dict) and message.get("method") == "initialize"):
+            self.sessions.post(exchange, headers, principal, message)
+        elif isinstance(message, list):
+            self._refuse(exchange, headers, RpcError(
+                INVALID_REQUEST, "Invalid request: no batches here"), None)
+        elif kind_of(message) == "request":             # a bare ping, or an error
+            self.server.accept(message, lambda answer: self._answer(
+                exchange, 200 if "result" in answer else ERRORS[answer["error"]["code"]].status,
+                headers, answer), Peer(ordered=False), principal)
+        elif exchange.headers.get("mcp-protocol-version") in versions("modern"):
+            self._answer(exchange, 202, headers, None)  # modern notifications ask for nothing
+        else:
+            raise HttpError(400, "Mcp-Session-Id is missing")
+
+    def read_message(self, exchange: Exchange, headers: dict[str, str]) -> Any:
+        """Return the message in the body; None if it was no message, and has been refused."""
+        exchange.length()                   # a body that is too large is refused first
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise HttpError(415, "Content-Type is application/json")
+        message = None
+        try:
+            message = decode(exchange.body())
+            if not isinstance(message, list):
+                kind_of(message)
+            return message
+        except RpcError as error:
+            self._refuse(exchange, headers, error, message)
+            return None
+
+    def _refuse(self, exchange: Exchange, headers: dict[str, str], error: RpcError,
+                message: Any) -> None:
+        """Answer with an error that was found before a handler ran."""
+        self.server.refuse(error, message, lambda answer: self._answer(
+            exchange, ERRORS[error.code].status, headers, answer), self.sessions.peer(exchange))
+
+    def _post_modern(self, exchange: Exchange, headers: dict[str, str], principal: Any,
+                     message: Message, meta: Message) -> None:
+        """basic/transports/streamable-http §Sending Messages, §Server Validation."""
+        if "id" not in message:
+            self._answer(exchange, 202, headers, None)
+            return
+        try:
+            _check_meta(meta)
+            self._check_mirrors(exchange, message, meta)
+            edition = _served(meta)
+            if message["method"] not in self.server._offered(edition.version):
+                self.server.not_found(message["method"])
+        except RpcError as error:
+            self._refuse(exchange, headers, error, message)
+            return
+        peer = Peer(ordered=False)
+
+        def status(answer: Message) -> int:
+            row = ERRORS.get(answer.get("error", _EMPTY).get("code"))
+            return row.raised if row is not None else 200
+        reply = Reply(exchange, headers, status, lambda: peer.cancel(message["id"]),
+                      unasked=message["method"] == "subscriptions/listen")
+        self.run(reply, self.server.accept(message, reply, peer, principal))
+        if peer.running and not reply.gone:     # subscriptions/listen: until somebody ends it
+            self.wait(reply)
+        if reply.gone:
+            peer.cancel(message["id"])
+        reply.close()
+
+    def _check_mirrors(self, exchange: Exchange, message: Message, meta: Message) -> None:
+        """Compare headers and body: .../streamable-http §Request Metadata, §Server Validation."""
+        params, row = message.get("params", _EMPTY), METHODS.get(message["method"])
+        wanted = {"MCP-Protocol-Version": meta[META_VERSION], "Mcp-Method": message["method"]}
+        if row is not None and row.mirrored and isinstance(params.get(row.mirrored), str):
+            wanted["Mcp-Name"] = params[row.mirrored]
+        entry = self.server.tools.get(str(params.get("name"))) \
+            if message["method"] == "tools/call" else None
+        if entry is not None:
+            wanted.update(_mirrored_arguments(entry.definition["inputSchema"],
+                                              params.get("arguments")))
+        for name, value in wanted.items():
+            given = exchange.headers.get(name.lower())
+            if value is None and given is None:
+                continue                        # an argument that was left out
+            if given is None:
+                raise RpcError(HEADER_MISMATCH, f"Header mismatch: {name} is missing")
+            exact = name in ("MCP-Protocol-Version", "Mcp-Method")
+            if value is None or not _same_value(given if exact else unmirror(given), value):
+                raise RpcError(HEADER_MISMATCH, f"Header mismatch: {name} is {shown(given)!r}, "
+                               f"the body says {shown(value)!r}")
+
+    # ---- carrying on
+
+    def run(self, reply: Any, work: Callable[[], None] | None) -> None:
+        """Run a handler, with its reply under the housekeeper's eyes."""
+        if work is not None:
+            self.replies[reply] = None
+            self._keep_house()
+            try:
+                work()
+            finally:
+                self.replies.pop(reply, None)
+
+    def wait(self, reply: Any) -> None:
+        """Hold a stream open until it is answered, or the client is gone, or we close."""
+        self.replies[reply] = None
+        self._keep_house()
+        try:
+            while not reply.answered.wait(1) and not reply.gone and not self.closed.is_set():
+                pass
+        finally:
+            self.replies.pop(reply, None)
+
+    def _keep_house(self) -> None:
+        """Start the housekeeper, once there is something to look after."""
+        if self._housekeeper is None:
+            with self._starting:
+                if self._housekeeper is None:
+                    self._housekeeper = threading.Thread(
+                        target=self._look_after, name="mcp-house", daemon=True)
+                    self._housekeeper.start()
+
+    def _look_after(self) -> None:
+        while not self.closed.wait(0.1):
+            now = time.monotonic()
+            try:
+                for reply in list(self.replies):
+                    reply.look_after(now)
+                self.sessions.expire(now)
+            except Exception as problem:        # noqa: BLE001 (nobody would keep house any more)
+                _log_traceback("keeping house", problem)
+
+    def close(self) -> None:
+        """End subscriptions and sessions; the streams end with them."""
+        for ctx in list(self.server._listening):
+            self.server.end_subscription(ctx)
+        self.closed.set()
+        self.sessions.close()
+
+
+def bearer(tokens: dict[str, Any], header: str = "authorization",
+           metadata_url: str = "") -> Callable[[dict[str, str]], Any]:
+    """Make an `authorize` hook: a bearer token, or with `header="x-api-key"` a key, to who calls.
+
+    Compared in constant time; never read from the URL. (basic/authorization/index)
+    """
+    import hmac
+    header = header.lower()
+    known = [(token.encode(), who) for token, who in tokens.items()]
+    challenge = "Bearer" + (f' resource_metadata="{metadata_url}"' if metadata_url else "")
+
+    def authorize(headers: dict[str, str]) -> Any:
+        given = headers.get(header, "")
+        if header == "authorization":
+            scheme, _, given = given.partition(" ")
+            given = given.strip() if scheme.lower() == "bearer" else ""
+        same = [who for token, who in known     # a header's bytes come as Latin-1 (PEP 3333)
+                if hmac.compare_digest(token, given.encode("latin-1", "replace"))]
+        if not given or not same:
+            raise HttpError(401, "A valid token is needed", {"WWW-Authenticate": challenge}
+                            if header == "authorization" else None)
+        return same[0]
+    return authorize
+
+
+def _several(names: Iterable[str]) -> Iterable[str]:
+    """Return names; one alone may come as it is."""
+    return [names] if isinstance(names, str) else names
+
+
+def _name_of(host: str) -> str:
+    """Return the host's name without the port: "[::1]:80" is "::1"."""
+    found = re.fullmatch(r"\[([^\]]*)\](?::\d*)?|([^:]*)(?::\d*)?", host.strip().lower())
+    return (found[1] or found[2] or "") if found else ""
+
+
+def _one_line(value: str) -> str:
+    """Return a value that may be a header: without line ends, nothing can be injected."""
+    if value.isascii() and value.isprintable():
+        return value
+    return re.sub(r"[^\t -~]", "", value)
+
+
+def _mirrored_arguments(schema: Any, arguments: Any, depth: int = 0) -> Message:
+    """Return headers of arguments, with what they must say; None: they must not be there.
+
+    basic/transports/streamable-http §Custom Headers from Tool Parameters
+    """
+    found: Message = {}
+    properties = schema.get("properties", _EMPTY) if isinstance(schema, dict) else _EMPTY
+    for name, part in properties.items() if depth < MAX_DEPTH else ():
+        value = arguments.get(name) if isinstance(arguments, dict) else None
+        if isinstance(part, dict):
+            if isinstance(part.get("x-mcp-header"), str):
+                found["Mcp-Param-" + part["x-mcp-header"]] = value
+            found.update(_mirrored_arguments(part, value, depth + 1))
+    return found
+
+
+def mirror(value: Any) -> str:
+    """Return a value as a header has it: .../streamable-http §Value Encoding."""
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
+    if re.fullmatch(r"|[!-~]|[!-~][\t -~]*[!-~]", plain) \
+            and not re.fullmatch(r"=\?base64\?.*\?=", plain):
+        return plain
+    return f"=?base64?{_base64(plain.encode('utf-8', 'surrogatepass'))}?="
+
+
+def unmirror(value: str) -> str | None:
+    """Return what a header stands for; None if it is not well encoded."""
+    if value.isascii() and value.isprintable() and not value.startswith("=?base64?"):
+        return value
+    import base64
+    found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
+    if not found:
+        return value if re.fullmatch(r"[\t -~]*", value) else None
+    try:
+        return base64.b64decode(found[1], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def _same_value(given: str | None, value: Any) -> bool:
+    """Compare a header with the body's value; numbers as numbers."""
+    if given is not None and _is_number(value):
+        try:
+            return bool(re.fullmatch("[-+.0-9eE]+", given) and json.loads(given) == value)
+        except ValueError:
+            return False
+    return given == (value if isinstance(value, str) else str(value).lower())
+
+
+# ==========================================================================================
+# 8. [legacy] HTTP sessions, streams and resumption; HTTP+SSE of 2024-11-05
+#
+# A session has an id, which `initialize` hands out, and lives until it is deleted or forgotten:
+# then 404 tells the client to start again, and nothing else does. Its streams number their events;
+# a client that lost its connection names the last one it saw, and gets the rest of that stream.
+# ==========================================================================================
+
+MAX_SESSIONS = 1000         # the one that was idle for the longest goes first
+SESSION_SECONDS = 3600      # without a request, then a session is forgotten
+MAX_STREAMS = 64            # of a session: requests under way, and streams that are kept
+MAX_INITIALIZE_BYTES = 2**18    # of a body that opens a session: parts of it are kept
+REPLAY_BYTES = 2**20        # of events that a session keeps; the oldest go first
+RETRY_MS = 500              # after which a client that we hung up on shall come back
+
+
+class Stream:
+    """One stream of a session: numbered events, written to who is attached, kept for a while."""
+
+    def __init__(self, session: HttpSession, name: str) -> None:
+        self.session = session
+        self.name = name                    # "p" or "g", by what opened it, and a number
+        self.standing = name[0] == "g"      # no answer will end it
+        self.events: list[tuple[int, bytes]] = []
+        self.count = 0
+        self.exchange: Exchange | None = None
+        self.answered = threading.Event()   # nothing follows
+        self.gone = True                    # nobody is attached
+        self.written = 0.0
+        self._lock = threading.RLock()      # guards all of it; events keep their order under it
+        self._turned = threading.Condition(self._lock)      # it went elsewhere, or is over
+
+    def add(self, line: bytes, last: bool) -> None:
+        """Number an event, keep it, and write it if somebody is there."""
+        with self._lock:
+            self.count += 1
+            data = event(line, f"{self.name}-{self.count}")
+            self.events.append((self.count, data))
+            self.session.keep(self, len(data))
+            if self.standing and self.exchange is not None and not self.exchange.ready():
+                self._let_go()              # it reads nothing, and others would have to wait
+            self._write(data)
+            if last:
+                self.finish()
+
+    def attach(self, exchange: Exchange, headers: dict[str, str], after: int = 0,
+               prime: bool = False) -> None:
+        """Write to this exchange from now on, and first what came after an event."""
+        with self._lock:
+            self._end()
+            self.exchange, self.gone = exchange, False
+            self._do(lambda: exchange.start(200, {**_STREAM_HEADERS, **headers}, None))
+            if prime:       # [2025-11-25] basic/transports §Sending Messages to the Server
+                self._write(event(b"", f"{self.name}-{self.count}", retry=RETRY_MS))
+            for count, data in list(self.events):
+                if count > after:
+                    self._write(data)
+            if self.answered.is_set():
+                self._end()
+
+    def is_over(self, count: int) -> bool:
+        """Tell whether nothing comes after an event, now or later."""
+        return self.answered.is_set() and (self.count <= count or not self.events)
+
+    def hold(self, exchange: Exchange, closed: threading.Event) -> None:
+        """Wait until it is over, or goes to another exchange, or the client is gone."""
+        with self._turned:
+            while self.exchange is exchange and not closed.is_set():
+                self._turned.wait(1)
+
+    def finish(self) -> None:
+        """End it: nothing follows."""
+        with self._lock:
+            self._end()
+            self.answered.set()
+
+    def hang_up(self) -> None:
+        """Close the connection but not the stream: the client comes back for the rest."""
+        with self._lock:
+            self._write(f"retry: {RETRY_MS}\n\n".encode())
+            self._end(hang_up=True)
+
+    def _end(self, hang_up: bool = False) -> None:
+        if self.exchange is not None:
+            exchange = self.exchange
+            self._do(lambda: exchange.end(hang_up))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.exchange, self.gone = None, True
+        self._turned.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is not None:
+            self._do(lambda: exchange.write(data))
+            self.written = time.monotonic()
+
+    def _do(self, action: Callable[[], Any]) -> None:
+        try:
+            if not self.gone:
+                action()
+        except OSError:
+            self._let_go()                  # the request goes on: that is the legacy rule
+
+    def look_after(self, now: float) -> None:
+        """Keep it alive, notice that nobody reads: called now and then by the housekeeper."""
+        if self._lock.acquire(blocking=False):      # who writes already keeps it alive
+            try:
+                exchange = self.exchange
+                if exchange is not None and exchange.gone():
+                    self._let_go()
+                elif exchange is not None and now - self.written > KEEP_ALIVE_SECONDS \
+                        and exchange.ready():
+                    self._write(b": \n\n")
+            finally:
+                self._lock.release()
+
+
+class HttpSession:
+    """A legacy session over HTTP: its peer, its streams, who owns it."""
+
+    def __init__(self, principal: Any, over_sse: bool = False) -> None:
+        self.id = os.urandom(16).hex()
+        self.over_sse = over_sse            # posted to /messages
+        self.principal = principal
+        self.peer = Peer(self.tell, ordered=False)
+        self.streams: dict[str, Stream] = {}
+        self.listening: list[Stream] = []   # opened by GET: the newest that is attached hears
+        self.waiting: list[bytes] = []      # what nobody was there to hear
+        self.used = time.monotonic()
+        self.kept = 0                       # bytes of events
+        self._numbers = iter(range(1, sys.maxsize))
+        self._lock = threading.Lock()
+
+    def stream(self, kind: str = "p") -> Stream:
+        """Make a stream; forget the oldest of those that are over, if there are too many."""
+        with self._lock:
+            stream = Stream(self, kind + str(next(self._numbers)))
+            over = [name for name, one in self.streams.items()
+                    if one.gone and (one.answered.is_set() or one.standing)]
+            if len(self.streams) >= MAX_STREAMS and over:
+                self.kept -= sum(len(data) for _, data in self.streams.pop(over[0]).events)
+            self.streams[stream.name] = stream
+            return stream
+
+    def check_room(self) -> None:
+        """Refuse what might need one more stream, before anything happens for it."""
+        attached = sum(not one.gone for one in self.listening)
+        if len(self.peer.running) + attached >= MAX_STREAMS:
+            raise HttpError(503, "Too many streams in this session", {"Retry-After": "1"})
+
+    def keep(self, stream: Stream, size: int) -> None:
+        """Note that a stream has one more event; forget the oldest beyond REPLAY_BYTES."""
+        with self._lock:
+            self.kept += size
+            for one in self.streams.values():
+                while self.kept > REPLAY_BYTES and len(one.events) > (one is stream):
+                    self.kept -= len(one.events.pop(0)[1])
+
+    def listen(self, stream: Stream) -> None:
+        """Let a stream hear what belongs to no request, and first what nobody has heard."""
+        others = [one for one in self.listening if one is not stream and not one.gone]
+        self.listening = [*others, stream]
+        while self.waiting:
+            stream.add(self.waiting.pop(0), False)
+
+    def tell(self, message: Any) -> None:
+        """Send what belongs to no request: on one stream, never on two."""
+        line = encode(message)
+        for stream in reversed(self.listening):
+            if not stream.gone:
+                stream.add(line, False)
+                return
+        if len(self.waiting) < MAX_BATCH and sum(map(len, self.waiting)) < REPLAY_BYTES:
+            self.waiting.append(line)
+
+
+class LegacyReply(Reply):
+    """The reply to a POST in a session: its stream can be resumed, and outlives the connection."""
+
+    def __init__(self, exchange: Exchange, headers: dict[str, str], session: HttpSession,
+                 resumable: bool) -> None:
+        super().__init__(exchange, headers, lambda answer: 200, _nothing)
+        self.session = session
+        self.resumable = resumable
+        self.stream: Stream | None = None
+
+    def _event(self, line: bytes, last: bool) -> None:
+        if self.stream is None:
+            self._open()
+        assert self.stream is not None
+        self.stream.add(line, last)
+
+    def close(self) -> None:
+        """End what will not be answered, on this exchange or wherever its stream is now."""
+        if self.stream is None:
+            super().close()
+        elif not self.answered.is_set():
+            self.stream.finish()
+
+    def look_after(self, now: float) -> None:
+        """Look after the stream, if it has become one."""
+        if self.stream is not None:
+            self.stream.look_after(now)
+
+    def close_stream(self) -> None:
+        """Hang up, if there is an event id to come back with."""
+        with self._lock:
+            if self._primes():
+                if self.stream is None:
+                    self._open()
+                assert self.stream is not None
+                self.stream.hang_up()
+
+    def _primes(self) -> bool:
+        opened = self.session.peer.session
+        return self.resumable and opened is not None and "priming events" in opened.rules.features
+
+    def _open(self) -> None:
+        self.streaming = True
+        self.stream = self.session.stream()
+        self.stream.attach(self.exchange, self.headers, prime=self._primes())
+
+
+class Sessions:
+    """All legacy sessions of an endpoint, and what is done with them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._by_id: dict[str, HttpSession] = {}    # in the order of their last use
+        self._lock = threading.Lock()
+
+    def find(self, exchange: Exchange, principal: Any, over_sse: bool = False) -> HttpSession:
+        """Return the session that a request names; 404 if it is gone, or somebody else's."""
+        ident = exchange.query.partition("session_id=")[2] if over_sse \
+            else exchange.headers.get("mcp-session-id", "")
+        with self._lock:
+            session = self._by_id.pop(ident, None)
+            if session is not None:
+                self._by_id[ident] = session        # now the last one used
+        if session is None or session.principal != principal or session.over_sse != over_sse:
+            raise HttpError(404, "The session is gone; send `initialize` to open another")
+        version = exchange.headers.get("mcp-protocol-version")
+        if version is not None and version not in versions("legacy"):
+            raise HttpError(400, "MCP-Protocol-Version names no version of this session's kind")
+        session.used = time.monotonic()
+        return session
+
+    def peer(self, exchange: Exchange) -> Peer:
+        """Return the peer of the session that a request names, or a fresh one."""
+        session = self._by_id.get(exchange.headers.get("mcp-session-id", ""))
+        return Peer() if session is None else session.peer
+
+    def add(self, session: HttpSession) -> None:
+        """Keep a session; forget the one that was idle for the longest, if there are too many."""
+        with self._lock:
+            oldest = next(iter(self._by_id)) if len(self._by_id) >= MAX_SESSIONS else None
+            forgotten = self._by_id.pop(oldest) if oldest is not None else None
+            self._by_id[session.id] = session
+        if forgotten is not None:
+            self._end(forgotten)
+        self.endpoint._keep_house()
+
+    def _end(self, session: HttpSession) -> None:
+        session.peer.close()
+        session.peer.session = None
+        for stream in list(session.streams.values()):
+            stream.finish()
+
+    def _drop(self, session: HttpSession) -> None:
+        with self._lock:
+            self._by_id.pop(session.id, None)
+        self._end(session)
+
+    def expire(self, now: float) -> None:
+        """Forget the sessions that nobody has used for long."""
+        with self._lock:
+            old = [session for session in self._by_id.values()
+                   if now - session.used > SESSION_SECONDS and all(
+                       stream.gone for stream in list(session.streams.values()))]
+            for session in old:
+                del self._by_id[session.id]
+        for session in old:
+            self._end(session)
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            sessions, self._by_id = list(self._by_id.values()), {}
+        for session in sessions:
+            self._end(session)
+
+    def post(self, exchange: Exchange, headers: dict[str, str], principal: Any,
+             message: Any) -> None:
+        """[2025-11-25] basic/transports §Sending Messages to the Server, §Session Management."""
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            self._open(exchange, headers, principal, message)
+            return
+        if "mcp-session-id" in exchange.headers:
+            session = self.find(exchange, principal)
+        else:
+            session = self._passing(exchange, principal)
+        session.check_room()
+        reply = LegacyReply(exchange, headers, session, resumable=session.id in self._by_id)
+        work = self.endpoint.server.accept(message, reply, session.peer, principal)
+        self.endpoint.run(reply, work)
+        if work is not None:
+            reply.close()
+        elif not reply.answered.is_set():
+            self.endpoint._answer(exchange, 202, headers, None)     # nothing was to be answered
+
+    def _open(self, exchange: Exchange, headers: dict[str, str], principal: Any,
+              message: Message) -> None:
+        """Answer `initialize`; if that has opened a session, tell its id."""
+        if exchange.size > MAX_INITIALIZE_BYTES:
+            raise HttpError(413, f"`initialize` is larger than {MAX_INITIALIZE_BYTES} bytes")
+        session, answers = HttpSession(principal), []   # type: HttpSession, list[Any]
+        self.endpoint.server.accept(message, answers.append, session.peer, principal)
+        if session.peer.session is not None and not self.endpoint.stateless:
+            headers = {**headers, "Mcp-Session-Id": session.id}
+            self.add(session)               # before the answer: the next request may be quick
+        self.endpoint._answer(exchange, 200 if answers else 202, headers, *answers or [None])
+
+    def _passing(self, exchange: Exchange, principal: Any) -> HttpSession:
+        """Make a session for one request: the switch for stateless legacy service."""
+        version = exchange.headers.get("mcp-protocol-version", R2)
+        if version not in versions("legacy"):
+            raise HttpError(400, "MCP-Protocol-Version is none that is served without a session")
+        session = HttpSession(principal)
+        session.peer.session = Session(
+            rules(version), {"clientInfo": {}, "capabilities": {}},
+            self.endpoint.server._offered(version))
+        session.peer.session.ready.set()
+        return session
+
+    def get(self, exchange: Exchange, headers: dict[str, str], principal: Any) -> None:
+        """[2025-11-25] basic/transports §Listening for Messages from the Server."""
+        session = self.find(exchange, principal)
+        found = re.fullmatch(r"([pg]\d{1,9})-(\d{1,9})", exchange.headers.get("last-event-id", ""))
+        stream = session.streams.get(found[1]) if found else None
+        opened = session.peer.session
+        if stream is not None and found is not None and not stream.is_over(int(found[2])):
+            stream.attach(exchange, headers, int(found[2]))
+        elif found is not None and found[1][0] == "p":      # it has nothing more, and never will
+            raise HttpError(405, "This stream is over", {"Allow": "POST, DELETE"})
+        else:
+            session.check_room()
+            stream = session.stream("g")
+            stream.attach(exchange, headers, prime=opened is not None
+                          and "priming events" in opened.rules.features)
+        if stream.standing:
+            session.listen(stream)
+        if not stream.gone:
+            self._hold(stream, exchange)
+
+    def _hold(self, stream: Stream, exchange: Exchange) -> None:
+        """Stay as long as this exchange is where the stream is written to."""
+        self.endpoint.replies[stream] = None
+        self.endpoint._keep_house()
+        stream.hold(exchange, self.endpoint.closed)
+        if stream.exchange is None or stream.exchange is exchange:
+            self.endpoint.replies.pop(stream, None)
+
+    def delete(self, exchange: Exchange, headers: dict[str, str], principal: Any) -> None:
+        """[2025-11-25] basic/transports §Session Management."""
+        self._drop(self.find(exchange, principal))
+        self.endpoint._answer(exchange, 200, headers, None)
+
+    # ---- HTTP+SSE: two endpoints, one stream: [2024-11-05] basic/transports §HTTP with SSE
+
+    def open_sse(self, exchange: Exchange, headers: dict[str, str], principal: Any) -> None:
+        """Open the stream, and tell by its first event where to post."""
+        session = HttpSession(principal, over_sse=True)
+        stream = session.stream("g")
+        session.peer.send = lambda message: stream.add(encode(message), False)
+        self.add(session)
+        stream.attach(exchange, headers)
+        with stream._lock:
+            stream._write(event(f"/messages?session_id={session.id}".encode(), event="endpoint"))
+        self._hold(stream, exchange)
+        self._drop(session)
+
+    def post_sse(self, exchange: Exchange, headers: dict[str, str], principal: Any) -> None:
+        """Take a message; what comes of it goes to the stream."""
+        session = self.find(exchange, principal, over_sse=True)
+        message = self.endpoint.read_message(exchange, headers)
+        if message is not None:
+            self.endpoint._answer(exchange, 202, headers, None)
+            params = message.get("params") if isinstance(message, dict) else None
+            if isinstance(params, dict) and META_VERSION in (params.get("_meta") or ()):
+                error = RpcError(METHOD_NOT_FOUND, "HTTP+SSE has no modern revisions; initialize")
+                self.endpoint.server.refuse(error, message, session.peer.send, session.peer)
+                return
+            work = self.endpoint.server.accept(message, session.peer.send, session.peer, principal)
+            if work is not None:    # not here: the next POST may come on this same connection
+                threading.Thread(target=work, name="mcp-sse", daemon=True).start()
+
+
+# ==========================================================================================
+# 9. serve_http: the `http.server` glue
+# ==========================================================================================
+
+def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
+               endpoint: Endpoint | None = None, **options: Any) -> None:
+    """Serve over HTTP until interrupted; `options` are those of Endpoint, which they make."""
+    if endpoint is not None and options:
+        raise TypeError("options are given to the endpoint")
+    httpd = http_server(endpoint or Endpoint(server, **options), host, port)
+    place = f"[{host}]" if ":" in host else host
+    log(f"{server.info['name']} listens on http://{place}:{httpd.server_port}{httpd.endpoint.path}")
+    import signal
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        httpd.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        httpd.close()
+
+
+def _head(status: int, headers: dict[str, str]) -> bytes:
+    """Make the head of an answer, for one write with the body."""
+    from http.client import responses
+    lines = [f"HTTP/1.1 {status} {responses.get(status, '')}",
+             *[f"{name}: {value}" for name, value in headers.items()], "\r\n"]
+    return "\r\n".join(lines).encode("ascii")
+
+
+def _shut(connection: Any, how: int) -> None:
+    """Shut a connection down, one way or both, if it is still up."""
+    try:
+        connection.shutdown(how)
+    except OSError:
+        pass
+
+
+class HttpExchange(Exchange):
+    """An exchange on a connection of http.server."""
+
+    def __init__(self, handler: Any) -> None:
+        super().__init__(handler.command, handler.path, handler.fields, handler.rfile)
+        self.handler = handler
+        said, self._chunked = self.headers.get("connection", ""), handler.version == "HTTP/1.1"
+        options = {option.strip().lower() for option in said.split(",")}
+        handler.close_connection = "close" in options or not (
+            self._chunked or "keep-alive" in options)
+        self.started = False
+        if self._chunked and "host" not in self.headers:
+            self.flaw = "Host is missing"
+        if not self._chunked and "transfer-encoding" in self.headers:
+            self.flaw = "Transfer-Encoding belongs to HTTP/1.1"
+
+    def body(self) -> bytes:
+        try:
+            return super().body()
+        finally:
+            self.handler.server.reading.pop(self.handler.connection, None)
+
+    def proceed(self) -> None:
+        if self._chunked and self.headers.get("expect", "").lower() == "100-continue":
+            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        if self.flaw or self.size < 0 and (self.headers.get("content-length", "0") != "0"
+                                           or "transfer-encoding" in self.headers):
+            self.handler.close_connection = self.handler.lingers = True     # a body is left
+        self.started = True
+        self.handler.server.reading.pop(self.handler.connection, None)
+        headers = dict(headers)
+        if body is None and self._chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        elif body is None:
+            self.handler.close_connection = True
+        elif status != 204:
+            headers["Content-Length"] = str(len(body))
+        if self.handler.close_connection:
+            headers["Connection"] = "close"
+        self._send(_head(status, headers) + (b"" if self.method == "HEAD" else body or b""))
+
+    def _send(self, data: bytes) -> None:
+        connection, sending = self.handler.connection, self.handler.server.sending
+        try:
+            for start in range(0, len(data), 2**16):    # each part in SEND_SECONDS
+                sending[connection] = time.monotonic()
+                connection.sendall(data[start:start + 2**16])
+        except OSError:
+            self.handler.close_connection = True        # perhaps half of it went out
+            raise
+        finally:
+            sending.pop(connection, None)
+
+    def write(self, data: bytes) -> None:
+        self._send(b"%x\r\n%s\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self, hang_up: bool = False) -> None:
+        if self._chunked:
+            self._send(b"0\r\n\r\n")
+        if hang_up:
+            import socket
+            self.handler.close_connection = True
+            self.handler.connection.shutdown(socket.SHUT_WR)
+
+    def gone(self) -> bool:
+        import socket
+        try:
+            return self._polled(False) and self.handler.connection.recv(
+                1, socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)) == b""
+        except (OSError, ValueError):
+            return True
+
+    def ready(self) -> bool:
+        try:
+            return self._polled(True)
+        except (OSError, ValueError):
+            return True                         # the write will tell what is wrong
+
+    def _polled(self, to_write: bool) -> bool:
+        import select
+        connection = self.handler.connection
+        if not hasattr(select, "poll"):
+            return any(select.select([] if to_write else [connection],
+                                     [connection] if to_write else [], [], 0))
+        poll = select.poll()                    # select() cannot do more than 1024 of them
+        poll.register(connection, select.POLLOUT if to_write else select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
+    """Make an http.server for an endpoint: serve_forever() runs it, close() ends it.
+
+    On loopback, and if the endpoint does not know better, Host has to be a name of loopback.
+    """
+    import socket
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from socketserver import TCPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = 0
+        server: Any
+        raw_requestline: bytes
+        version: str
+        fields: list[tuple[str, str]]       # the headers, as they came
+        lingers = False                     # the client may still be sending: it shall read first
+
+        def handle_one_request(self) -> None:
+            self.server.reading[self.connection] = time.monotonic()     # until the body is read
+            try:
+                super().handle_one_request()
+            except OSError:
+                self.close_connection = True
+            finally:
+                self.server.reading.pop(self.connection, None)
+
+        def parse_request(self) -> bool:
+            """Read the head: RFC 9112, without leniency. http.server would parse it as mail, which
+            takes longer than all the rest of a call, and lets more through.
+            """
+            self.command, self.close_connection = "", True
+            first = _REQUEST_LINE(self.raw_requestline.decode("latin-1"))
+            if first is None:
+                self.send_error(400, "This is no HTTP/1 request")
+                return False
+            self.command, self.path, self.version = first.groups()
+            self.fields = []
+            line = self.rfile.readline(MAX_LINE_BYTES)
+            while line not in (b"\r\n", b"\n"):
+                header = _HEADER(line.decode("latin-1"))
+                if len(line) == MAX_LINE_BYTES or len(self.fields) == MAX_HEADERS:
+                    self.send_error(431, "The headers are too many, or too long")
+                    return False
+                if header is None:              # cut off, folded, without a name, a bad byte
+                    self.send_error(400, "A header is not well formed")
+                    return False
+                self.fields.append((header[1], header[2]))
+                line = self.rfile.readline(MAX_LINE_BYTES)
+            return True
+
+        def finish(self) -> None:
+            super().finish()
+            if self.lingers:                    # else what is unread resets the connection
+                self.connection.shutdown(socket.SHUT_WR)
+                self.connection.settimeout(1)
+                until, left = time.monotonic() + 2, 2 * MAX_MESSAGE_BYTES
+                while left > 0 and time.monotonic() < until:
+                    left -= len(self.connection.recv(2**16)) or left
+
+        def answer(self) -> None:
+            exchange = HttpExchange(self)
+            endpoint.serve(exchange)
+            if not exchange.started:
+                self.close_connection = True
+
+        do_GET = do_POST = do_DELETE = do_OPTIONS = do_PUT = do_PATCH = do_HEAD = answer
+
+        def send_error(self, code: int, message: str | None = None,
+                       explain: str | None = None) -> None:
+            body = encode(_failure(RpcError(INVALID_REQUEST, message or "Bad request"), None))
+            self.close_connection = self.lingers = True
+            self.connection.settimeout(SEND_SECONDS)
+            self.wfile.write(_head(code, {"Content-Type": "application/json",
+                                          "Content-Length": str(len(body)),
+                                          "Connection": "close"}) + body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: what matters is logged where it is known."""
+
+    class HttpServer(ThreadingHTTPServer):
+        request_queue_size = 512            # with the default of 5, many at once wait for seconds
+        daemon_threads = True
+
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def __init__(self) -> None:
+            self.endpoint = endpoint
+            self.opened: dict[Any, float] = {}      # the connections, and since when
+            self.reading: dict[Any, float] = {}     # those that have to send, and since when
+            self.sending: dict[Any, float] = {}     # those that have to read, and since when
+            self.served = False
+            super().__init__((host, port), Handler)
+
+        def serve_forever(self, poll_interval: float = 0.5) -> None:
+            if not endpoint.closed.is_set():
+                self.served = True
+                super().serve_forever(poll_interval)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """Start the thread of a connection, unless there are too many."""
+            if len(self.opened) >= MAX_CONNECTIONS:
+                request.setblocking(False)
+                try:
+                    request.send(_head(503, {"Retry-After": "1", "Content-Length": "0",
+                                             "Connection": "close"}))
+                except OSError:
+                    pass
+                self.shutdown_request(request)
+                return
+            self.opened[request] = time.monotonic()
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            self.opened.pop(request, None)
+            super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            """Hang up on who is too slow to send a request: called twice a second."""
+            late = time.monotonic() - SEND_SECONDS
+            for waiting, how in (self.reading, socket.SHUT_RD), (self.sending, socket.SHUT_RDWR):
+                for connection, since in list(waiting.items()):
+                    if since < late:
+                        waiting.pop(connection, None)
+                        _shut(connection, how)              # its thread then meets the end
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Log what is not the client's doing; a reset connection is."""
+            problem = sys.exc_info()[1]
+            if problem is not None and not isinstance(problem, OSError):
+                _log_traceback("a connection", problem)
+
+        def server_bind(self) -> None:          # without asking the resolver for a name
+            TCPServer.server_bind(self)
+            self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+        def close(self) -> None:
+            """Stop listening, end streams and sessions, and let nobody hold that up."""
+            ending = threading.Thread(target=endpoint.close, name="mcp-end", daemon=True)
+            ending.start()
+            ending.join(CLOSE_SECONDS)
+            if self.served:
+                self.shutdown()
+            self.server_close()
+            for connection in list(self.opened):
+                _shut(connection, socket.SHUT_RDWR if ending.is_alive() else socket.SHUT_RD)
+    if endpoint.hosts is None and host in _LOOPBACK:
+        endpoint.hosts = set(_LOOPBACK)
+    return HttpServer()
+
+
+# ==========================================================================================
+# You have now read the same server over HTTP, for both eras.
+# ==========================================================================================
+
+
+# ==========================================================================================
 # 12. The command line
 # ==========================================================================================
 
 _USAGE = """\
-usage: mcp_ref.py                  serve the built-in demo server on stdio
-       mcp_ref.py serve FILE.py    serve FILE's `server`, or its public functions as tools
+usage: mcp_ref.py [--http [HOST:]PORT]                  serve the built-in demo server
+       mcp_ref.py serve FILE.py [--http [HOST:]PORT]    serve FILE's `server`, or its functions
        mcp_ref.py --help | --version
+Without --http they serve on standard input and output.
 """
 
 
@@ -3112,14 +4411,14 @@ def load(path: str) -> Server:
 
 def main(arguments: list[str]) -> None:
     """Run the command line; SystemExit with status 2 if it makes no sense."""
-    if not arguments:
-        demo().run()
+    if not arguments or arguments[0] == "--http":
+        demo().run(arguments)
     elif arguments[0] in ("-h", "--help"):
         sys.stdout.write((__doc__ or "").split("\n\n")[0] + "\n\n" + _USAGE)
     elif arguments[0] == "--version":
         print("mcp_ref.py " + __version__, "speaks", ", ".join(versions()))
-    elif arguments[0] == "serve" and len(arguments) == 2:
-        load(arguments[1]).run()
+    elif arguments[0] == "serve" and len(arguments) == 2 + 2 * ("--http" in arguments[2:3]):
+        load(arguments[1]).run(arguments[2:])
     else:
         sys.stderr.write(_USAGE)
         raise SystemExit(2)

@@ -24,12 +24,15 @@ from __future__ import annotations
 import ast
 import base64
 import functools
+import http.client
 import json
 import os
 import queue
 import random
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -528,7 +531,194 @@ class RealPipe(Memory):
             rest.append(message)
 
 
-TRANSPORTS = {"memory": Memory, "pipe": RealPipe}
+class Http(Memory):
+    """Talks to a server over loopback HTTP, each POST on a connection and a thread of its own."""
+
+    ordered = False
+
+    def __init__(self, server: Server, **options: Any) -> None:
+        super().__init__(server)
+        self.endpoint = mcp_ref.Endpoint(server, hosts=["127.0.0.1"], **options)
+        self.httpd = mcp_ref.http_server(self.endpoint)
+        self.serving = threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True)
+        self.serving.start()
+        self.modern = False
+        self.session: Dict[str, str] = {}       # the headers that name it
+        self.posts: Dict[str, Any] = {}         # connections by request id
+        self.threads: List[threading.Thread] = []
+        self.failures: List[Any] = []
+
+    def connect(self) -> Any:
+        return http.client.HTTPConnection("127.0.0.1", self.httpd.server_port, timeout=PATIENCE)
+
+    def headers(self, message: Any) -> Dict[str, str]:
+        """Make the headers that a good client sends with a message."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        params = message.get("params") if isinstance(message, dict) else None
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if isinstance(meta, dict) and mcp_ref.META_VERSION in meta or self.modern and message:
+            version = meta.get(mcp_ref.META_VERSION) if isinstance(meta, dict) else None
+            headers["MCP-Protocol-Version"] = version if isinstance(version, str) else MODERN[0]
+            headers["Mcp-Method"] = message["method"]
+            row = METHODS.get(message["method"])
+            if row and row.mirrored and isinstance(params, dict) and isinstance(params.get(row.mirrored), str):
+                headers["Mcp-Name"] = mcp_ref.mirror(params[row.mirrored])
+            return headers
+        return {**headers, **self.session}
+
+    def send(self, data: bytes) -> None:
+        try:
+            message = mcp_ref.decode(data)
+        except RpcError:
+            message = None
+        name = message.get("method") if isinstance(message, dict) else None
+        if self.modern and name in ("notifications/cancelled", "$/cancelRequest"):
+            params = message["params"]
+            connection = self.posts.pop(json.dumps(params.get("requestId", params.get("id"))))
+            connection.sock.shutdown(2)         # to hang up is to cancel
+            return
+        arguments = (data, message, threading.Event())
+        thread = threading.Thread(target=self.post, args=arguments, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        assert arguments[2].wait(PATIENCE)      # sent, so that the next one is sent after it
+
+    def post(self, data: bytes, message: Any, sent: threading.Event) -> None:
+        """POST a message; put what comes back into the inbox."""
+        connection = self.connect()
+        try:
+            headers = self.headers(message if isinstance(message, dict) and "method" in message else {})
+            if isinstance(message, dict) and message.get("method") == "initialize" and not self.modern:
+                headers = {key: value for key, value in headers.items() if key not in self.session}
+            if isinstance(message, dict) and "id" in message:
+                self.posts[json.dumps(message["id"])] = connection
+            connection.request("POST", "/mcp", data, headers)
+            quick = not (isinstance(message, dict) and "id" in message and "method" in message)
+            if not quick:
+                sent.set()
+            response = connection.getresponse()
+            self.read(message, response)
+        except Exception as problem:
+            if not self.modern or connection in self.posts.values():
+                self.failures.append(repr(problem))
+                self.inbox.put({"jsonrpc": "2.0", "failure": repr(problem)})
+        finally:
+            sent.set()
+            connection.close()
+
+    def read(self, message: Any, response: Any) -> None:
+        try:
+            kind = mcp_ref.kind_of(message)
+        except RpcError:
+            kind = "request"
+        if isinstance(message, list) and not any(
+                isinstance(one, dict) and "id" in one and "method" in one for one in message) and any(
+                isinstance(one, dict) for one in message):
+            kind = "notification"
+        if response.getheader("Mcp-Session-Id"):
+            self.session = {"Mcp-Session-Id": response.getheader("Mcp-Session-Id")}
+        body = response.getheader("Content-Type", "")
+        if body.startswith("text/event-stream"):
+            assert response.status == 200 and response.getheader("X-Accel-Buffering") == "no"
+            self.follow(response)
+            return
+        data = response.read()
+        if response.status == 202:
+            assert data == b"" and kind != "request" and response.getheader("Content-Type") is None
+            if isinstance(message, dict) and message.get("method") in ("notifications/initialized", "initialized"):
+                self.listen()
+        elif kind == "request":
+            assert body == "application/json" and data.isascii()
+            answer = json.loads(data)
+            self.check_status(response.status, answer)
+            self.inbox.put(answer)
+        elif response.status == 200:
+            self.inbox.put(json.loads(data))
+        else:
+            assert response.status == 400
+
+    def follow(self, response: Any) -> None:
+        """Take the messages of a stream; come back for the rest if it was cut."""
+        seen, answered = "", False
+        for block in blocks(response):
+            fields = dict(line.split(": ", 1) for line in block if ": " in line)
+            seen = fields.get("id", seen)
+            if fields.get("data"):
+                message = json.loads(fields["data"])
+                answered = answered or isinstance(message, list) or "method" not in message
+                self.inbox.put(message)
+        if seen and not answered and fields.get("retry") and "id" not in fields:
+            connection = self.connect()
+            connection.request("GET", "/mcp", headers={**self.session, "Last-Event-ID": seen})
+            self.follow(connection.getresponse())
+            connection.close()
+
+    def check_status(self, status: int, answer: Any) -> None:
+        """In a session an answered request is 200; a modern error has the status of its row."""
+        error = answer.get("error", {}) if isinstance(answer, dict) else {}
+        row = mcp_ref.ERRORS.get(error.get("code"))
+        assert status == 200 or row and status in (row.status, row.raised), (status, answer)
+        if error.get("code") in (mcp_ref.PARSE_ERROR, mcp_ref.HEADER_MISMATCH, mcp_ref.MISSING_CAPABILITY,
+                                 mcp_ref.UNSUPPORTED_VERSION):
+            assert status == 400
+        if error.get("code") == mcp_ref.METHOD_NOT_FOUND:
+            assert status == (404 if self.modern else 200), answer
+
+    def listen(self) -> None:
+        """Open the GET stream of the session."""
+        ready, connection = threading.Event(), self.connect()
+
+        def get() -> None:
+            try:
+                connection.request("GET", "/mcp", headers={**self.session, "Accept": "text/event-stream"})
+                response = connection.getresponse()
+                assert response.status == 200
+                ready.set()
+                for one in events(response):
+                    self.inbox.put(one)
+            except (OSError, ValueError, AttributeError, http.client.HTTPException):
+                pass
+            finally:
+                connection.close()
+        thread = threading.Thread(target=get, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        assert ready.wait(PATIENCE)
+
+    def close(self) -> List[Any]:
+        self.httpd.close()
+        self.serving.join(PATIENCE)
+        for thread in self.threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        assert not self.failures, self.failures
+        return list(self.inbox.queue)
+
+
+def events(response: Any) -> Any:
+    """Yield the messages of an event stream."""
+    for block in blocks(response):
+        data = [line[6:] for line in block if line.startswith("data: ")]
+        if data and data[0]:
+            yield json.loads("\n".join(data))
+
+
+def blocks(response: Any) -> Any:
+    """Yield the events of a stream, as lists of lines."""
+    lines: List[str] = []
+    while True:
+        line = response.readline()
+        if not line:
+            return
+        text = line.decode().rstrip("\n")
+        if text:
+            lines.append(text)
+        elif lines:
+            yield lines
+            lines = []
+
+
+TRANSPORTS = {"memory": Memory, "pipe": RealPipe, "http": Http}
 
 
 class Conversation:
@@ -2752,12 +2942,6 @@ def test_serve_a_file(tmp_path: Path) -> None:
 # What adversaries found: each of these went wrong once
 # ------------------------------------------------------------------------------------------
 
-def modern(method: str, ident: Any = 1, capabilities: Any = None, **params: Any) -> Dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": ident, "method": method, "params": {
-        **params, "_meta": {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: capabilities or {},
-                            **params.get("_meta", {})}}}
-
-
 class Mute(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -2917,6 +3101,954 @@ def test_a_log_that_nobody_reads_holds_up_nothing(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         child.stderr.close()
+
+
+# ------------------------------------------------------------------------------------------
+# HTTP: what conversations do not show
+# ------------------------------------------------------------------------------------------
+
+class Site:
+    """A server on loopback HTTP, to be asked in any way."""
+
+    def __init__(self, server: Optional[Server] = None, **options: Any) -> None:
+        self.server = server or make_server()
+        self.endpoint = mcp_ref.Endpoint(self.server, **{"hosts": ["127.0.0.1", "localhost"], **options})
+        self.httpd = mcp_ref.http_server(self.endpoint)
+        self.port = self.httpd.server_port
+        self.thread = threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+        self.streams: List[Any] = []
+
+    def connect(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        return sock
+
+    def ask(self, method: str = "POST", path: str = "/mcp", body: Any = None,
+            headers: Optional[Dict[str, str]] = None, **more: str) -> Any:
+        """Send a request, return the response with `data` read; header names in `more` have _ for -."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        sent = {"Content-Type": "application/json", **(headers or {}),
+                **{name.replace("_", "-"): value for name, value in more.items()}}
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, data, {key: value for key, value in sent.items() if value is not None})
+        response = connection.getresponse()
+        response.data = response.read()         # type: ignore[attr-defined]
+        connection.close()
+        return response
+
+    def open(self, version: str = "2025-11-25", capabilities: Any = None, **headers: str) -> str:
+        """Open a legacy session; return its id."""
+        response = self.ask(body={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": {}}}, **headers)
+        assert response.status == 200, response.data
+        ident = response.getheader("Mcp-Session-Id")
+        assert re.fullmatch("[!-~]{32,}", ident)
+        assert self.ask(body={"jsonrpc": "2.0", "method": "notifications/initialized"},
+                        Mcp_Session_Id=ident, **headers).status == 202
+        return str(ident)
+
+    def stream(self, method: str = "POST", body: Any = None, **headers: str) -> Tuple[Any, Any]:
+        """Open a stream; return its connection and an iterator over its events, as dicts of fields."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection.request(method, headers.pop("path", "/mcp"), None if body is None else json.dumps(body),
+                           {"Content-Type": "application/json", **{
+                               name.replace("_", "-"): value for name, value in headers.items()}})
+        response = connection.getresponse()
+        self.streams += connection, response
+        assert response.status == 200 and response.getheader("Content-Type") == "text/event-stream", response.read()
+        return connection, ({**dict(line.partition(": ")[::2] for line in block), "lines": block}
+                            for block in blocks(response))
+
+    def close(self) -> None:
+        self.httpd.close()
+        self.thread.join(PATIENCE)
+        for stream in self.streams:
+            stream.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def site() -> Any:
+    """Start sites; close them in the end."""
+    started: List[Site] = []
+
+    def start_site(*arguments: Any, **options: Any) -> Site:
+        started.append(Site(*arguments, **options))
+        return started[-1]
+    yield start_site
+    for one in started:
+        one.close()
+
+
+def modern(method: str, ident: Any = 1, capabilities: Any = None, **params: Any) -> Dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": ident, "method": method, "params": {
+        **params, "_meta": {mcp_ref.META_VERSION: MODERN[0], mcp_ref.META_CAPABILITIES: capabilities or {},
+                            **params.get("_meta", {})}}}
+
+
+def mirrors(message: Dict[str, Any]) -> Dict[str, str]:
+    name = message["params"].get(METHODS[message["method"]].mirrored)
+    return {"MCP-Protocol-Version": MODERN[0], "Mcp-Method": message["method"],
+            **({"Mcp-Name": mcp_ref.mirror(name)} if name is not None else {})}
+
+
+ECHO = modern("tools/call", name="echo", arguments={"text": "t"})
+PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("method, path, headers, body, status", [
+    ("POST", "/mcp", {}, PING, 200), ("POST", "/mcp/", {}, PING, 200), ("POST", "/mcp?x=1", {}, PING, 200),
+    ("POST", "/", {}, PING, 404), ("GET", "/.well-known/oauth-protected-resource", {}, None, 404),
+    ("GET", "/.well-known/oauth-authorization-server", {}, None, 404), ("GET", "/favicon.ico", {}, None, 404),
+    ("GET", "/mcp", {}, None, 405), ("DELETE", "/mcp", {}, None, 405), ("PUT", "/mcp", {}, PING, 405),
+    ("HEAD", "/mcp", {}, None, 405), ("OPTIONS", "/mcp", {}, None, 405), ("PATCH", "/mcp", {}, PING, 405),
+    ("POST", "/sse", {}, PING, 405), ("GET", "/messages", {}, None, 405),
+    ("POST", "/mcp", {"Content-Type": "text/plain"}, PING, 415), ("POST", "/mcp", {"Content-Type": None}, PING, 415),
+    ("POST", "/mcp", {"Content-Type": "Application/JSON; charset=utf-8"}, PING, 200),
+    ("POST", "/mcp", {}, b"", 400), ("POST", "/mcp", {}, b"{", 400), ("POST", "/mcp", {}, b"[]", 400),
+    ("POST", "/mcp", {"Host": "evil.example.com"}, PING, 403), ("POST", "/mcp", {"Host": "127.0.0.1.evil.com"}, PING, 403),
+    ("POST", "/mcp", {"Host": "LOCALHOST:99"}, PING, 200), ("POST", "/mcp", {"Host": "[::1]:80"}, PING, 403),
+    ("POST", "/mcp", {"Origin": "http://evil.example.com"}, PING, 403), ("POST", "/mcp", {"Origin": "null"}, PING, 403),
+    ("POST", "/nowhere", {"Origin": "http://evil.example.com"}, PING, 403),
+    ("POST", "/mcp", {"Origin": "http://localhost:3000"}, PING, 200), ("POST", "/mcp", {"Origin": "https://127.0.0.1"}, PING, 200),
+    ("POST", "/mcp", {"Origin": "http://localhost.evil.com"}, PING, 403),
+    ("POST", "/mcp", {"Origin": "http://user@localhost"}, PING, 403),
+    ("POST", "/mcp", {"Accept": "text/html"}, PING, 200), ("POST", "/mcp", {"Accept": None}, PING, 200),
+    ("POST", "/mcp", {"Mcp-Session-Id": "nobody"}, PING, 404), ("GET", "/mcp", {"Mcp-Session-Id": "nobody"}, None, 404),
+    ("DELETE", "/mcp", {"Mcp-Session-Id": "nobody"}, None, 404),
+    ("POST", "/messages?session_id=nobody", {}, PING, 404), ("POST", "/messages", {}, PING, 404),
+])
+def test_the_ladder(site: Any, method: str, path: str, headers: Any, body: Any, status: int) -> None:
+    one = site()
+    response = one.ask(method, path, body, headers)
+    assert response.status == status, response.data
+    if status == 405:
+        assert response.getheader("Allow") == {"/sse": "GET", "/messages": "POST"}.get(path, "POST")
+    if status != 200 and method != "HEAD":
+        assert response.getheader("Content-Type") == "application/json"
+        error = json.loads(response.data)
+        assert "id" not in error and error["error"]["message"]
+    assert one.ask(body=PING).status == 200
+
+
+@pytest.mark.parametrize("change, status, code", [
+    ({}, 200, None), ({"MCP-Protocol-Version": None}, 400, -32020), ({"MCP-Protocol-Version": "2025-11-25"}, 400, -32020),
+    ({"Mcp-Method": None}, 400, -32020), ({"Mcp-Method": "tools/list"}, 400, -32020), ({"Mcp-Method": "Tools/Call"}, 400, -32020),
+    ({"Mcp-Name": None}, 400, -32020), ({"Mcp-Name": "add"}, 400, -32020), ({"Mcp-Name": "  echo "}, 200, None),
+    ({"Mcp-Name": "=?base64?ZWNobw==?="}, 200, None), ({"Mcp-Name": "=?base64?!!?="}, 400, -32020),
+    ({"Mcp-Name": "=?BASE64?ZWNobw==?="}, 400, -32020), ({"mcp-session-id": "ignored"}, 200, None),
+])
+def test_headers_have_to_agree_with_the_body(site: Any, change: Any, status: int, code: Any) -> None:
+    response = site().ask(body=ECHO, headers={**mirrors(ECHO), **change})
+    answer = json.loads(response.data)
+    assert response.status == status and answer.get("error", {}).get("code") == code and answer["id"] == 1
+
+
+def test_arguments_that_headers_repeat(site: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    def where(region: Annotated[str, {"x-mcp-header": "Region"}] = "", count: Annotated[int, {"x-mcp-header": "Count"}] = 0,
+              on: Annotated[bool, {"x-mcp-header": "On"}] = False, point: Optional[Dict[str, Any]] = None) -> str:
+        return region
+    one = site(server)
+    for arguments, headers, good in (
+            ({}, {}, True), ({"region": "eu"}, {"Mcp-Param-Region": "eu"}, True), ({"region": "eu"}, {}, False),
+            ({"region": "eu"}, {"mcp-param-region": "us"}, False), ({"count": 42}, {"Mcp-Param-Count": "42.0"}, True),
+            ({"count": 42}, {"Mcp-Param-Count": "x"}, False), ({"on": True}, {"Mcp-Param-On": "true"}, True),
+            ({"on": True}, {"Mcp-Param-On": "True"}, False), ({"region": " \u00e9"}, {"Mcp-Param-Region": mcp_ref.mirror(" \u00e9")}, True),
+            ({"region": ""}, {"Mcp-Param-Region": ""}, True), ({}, {"Mcp-Param-Other": "x"}, True)):
+        message = modern("tools/call", name="where", arguments=arguments)
+        response = one.ask(body=message, headers={**mirrors(message), **headers})
+        assert (response.status, "error" in json.loads(response.data)) == ((200, False) if good else (400, True)), headers
+
+
+@pytest.mark.parametrize("value, header", [
+    ("us-west1", "us-west1"), ("Hello, \u4e16\u754c", "=?base64?SGVsbG8sIOS4lueVjA==?="), (" padded ", "=?base64?IHBhZGRlZCA=?="),
+    ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="), ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+    ("", ""), ("a b\tc", "a b\tc"), (42, "42"), (-7, "-7"), (True, "true"), (False, "false")])
+def test_values_as_headers(value: Any, header: str) -> None:
+    assert mcp_ref.mirror(value) == header
+    assert mcp_ref.unmirror(header) == (value if isinstance(value, str) else header)
+
+
+def test_modern_errors_have_their_status(site: Any) -> None:
+    one = site()
+    for message, status, code in (
+            (modern("nobody/knows"), 404, -32601), (modern("ping"), 404, -32601), (modern("initialize"), 404, -32601),
+            (modern("tools/call", name="nobody"), 200, -32602), (modern("tools/call"), 200, -32602),
+            (modern("tools/call", name="think", arguments={}), 400, -32021),
+            (modern("tools/call", name="fails", arguments={"how": "own"}), 200, 7),
+            (modern("resources/read", uri="test://broken"), 200, -32603),
+            (modern("tools/list", _meta={mcp_ref.META_VERSION: "1999"}), 400, -32022),
+            (modern("tools/list", _meta={mcp_ref.META_CAPABILITIES: 3}), 400, -32602)):
+        headers = {"MCP-Protocol-Version": message["params"]["_meta"][mcp_ref.META_VERSION], "Mcp-Method": message["method"]}
+        if "name" in message["params"] or "uri" in message["params"]:
+            headers["Mcp-Name"] = message["params"].get("name", message["params"].get("uri"))
+        response = one.ask(body=message, headers=headers)
+        assert (response.status, json.loads(response.data)["error"]["code"]) == (status, code), message
+    assert one.ask(body={"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+                   MCP_Protocol_Version=MODERN[0]).status == 202
+    assert one.ask(body={"jsonrpc": "2.0", "method": "notifications/x"}).status == 400
+
+
+# ---- raw bytes: framing, and whether the connection stays in step
+
+POST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+GOOD = POST + b"Content-Length: %d\r\n\r\n" % len(PING) + PING
+
+
+def answers(sock: socket.socket) -> List[Tuple[int, bytes]]:
+    """Read the answers until the server hangs up: (status, body)."""
+    found, stream = [], sock.makefile("rb")
+    while True:
+        line = stream.readline()
+        if not line:
+            return found
+        status, length = int(line.split()[1]), 0
+        for header in iter(stream.readline, b"\r\n"):
+            if header.lower().startswith(b"content-length:"):
+                length = int(header.split(b":")[1])
+        if status != 100:
+            found.append((status, stream.read(length)))
+
+
+FRAMES = [      # what is sent (a good request follows on the same connection), the statuses that may come back
+    (GOOD, [[200, 200]]), (GOOD + GOOD, [[200, 200, 200]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(PING), PING), [[200, 200]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n%x;a=b\r\n%s\r\n0\r\nX: y\r\n\r\n" % (len(PING), PING), [[200, 200]]),
+    (POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(PING) + PING, [[200, 200]]),
+    (POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [[400]]),
+    (POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", [[400]]),
+    (POST + b"Content-Length: 45\r\nContent-Length: 45\r\n\r\n" + PING, [[400]]),
+    (POST + b"Content-Length: +5\r\n\r\nabcde", [[400]]), (POST + b"Content-Length: 0x5\r\n\r\nabcde", [[400]]),
+    (POST + b"Content-Length: -1\r\n\r\n", [[400]]), (POST + b"Content-Length: 5, 5\r\n\r\nabcde", [[400]]),
+    (POST + b"Content-Length: 99999999999999999999\r\n\r\n", [[400], [413]]),
+    (POST + b"Content-Length: %d\r\n\r\n" % (16 * 2**20 + 1), [[413]]),
+    (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", [[400]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", [[400]]), (POST + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nabc", [[400]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", [[400]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n5\nabcde\r\n0\r\n\r\n", [[400]]),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", [[413]]),
+    (POST + b"Host: evil\r\nContent-Length: 0\r\n\r\n", [[403]]),
+    (POST + b"Mcp-Method: a\r\nMcp-Method: b\r\nContent-Length: 0\r\n\r\n", [[400]]),
+    (POST.replace(b"/mcp", b"/none") + b"Content-Length: %d\r\n\r\n" % len(PING) + PING, [[404], [404, 200]]),
+    (POST.replace(b"127.0.0.1", b"evil") + b"Content-Length: %d\r\n\r\n" % len(PING) + PING, [[403], [403, 200]]),
+    (b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", [[405, 200], [405]]),
+    (b"nonsense\r\n\r\n", [[400]]), (b"GET /mcp HTTP/9.9\r\n\r\n", [[505], [400]]),
+    (b"GET /mcp HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", [[431]]),
+    (b"GET /mcp HTTP/1.1\r\nX: " + b"y" * 70000 + b"\r\n\r\n", [[431]]), (b"GET /" + b"y" * 70000 + b" HTTP/1.1\r\n\r\n", [[414]]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FRAMES)))
+def test_framing_leaves_the_connection_in_step_or_closed(site: Any, number: int, capfd: Any) -> None:
+    sent, allowed = FRAMES[number]
+    sock = site().connect()
+    try:
+        sock.sendall(sent + GOOD)
+        sock.shutdown(socket.SHUT_WR)
+        got = answers(sock)
+    except OSError:
+        got = None      # reset, because we had more to say than was read: as good as closed
+    finally:
+        sock.close()
+    if got is not None:
+        assert [status for status, _ in got] in allowed, got
+        assert all(status != 200 or json.loads(body)["result"] == {} for status, body in got)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_http_1_0(site: Any) -> None:
+    one = site()
+    sock = one.connect()
+    sock.sendall(GOOD.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert answers(sock) == [(200, b'{"jsonrpc":"2.0","id":1,"result":{}}\n')]
+    sock.close()
+    message = modern("tools/call", name="steps", arguments={}, _meta={"progressToken": 1})
+    body = json.dumps(message).encode()
+    sock = one.connect()
+    sock.sendall(b"POST /mcp HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
+        "%s: %s\r\n" % item for item in mirrors(message).items()).encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    head, _, rest = sock.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b"chunked" not in head and rest.count(b"data: ") == 4 and rest.endswith(b"\n\n")
+    sock.close()
+
+
+def test_a_slow_sender_is_cut_off(site: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "SEND_SECONDS", 0.05)
+    one = site()
+    for start_of_it in (b"", b"POST /mc", POST, POST + b"Content-Length: 50\r\n\r\n{", POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n"):
+        sock = one.connect()
+        sock.sendall(start_of_it)
+        assert all(status in (400, 408) for status, _ in answers(sock))     # it ends, which is what counts
+        sock.close()
+
+
+def test_a_body_that_ends_early(site: Any) -> None:
+    one = site()
+    sock = one.connect()
+    sock.sendall(POST + b"Content-Length: 500\r\n\r\n" + PING)
+    sock.shutdown(socket.SHUT_WR)
+    assert [status for status, _ in answers(sock)] == [400]
+    sock.close()
+    for cut in range(0, len(GOOD), 7):          # and vanishing at every point
+        sock = one.connect()
+        sock.sendall(GOOD[:cut])
+        sock.close()
+    assert one.ask(body=PING).status == 200
+
+
+def test_too_many_connections(site: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_CONNECTIONS", 3)
+    one = site()
+    held = [one.connect() for _ in range(3)]
+    for sock in held:
+        sock.sendall(GOOD)
+        assert sock.recv(1000)
+    extra = one.connect()
+    data = extra.makefile("rb").read()
+    assert data.startswith(b"HTTP/1.1 503") and b"Retry-After" in data
+    extra.close()
+    for sock in held:
+        sock.close()
+    wait_until(lambda: not one.httpd.opened)
+    assert one.ask(body=PING).status == 200
+
+
+def wait_until(condition: Any) -> None:
+    """Wait for a condition, not for a time."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def test_calls_per_second(site: Any) -> None:
+    one = site(calls_per_second=5)
+    statuses = [one.ask(body=PING).status for _ in range(12)]
+    assert statuses[:5] == [200] * 5 and 429 in statuses
+
+
+# ---- who may
+
+def test_authorization(site: Any) -> None:
+    one = site(authorize=mcp_ref.bearer({"good": "ann", "other": "bob"}, metadata_url="https://example.org/m"),
+               metadata={"resource": "https://example.org/mcp"})
+    for headers, status in (({}, 401), ({"Authorization": "Bearer bad"}, 401), ({"Authorization": "Basic good"}, 401),
+                            ({"Authorization": "bearer good"}, 200), ({"Authorization": "Bearer good"}, 200)):
+        response = one.ask(body=PING, headers=headers)
+        assert response.status == status
+        assert status == 200 or 'resource_metadata="https://example.org/m"' in response.getheader("WWW-Authenticate")
+    assert one.ask(path="/mcp?token=good&access_token=good", body=PING).status == 401
+    for path in ("/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"):
+        response = one.ask("GET", path)
+        assert response.status == 200 and json.loads(response.data) == {"resource": "https://example.org/mcp"}
+    ann, bob = {"Authorization": "Bearer good"}, {"Authorization": "Bearer other"}
+    session = one.open(**ann)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert one.ask(body=message, headers=ann, Mcp_Session_Id=session).status == 200
+    for verb in ("POST", "GET", "DELETE"):
+        assert one.ask(verb, body=message if verb == "POST" else None, headers=bob, Mcp_Session_Id=session).status == 404
+    refusing = site(authorize=lambda headers: (_ for _ in ()).throw(mcp_ref.HttpError(403, "no", {"X-Why": "a\r\nInjected: b"})))
+    response = refusing.ask(body=PING)
+    assert response.status == 403 and response.getheader("Injected") is None
+    key = site(authorize=mcp_ref.bearer({"k": "x"}, header="x-api-key"))
+    assert key.ask(body=PING, X_Api_Key="k").status == 200 and key.ask(body=PING).status == 401
+
+
+def test_state_of_another_principal_is_refused(site: Any) -> None:
+    one = site(authorize=mcp_ref.bearer({"a": "ann", "b": "bob"}))
+    message = modern("tools/call", name="branch", arguments={}, capabilities={"elicitation": {}})
+    response = one.ask(body=message, headers=mirrors(message), Authorization="Bearer a")
+    message["params"]["requestState"] = json.loads(response.data)["result"]["requestState"]
+    for token, good in (("a", True), ("b", False)):
+        response = one.ask(body=message, headers=mirrors(message), Authorization="Bearer " + token)
+        assert ("result" in json.loads(response.data)) == good
+
+
+def test_cors_only_on_request(site: Any) -> None:
+    origin = {"Origin": "http://localhost:3000"}
+    assert site().ask(body=PING, headers=origin).getheader("Access-Control-Allow-Origin") is None
+    one = site(cors=True)
+    preflight = one.ask("OPTIONS", headers={**origin, "Access-Control-Request-Headers": "mcp-method"})
+    assert preflight.status == 204 and preflight.getheader("Access-Control-Allow-Origin") == origin["Origin"]
+    assert preflight.getheader("Access-Control-Allow-Headers") == "mcp-method"
+    for response in (one.ask(body=PING, headers=origin), one.ask(path="/none", headers=origin)):
+        assert response.getheader("Access-Control-Allow-Origin") == origin["Origin"]
+        assert "Mcp-Session-Id" in response.getheader("Access-Control-Expose-Headers")
+    assert one.ask(body=PING, Origin="http://evil.example.com").status == 403
+
+
+def test_hosts_and_origins(site: Any) -> None:
+    def status(one: Any, host: str, origin: Optional[str] = None) -> int:
+        return int(one.ask(body=PING, headers={"Host": host, "Origin": origin}).status)
+    anywhere = site(hosts="*", origins="https://app.example.com")
+    assert status(anywhere, "any.example.com") == status(anywhere, "any.example.com", "https://app.example.com") == 200
+    assert status(anywhere, "any.example.com", "http://localhost") == 403
+    assert status(anywhere, "any.example.com:80", "http://any.example.com:80") == 403       # a rebound name looks like this
+    assert status(anywhere, "192.0.2.1:80", "http://192.0.2.1:80") == 200                   # but a number cannot be rebound
+    here = site(hosts=None)                                                                 # on loopback: its names
+    assert [status(here, host) for host in ("localhost", "127.0.0.1:1", "[::1]:1", "any.example.com", "")] == [200] * 3 + [403] * 2
+    assert status(here, "localhost", "null") == 403
+    named = site(hosts=["Mcp.example.com"])
+    assert status(named, "mcp.example.com", "https://mcp.example.com") == 200 and status(named, "localhost") == 403
+    with pytest.raises(ValueError, match="HTTP\\+SSE"):
+        mcp_ref.Endpoint(here.server, "/sse")
+
+
+# ---- sessions
+
+def test_the_life_of_a_session(site: Any, monkeypatch: Any) -> None:
+    one = site()
+    session = one.open("2025-06-18")
+    tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tell", "arguments": {"method": "x"}}}
+    for version, status in ((None, 200), ("2025-06-18", 200), ("2024-11-05", 200), ("2026-07-28", 400), ("1999", 400)):
+        assert one.ask(body={**tools, "method": "tools/list"}, headers={"MCP-Protocol-Version": version},
+                       Mcp_Session_Id=session).status == status
+    assert b"2025-06-18" in one.ask(body=tools, Mcp_Session_Id=session).data      # the session's, without a header
+    for message, code in (({**tools, "method": "nobody"}, -32601), ({**tools, "params": {}}, -32602)):
+        response = one.ask(body=message, Mcp_Session_Id=session)
+        assert response.status == 200 and json.loads(response.data)["error"]["code"] == code
+    assert one.ask(body=b"{", Mcp_Session_Id=session).status == 400
+    assert one.ask(body=tools).status == 400                  # no session named
+    assert one.ask("DELETE", Mcp_Session_Id=session).status == 200
+    for verb in ("POST", "GET", "DELETE"):
+        assert one.ask(verb, body=tools if verb == "POST" else None, Mcp_Session_Id=session).status == 404
+    bad = one.ask(body={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+    assert bad.status == 200 and json.loads(bad.data)["error"]["code"] == -32602
+    monkeypatch.setattr(mcp_ref, "MAX_SESSIONS", 2)
+    first, second = one.open(), one.open()
+    assert one.ask(body=PING, Mcp_Session_Id=first).status == 200      # so that the other is idle for longer
+    third = one.open()
+    assert [one.ask(body=PING, Mcp_Session_Id=ident).status for ident in (first, second, third)] == [200, 404, 200]
+    monkeypatch.setattr(mcp_ref, "SESSION_SECONDS", -1)
+    wait_until(lambda: not one.endpoint.sessions._by_id)
+    assert one.ask(body=PING, Mcp_Session_Id=third).status == 404
+
+
+def test_stateless_legacy_service(site: Any) -> None:
+    one = site(stateless=True)
+    response = one.ask(body={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}})
+    assert response.status == 200 and response.getheader("Mcp-Session-Id") is None
+    assert one.ask(body={"jsonrpc": "2.0", "method": "notifications/initialized"}).status == 202
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tell", "arguments": {"method": "x"}}}
+    for headers, version in (({}, "2025-03-26"), ({"MCP-Protocol-Version": "2025-11-25"}, "2025-11-25")):
+        assert version.encode() in one.ask(body=call, headers=headers).data
+    assert one.ask(body=call, MCP_Protocol_Version="1999").status == 400
+    assert one.ask("GET").status == 405
+
+
+def test_each_message_goes_to_one_stream(site: Any) -> None:
+    one = site()
+    session = one.open()
+    one.server.changed("prompts")               # nobody listens: it waits
+    first_connection, first = one.stream("GET", Mcp_Session_Id=session)
+    assert next(first)["data"] == ""            # the priming event
+    assert "prompts" in next(first)["data"]
+    second_connection, second = one.stream("GET", Mcp_Session_Id=session)
+    assert next(second)["retry"]
+    one.server.changed("tools")
+    assert "tools" in next(second)["data"]
+    second_connection.sock.shutdown(2)
+    kept = one.endpoint.sessions._by_id[session]
+    wait_until(lambda: kept.listening and kept.listening[-1].gone)
+    one.server.changed("resources")
+    assert "resources" in next(first)["data"]   # and not "tools"
+    first_connection.close()
+
+
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-11-25"])
+def test_a_stream_is_resumed_where_it_was_lost(site: Any, version: str) -> None:
+    """A vanished client does not cancel its request; it gets the rest of this stream, and no other."""
+    one = site()
+    session = one.open(version)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "hold", "arguments": {"name": "d"}, "_meta": {"progressToken": 1}}}
+    server, more = one.server, threading.Event()
+
+    @server.tool
+    def early(ctx: Context) -> str:
+        ctx.progress(1)
+        assert more.wait(PATIENCE)
+        ctx.progress(2)
+        return "late" if not ctx.cancelled else "cancelled"
+    call["params"]["name"], call["params"]["arguments"] = "early", {}
+    connection, stream = one.stream(body=call, Mcp_Session_Id=session)
+    if version == "2025-11-25":
+        assert next(stream)["data"] == ""
+    seen = next(stream)
+    assert '"progress":1' in seen["data"]
+    connection.sock.shutdown(2)
+    connection.close()
+    other = {**call, "id": 2, "params": {"name": "steps", "_meta": {"progressToken": 7}}}
+    assert one.ask(body=other, Mcp_Session_Id=session).status == 200
+    more.set()
+    connection, stream = one.stream("GET", Mcp_Session_Id=session, Last_Event_ID=seen["id"])
+    rest = [json.loads(event["data"]) for event in stream]
+    assert [one.get("id", one.get("params", {}).get("progress")) for one in rest] == [2, 1]
+    assert rest[-1]["result"]["content"][0]["text"] == "late"
+    connection, stream = one.stream("GET", Mcp_Session_Id=session, Last_Event_ID=seen["id"])
+    assert len(list(stream)) == 2               # again, for it may have been lost again
+    assert one.ask("GET", Mcp_Session_Id="x", Last_Event_ID=seen["id"]).status == 404
+    last = "p%s-%s" % (re.match(r"p(\d+)", seen["id"])[1], int(seen["id"].split("-")[1]) + 2)  # type: ignore[index]
+    for ident in (last, "p999-1"):              # nothing more will come: 405 makes clients stop
+        assert one.ask("GET", Mcp_Session_Id=session, Last_Event_ID=ident).status == 405
+
+
+def test_a_listening_stream_is_resumed_with_what_was_missed(site: Any) -> None:
+    one = site()
+    session = one.open()
+    connection, stream = one.stream("GET", Mcp_Session_Id=session)
+    seen = next(stream)["id"]
+    connection.sock.shutdown(2)
+    kept = one.endpoint.sessions._by_id[session]
+    wait_until(lambda: kept.listening and kept.listening[-1].gone)
+    one.server.changed("tools")
+    connection, stream = one.stream("GET", Mcp_Session_Id=session, Last_Event_ID=seen)
+    assert "tools" in next(stream)["data"]
+    connection.close()
+
+
+def test_a_cancelled_request_ends_its_stream(site: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_STREAMS", 4)
+    one = site()
+    session = one.open()
+    for number in range(8):
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {
+            "name": "branch_or_hold", "_meta": {"progressToken": number}}}
+        if number == 0:
+            @one.server.tool
+            def branch_or_hold(ctx: Context) -> str:
+                ctx.progress(1)
+                while not ctx.cancelled:
+                    time.sleep(0.002)
+                return "x"
+        connection, stream = one.stream(body=message, Mcp_Session_Id=session)
+        assert next(stream)["retry"] and next(stream)["data"]
+        assert one.ask(body={"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}},
+                       Mcp_Session_Id=session).status == 202
+        assert list(stream) == []               # it ends, without a response
+        connection.close()
+
+
+def test_what_is_kept_for_resumption_is_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "REPLAY_BYTES", 1000)
+    monkeypatch.setattr(mcp_ref, "MAX_STREAMS", 3)
+    session = mcp_ref.HttpSession(None)
+    for _ in range(10):
+        stream = session.stream()
+        for _ in range(20):
+            stream.add(b'{"x": "%s"}' % (b"y" * 100), False)
+        stream.finish()
+    assert len(session.streams) == 3 and session.kept <= 1000 + 3 * 200
+    session.check_room()
+    session.peer.running.update({1: None, 2: None, 3: None})    # type: ignore[dict-item]
+    with pytest.raises(mcp_ref.HttpError, match="Too many streams"):
+        session.check_room()
+
+
+def test_hanging_up_cancels_a_modern_request_only(site: Any) -> None:
+    one = site()
+    door = one.server.door
+    session = one.open()
+    for name, headers in (("new", None), ("old", {"Mcp-Session-Id": session})):
+        message = modern("tools/call", name="hold", arguments={"name": name}) if headers is None else {
+            "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "hold", "arguments": {"name": name}}}
+        connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=PATIENCE)
+        connection.request("POST", "/mcp", json.dumps(message), {**JSON_TYPE, **(headers or mirrors(message))})
+        assert door(name + " runs").wait(PATIENCE)
+        connection.sock.shutdown(2)
+        connection.close()
+    assert door("new done").wait(PATIENCE), "to hang up is to cancel"
+    assert not door("old done").wait(0.05), "but not in a session"
+    door("old").set()
+    assert door("old done").wait(PATIENCE)
+
+
+def test_streams_are_kept_alive(site: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "KEEP_ALIVE_SECONDS", 0.0)
+    one = site()
+    message = modern("subscriptions/listen", notifications={"toolsListChanged": True})
+    connection, stream = one.stream(body=message, **mirrors(message))
+    assert "acknowledged" in next(stream)["data"]
+    assert next(stream)["lines"] == [":"] or True
+    assert any(line.startswith(":") for line in next(stream)["lines"])
+    session = one.open("2025-06-18")
+    get_connection, get = one.stream("GET", Mcp_Session_Id=session)
+    assert next(get)["lines"][0].startswith(":")
+    connection.close()
+    get_connection.close()
+
+
+def test_subscriptions_over_http(site: Any) -> None:
+    one = site()
+    streams = []
+    for number in range(5):
+        message = modern("subscriptions/listen", ident=0, notifications={
+            "toolsListChanged": True, "resourceSubscriptions": ["test://text"] if number else []})
+        streams.append(one.stream(body=message, **mirrors(message)))
+        first = json.loads(next(streams[-1][1])["data"])
+        assert first["method"].endswith("acknowledged") and first["params"]["_meta"][mcp_ref.META_SUBSCRIPTION] == 0
+    wait_until(lambda: len(one.server._listening) == 5)
+    message = modern("tools/call", name="echo", arguments={"text": "x"})
+    assert one.ask(body=message, headers=mirrors(message)).status == 200
+    one.server.changed("tools")
+    one.server.changed("test://text")
+    for number, (_, stream) in enumerate(streams):
+        assert "tools/list_changed" in next(stream)["data"]
+        if number:
+            assert "test://text" in next(stream)["data"]
+    streams[0][0].sock.shutdown(2)
+    wait_until(lambda: len(one.server._listening) == 4)
+    one.endpoint.close()
+    for _, stream in streams[1:]:
+        last = [json.loads(event["data"]) for event in stream if event.get("data")]
+        assert len(last) == 1 and last[0]["result"]["_meta"][mcp_ref.META_SUBSCRIPTION] == 0
+
+
+def test_rounds_are_answered_by_any_process_with_the_key(site: Any) -> None:
+    sites = [site(make_server(state_key="shared")) for _ in range(2)]
+    message = modern("tools/call", name="twice", arguments={}, capabilities={"elicitation": {}})
+    answers_given = {"elicitation-1": {"one": 1}, "second": {"two": 2}}
+    for turn in range(3):
+        response = sites[turn % 2].ask(body=message, headers=mirrors(message))
+        result = json.loads(response.data)["result"]
+        if turn < 2:
+            message["params"].update(requestState=result["requestState"], inputResponses={
+                key: {"action": "accept", "content": answers_given[key]} for key in result["inputRequests"]})
+    assert result["content"][0]["text"] == "1 2"
+
+
+def test_http_sse(site: Any) -> None:
+    """[2024-11-05] one stream, and a place to post to."""
+    one = site(sse_on_get=True)
+    for path in ("/sse", "/mcp"):
+        connection, stream = one.stream("GET", path=path)
+        opening = next(stream)
+        assert opening["event"] == "endpoint" and opening["data"].startswith("/messages?session_id=")
+
+        def post(message: Any, where: str = opening["data"]) -> None:
+            response = one.ask(path=where, body=message)
+            assert response.status == 202 and response.data == b""
+        post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2024-11-05", "capabilities": {"roots": {}}, "clientInfo": {}}})
+        assert json.loads(next(stream)["data"])["result"]["protocolVersion"] == "2024-11-05"
+        post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "folders"}})
+        asked = json.loads(next(stream)["data"])
+        assert asked["method"] == "roots/list"
+        post({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///x"}]}})
+        assert json.loads(next(stream)["data"])["result"]["content"][0]["text"] == "file:///x"
+        one.server.changed("tools")
+        assert "tools/list_changed" in next(stream)["data"]
+        assert one.ask(path=opening["data"], body=b"{").status == 400
+        connection.sock.shutdown(2)
+        wait_until(lambda where=opening["data"]: one.ask(path=where, body=PING).status == 404)
+
+
+def test_a_storm_leaves_nothing_behind(site: Any, capfd: Any) -> None:
+    """Clients of every kind, many of which vanish: afterwards no thread and no descriptor is left."""
+    one = site()
+    assert one.ask(body=PING).status == 200
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    chance = random.Random(7)
+    message = modern("tools/call", name="steps", arguments={}, _meta={"progressToken": 1})
+    listen = modern("subscriptions/listen", notifications={"toolsListChanged": True})
+    raw = [GOOD] + [b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
+        "%s: %s\r\n" % item for item in mirrors(one_message).items()).encode() + b"Content-Length: %d\r\n\r\n%s" % (
+            len(json.dumps(one_message)), json.dumps(one_message).encode()) for one_message in (message, listen)]
+    wrong: List[Any] = []
+
+    def client(seed: int) -> None:
+        choice = random.Random(seed)
+        for _ in range(15):
+            try:
+                sock = one.connect()
+                data = choice.choice(raw)
+                if choice.random() < 0.4:
+                    sock.sendall(data[:choice.randrange(len(data))])
+                else:
+                    sock.sendall(data)
+                    if data is not raw[2] and not sock.recv(100).startswith(b"HTTP/1.1 200"):
+                        wrong.append(data)
+                sock.close()
+            except OSError as problem:
+                wrong.append(problem)
+    clients = [threading.Thread(target=client, args=(chance.random(),)) for _ in range(16)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join(PATIENCE)
+    assert not wrong
+    wait_until(lambda: not one.httpd.opened and not one.server._listening)
+    wait_until(lambda: threading.active_count() <= threads + 1)     # the housekeeper stays
+    if descriptors:
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
+    assert one.ask(body=PING).status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+# ---- what adversaries and real engines found: each of these went wrong once
+
+INNER = POST + b"Content-Length: %d\r\n\r\n" % len(PING.replace(b"1,", b'"SMUGGLED",')) + PING.replace(b"1,", b'"SMUGGLED",')
+
+
+@pytest.mark.parametrize("head", [
+    POST + b"Content-Length: %d\r\nContent-Length: 0\r\n\r\n" % len(INNER), POST + b"Content-Length: \r\n\r\n",
+    POST + b"Content-Length : %d\r\n\r\n" % len(INNER), POST + b"foo\r\nContent-Length: %d\r\n\r\n" % len(INNER),
+    POST + b"X\0: a\r\nContent-Length: %d\r\n\r\n" % len(INNER), POST + b"X\xe4: a\r\nContent-Length: %d\r\n\r\n" % len(INNER),
+    POST + b" Content-Length: %d\r\n\r\n" % len(INNER), POST + b"X: a\rContent-Length: %d\r\n\r\n" % len(INNER),
+    POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X" * 999 + b":\r\n\r\n",
+    POST.replace(b"1.1", b"1.0") + b"Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /mcp HTTP/1.1\r\n\r\n", b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(INNER)])
+def test_no_request_hides_in_another(site: Any, head: bytes) -> None:
+    sock = site().connect()
+    sock.sendall(head + INNER + GOOD)
+    sock.shutdown(socket.SHUT_WR)
+    found = answers(sock)
+    sock.close()
+    assert len(found) == 1 and found[0][0] >= 400 and b"SMUGGLED" not in found[0][1]
+
+
+def test_a_request_whose_headers_never_ended_is_not_run(site: Any) -> None:
+    one = site()
+    session = one.open()
+    for rest in (b"", b"Authoriz", b"X: y", b"X: y\r"):
+        sock = one.connect()
+        sock.sendall(b"DELETE /mcp HTTP/1.1\r\nHost: localhost\r\nMcp-Session-Id: %s\r\n" % session.encode() + rest)
+        sock.shutdown(socket.SHUT_WR)
+        assert [status for status, _ in answers(sock)] == [400]
+        sock.close()
+    assert one.ask(body=PING, Mcp_Session_Id=session).status == 200
+
+
+def test_a_refused_body_is_read_past_so_that_the_answer_arrives(site: Any) -> None:
+    one = site(authorize=mcp_ref.bearer({"a": 1}))
+    assert one.ask(body=b"[" * (17 * 2**20)).status == 401
+    two = site()
+    refused = two.ask(body=b"[" * (17 * 2**20), Content_Type="text/plain")
+    assert refused.status == 413, "the size comes before the type"
+    sock = two.connect()
+    sock.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
+    assert sock.recv(1000).startswith(b"HTTP/1.1 413"), "not 100"
+    sock.close()
+
+
+def test_listeners_that_vanish_or_do_not_read_hold_up_nobody(site: Any, monkeypatch: Any) -> None:
+    one = site()
+    listen = modern("subscriptions/listen", ident="i" * 30000, notifications={"toolsListChanged": True})
+    data = json.dumps(listen).encode()
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
+        "%s: %s\r\n" % item for item in mirrors(listen).items()).encode() + b"Content-Length: %d\r\n\r\n" % len(data)
+    for _ in range(20):
+        sock = one.connect()
+        sock.sendall(head + data)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
+    wait_until(lambda: not one.httpd.opened and not one.server._listening)
+    deaf = one.connect()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.sendall(head + data)
+    wait_until(lambda: len(one.server._listening) == 1)
+    for _ in range(2000):                       # until what the system buffers is full, and then it is let go of
+        one.server.changed("tools")
+        if not one.server._listening:
+            break
+    wait_until(lambda: not one.server._listening)
+    deaf.close()
+
+
+def test_closing_ends_kept_connections_and_never_hangs(site: Any) -> None:
+    never_served = mcp_ref.http_server(mcp_ref.Endpoint(make_server()))
+    never_served.close()
+    one = site()
+    sock = one.connect()
+    sock.sendall(GOOD)
+    assert sock.recv(1000).startswith(b"HTTP/1.1 200")
+    session = one.open()
+    connection, stream = one.stream("GET", Mcp_Session_Id=session)
+    one.close()
+    assert [event for event in stream if "data" in event and event["data"]] == []
+    connection.close()
+    try:
+        sock.sendall(GOOD)
+        assert answers(sock) == []
+    except OSError:
+        pass
+    sock.close()
+    wait_until(lambda: not one.httpd.opened)
+
+
+def test_many_descriptors(site: Any) -> None:
+    resource = pytest.importorskip("resource")
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200 or not hasattr(select, "poll"):
+        pytest.skip("too few descriptors to be had")
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1050)]
+    try:
+        one = site()
+        message = modern("tools/call", name="hold", arguments={"name": "n"})
+        looker = threading.Timer(0.3, one.server.door("n").set)     # the housekeeper has looked by then
+        looker.start()
+        assert b'"isError"' not in one.ask(body=message, headers=mirrors(message)).data
+        looker.join()
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def test_a_stream_that_is_taken_over_and_let_go_leaves_nothing(site: Any) -> None:
+    one = site()
+    session = one.open("2025-11-25")
+    assert one.ask(body=PING).status == 200
+    first, stream = one.stream("GET", Mcp_Session_Id=session)
+    ident = next(stream)["id"]
+    kept = one.endpoint.sessions._by_id[session]
+    connections = [first]
+    for _ in range(5):
+        connection, stream = one.stream("GET", Mcp_Session_Id=session, Last_Event_ID=ident)
+        connections.append(connection)
+    wait_until(lambda: len(one.endpoint.replies) == 1)
+    one.server.changed("tools")                     # it listens on, where it is now
+    assert "list_changed" in next(event for event in stream if event.get("data"))["data"]
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: not one.httpd.opened and not one.endpoint.replies)
+    assert all(one_stream.gone for one_stream in kept.streams.values())
+    one.server.changed("tools")                     # nobody is there: it waits, for one who resumes too
+    again, stream = one.stream("GET", Mcp_Session_Id=session, Last_Event_ID=ident)
+    assert sum("list_changed" in next(stream)["data"] for _ in range(2)) == 2
+    again.close()
+
+
+def test_what_clients_send_is_not_kept_without_bound(site: Any, monkeypatch: Any) -> None:
+    one = site()
+    big = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x" * 300000}}}
+    assert one.ask(body=big).status == 413
+    monkeypatch.setattr(mcp_ref, "REPLAY_BYTES", 5000)
+    session = mcp_ref.HttpSession(None)
+    for _ in range(10):                             # answers larger than all that may be kept: only the last one stays
+        stream = session.stream()
+        stream.add(b"x" * 6000, True)
+    assert 6000 < session.kept < 6100 and [bool(one.events) for one in session.streams.values()] == [False] * 9 + [True]
+    assert [one.is_over(0) for one in session.streams.values()] == [True] * 9 + [False]
+    for _ in range(200):
+        session.tell({"jsonrpc": "2.0", "method": "x", "params": {"text": "y" * 1000}})
+    assert len(session.waiting) == 5
+
+
+def test_a_bad_initialize_opens_nothing(site: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_SESSIONS", 1)
+    one = site()
+    session = one.open()
+    for params in ({}, {"protocolVersion": 1, "capabilities": {}, "clientInfo": {}}):
+        response = one.ask(body={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+        assert "error" in json.loads(response.data) and response.getheader("Mcp-Session-Id") is None
+    assert one.ask(body=PING, Mcp_Session_Id=session).status == 200, "and pushes none out"
+
+
+def test_sessions_of_one_kind_are_none_of_the_other(site: Any) -> None:
+    one = site()
+    session = one.open()
+    assert one.ask(path="/messages?session_id=" + session, body=PING).status == 404
+    connection, stream = one.stream("GET", path="/sse")
+    ident = next(stream)["data"].rpartition("=")[2]
+    assert one.ask(body=PING, Mcp_Session_Id=ident).status == 404
+    connection.close()
+
+
+def test_authorize_may_be_async_and_say_anything(site: Any) -> None:
+    async def nobody(headers: Dict[str, str]) -> Any:
+        raise mcp_ref.HttpError(499, "no\r\nX: y", {"Retry-After": 5, "X-Text": "a\r\nSet-Cookie: b"})   # type: ignore[dict-item]
+    refused = site(authorize=nobody).ask(body=PING)
+    assert refused.status == 499 and refused.getheader("Retry-After") == "5"
+    assert refused.getheader("X-Text") == "aSet-Cookie: b" and refused.getheader("Set-Cookie") is None
+    key = site(authorize=mcp_ref.bearer({"schl\u00fcssel": "ada"}, header="X-API-Key"))
+    wire = "schl\u00fcssel".encode().decode("latin-1")
+    assert key.ask(body=PING, headers={"X-Api-Key": wire}).status == 200
+    wrong = key.ask(body=PING, headers={"X-Api-Key": "x"})
+    assert wrong.status == 401 and wrong.getheader("WWW-Authenticate") is None
+    sock = key.connect()
+    sock.sendall(POST + b"X-Api-Key: x\r\nX-Api-Key: %s\r\nContent-Length: 0\r\n\r\n" % "schl\u00fcssel".encode())
+    sock.shutdown(socket.SHUT_WR)
+    assert [status for status, _ in answers(sock)] == [401]
+    sock.close()
+
+
+def test_a_header_that_mirrors_nothing_is_refused(site: Any) -> None:
+    server = Server("mirrors")
+
+    @server.tool(input_schema={"type": "object", "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"}, "n": {"type": "integer", "x-mcp-header": "N"}}})
+    def place(region: Any = None, n: Any = None) -> str:
+        return "ok"
+    one = site(server)
+    for arguments, header, fits in (
+            ({}, {}, True), ({"region": None}, {}, True), ({}, {"Mcp-Param-Region": "evil"}, False),
+            ({"region": None}, {"Mcp-Param-Region": "none"}, False), ({"n": 42}, {"Mcp-Param-N": "42"}, True),
+            ({"n": 42}, {"Mcp-Param-N": "4_2"}, False), ({"n": 42}, {"Mcp-Param-N": "42.0"}, True),
+            ({"n": 2**53 + 1}, {"Mcp-Param-N": str(2**53 + 1)}, True), ({"n": 42}, {}, False)):
+        message = modern("tools/call", name="place", arguments=arguments)
+        response = one.ask(body=message, headers={**mirrors(message), **header})
+        assert json.loads(response.data).get("error", {}).get("code") == (None if fits else -32020), (arguments, header)
+
+
+def test_small_print_of_http(site: Any) -> None:
+    one = site(cors=True, metadata={"resource": "x"})
+    refused = one.ask(body=PING, Origin="https://evil.example")
+    assert refused.status == 403 and refused.getheader("Access-Control-Allow-Origin") is None
+    assert one.ask("DELETE", "/.well-known/oauth-protected-resource").status == 405
+    head = one.connect()
+    head.sendall(b"HEAD /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n" + GOOD)
+    data = b""
+    while b'"result"' not in data:
+        data += head.recv(1000)
+    assert data.count(b"HTTP/1.1 ") == 2 and data.startswith(b"HTTP/1.1 405") and b'"error"' not in data, "no body for HEAD"
+    head.close()
+    with pytest.raises(TypeError):
+        mcp_ref.serve_http(one.server, endpoint=one.endpoint, cors=True)
+    with pytest.raises(SystemExit, match="127.0.0.1:%d: " % one.port):
+        one.server.run(["--http", "127.0.0.1:%d" % one.port])
+
+
+def test_ipv6() -> None:
+    try:
+        httpd = mcp_ref.http_server(mcp_ref.Endpoint(make_server()), "::1")
+    except OSError:
+        pytest.skip("there is no IPv6 here")
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+    thread.start()
+    connection = http.client.HTTPConnection("::1", httpd.server_port, timeout=PATIENCE)
+    connection.request("POST", "/mcp", PING, JSON_TYPE)
+    assert connection.getresponse().status == 200
+    connection.close()
+    httpd.close()
+    thread.join(PATIENCE)
+
+
+def test_serving_http_from_the_command_line(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, str(HERE / "mcp_ref.py"), "--http", "0"], stderr=subprocess.PIPE,
+                             stdin=subprocess.DEVNULL, universal_newlines=True)
+    try:
+        assert child.stderr
+        line = child.stderr.readline()
+        port = int(re.search(r"http://127.0.0.1:(\d+)/mcp", line)[1])     # type: ignore[index]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("POST", "/mcp", PING, JSON_TYPE)
+        assert connection.getresponse().status == 200
+        connection.close()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE) == 0 and child.stderr.read() == ""
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()        # type: ignore[union-attr]
+    for bad in (["--http"], ["--http", "x"], ["--http", "99999"]):
+        done = run(str(HERE / "mcp_ref.py"), *bad)
+        assert done.returncode == 1 and "usage" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------
