@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""The server that the official conformance suite asks for: every feature, by the names it expects.
+
+    python3 examples/everything_server.py                 on stdio
+    python3 examples/everything_server.py --http 8000     on http://127.0.0.1:8000/mcp
+
+The suite (see .ci/run) connects to the second. A reader finds one small handler for each thing that
+a server can do; the names are the suite's, the tool that needs no argument comes first, because
+the suite calls the first tool of the list with none.
+"""
+import base64
+import sys
+import time
+from typing import Annotated, Any
+
+sys.path.insert(0, sys.path[0] + "/..")     # mcp_ref.py lies one folder up; beside it, omit this line
+from mcp_ref import (
+    ClientLacks,
+    Context,
+    Server,
+    audio,
+    elicitation,
+    embedded,
+    image,
+    roots,
+    sampling,
+    text,
+)
+
+server = Server("everything", "1.0", "Everything a server can do, for conformance tests.",
+                title="Everything", state_key=None)
+
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmM"
+                         "IQAAAABJRU5ErkJggg==")
+SOUND = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
+
+
+# ---- tools: content of every kind
+
+@server.tool
+def test_simple_text() -> str:
+    """Return a text."""
+    return "This is a simple text response for testing."
+
+
+@server.tool
+def test_image_content() -> dict[str, Any]:
+    """Return an image."""
+    return image(PIXEL, "image/png")
+
+
+@server.tool
+def test_audio_content() -> dict[str, Any]:
+    """Return a sound."""
+    return audio(SOUND, "audio/wav")
+
+
+@server.tool
+def test_embedded_resource() -> dict[str, Any]:
+    """Return a resource inside the result."""
+    return embedded("test://embedded-resource", "This is an embedded resource content.", "text/plain")
+
+
+@server.tool
+def test_multiple_content_types() -> list[dict[str, Any]]:
+    """Return three kinds of content at once."""
+    return [text("Multiple content types test:"), image(PIXEL, "image/png"),
+            embedded("test://mixed-content-resource", '{"test": "data"}', "application/json")]
+
+
+@server.tool
+def test_error_handling() -> str:
+    """Fail: a result with isError."""
+    raise RuntimeError("This tool intentionally returns an error for testing")
+
+
+# ---- tools: while they run
+
+@server.tool
+def test_tool_with_logging(ctx: Context) -> str:
+    """Log three messages."""
+    for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        ctx.log("info", message)
+        time.sleep(0.02)
+    return "Tool with logging executed successfully"
+
+
+@server.tool
+def test_logging_tool(ctx: Context) -> str:
+    """Log at every level; the client hears those that it asked for."""
+    for level in ("debug", "info", "warning", "error"):
+        ctx.log(level, f"a message at {level}")
+    return "logged"
+
+
+@server.tool
+def test_tool_with_progress(ctx: Context) -> str:
+    """Report progress three times."""
+    for done in (0, 50, 100):
+        ctx.progress(done, 100, f"{done} of 100")
+        time.sleep(0.02)
+    return "Tool with progress executed successfully"
+
+
+@server.tool
+def test_reconnection(ctx: Context) -> str:
+    """Hang up in the middle; the client comes back for the result."""
+    ctx.close_stream()
+    time.sleep(0.1)
+    return "Reconnection test completed successfully"
+
+
+# ---- tools: that ask the client
+
+@server.tool
+def test_sampling(prompt: str, ctx: Context) -> str:
+    """Ask the client's model."""
+    return f"LLM response: {ctx.sample(prompt, max_tokens=100)['content']}"
+
+
+@server.tool
+def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask the user."""
+    answer = ctx.elicit(message, username=Annotated[str, "User's response"],
+                        email=Annotated[str, "User's email address"])
+    return f"User response: {answer}"
+
+
+@server.tool
+def test_streaming_elicitation(ctx: Context) -> str:
+    """Ask the user, after some progress."""
+    ctx.progress(1, 2)
+    return str(ctx.elicit("Go on?", go=bool)["action"])
+
+
+@server.tool
+def test_missing_capability(ctx: Context) -> str:
+    """Ask for what the client may not have declared."""
+    return str(ctx.sample("Hello?")["model"])
+
+
+@server.tool
+def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Ask by a form in which every field has a default."""
+    answer = ctx.elicit("Please review the form", name=(str, "John Doe"), age=(int, 30),
+                        score=(float, 95.5), verified=(bool, True),
+                        status={"type": "string", "enum": ["active", "inactive", "pending"],
+                                "default": "active"})
+    return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
+
+
+@server.tool
+def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Ask by a form with every kind of choice."""
+    options = ["option1", "option2", "option3"]
+    titled = [{"const": f"value{n}", "title": f"{title} Option"}
+              for n, title in enumerate(("First", "Second", "Third"), 1)]
+    answer = ctx.elicit(
+        "Please select", untitledSingle={"type": "string", "enum": options},
+        titledSingle={"type": "string", "oneOf": titled},
+        legacyEnum={"type": "string", "enum": ["opt1", "opt2", "opt3"],
+                    "enumNames": ["Option One", "Option Two", "Option Three"]},
+        untitledMulti={"type": "array", "items": {"type": "string", "enum": options}},
+        titledMulti={"type": "array", "items": {"anyOf": titled}})
+    return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
+
+
+@server.tool
+def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask for a name."""
+    answer = ctx.elicit("What is your name?", key="user_name", name=str)
+    return f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
+
+
+@server.tool
+def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the model for a capital."""
+    return str(ctx.sample("What is the capital of France?", key="capital_question")["content"])
+
+
+@server.tool
+def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Ask for the roots."""
+    return ", ".join(root["uri"] for root in ctx.list_roots(key="client_roots"))
+
+
+@server.tool
+def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask for a confirmation; the state comes back with it."""
+    return "state-ok " + ctx.elicit("Please confirm", key="confirm", ok=bool)["action"]
+
+
+@server.tool
+def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask for a confirmation; a state that was changed is refused."""
+    return str(ctx.elicit("Please confirm", key="confirm", ok=bool)["action"])
+
+
+@server.tool
+def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask three things in one round."""
+    answers = ctx.ask({"user_name": elicitation("What is your name?", name=str),
+                       "greeting": sampling("Generate a greeting", max_tokens=50),
+                       "client_roots": roots()})
+    return f"got {', '.join(sorted(answers))}"
+
+
+@server.tool
+def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask twice, one after the other."""
+    name = ctx.elicit("Step 1: What is your name?", key="step1", name=str)
+    color = ctx.elicit("Step 2: What is your favorite color?", key="step2", color=str)
+    return f"{name.get('content')} {color.get('content')}"
+
+
+@server.tool
+def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask in the best way that this client can be asked."""
+    try:
+        return str(ctx.elicit("What is your name?", key="name", name=str)["action"])
+    except ClientLacks:
+        return str(ctx.sample("Make up a name.", key="name_by_model")["content"])
+
+
+# ---- tools: changes, headers, schemas
+
+@server.tool
+def test_trigger_tool_change() -> str:
+    """Tell the clients that the list of tools changed."""
+    server.changed("tools")
+    return "told"
+
+
+@server.tool
+def test_trigger_prompt_change() -> str:
+    """Tell the clients that the list of prompts changed."""
+    server.changed("prompts")
+    return "told"
+
+
+@server.tool
+def test_x_mcp_header(region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "") -> str:
+    """Take an argument that HTTP repeats in a header."""
+    return f"region {region}"
+
+
+@server.tool(input_schema={
+    "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+    "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {
+        "street": {"type": "string"}, "city": {"type": "string"}}}},
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"},
+                   "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+                   "phone": {"type": "string"}, "email": {"type": "string"}},
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]}, "else": {"required": ["email"]}, "additionalProperties": False})
+def json_schema_2020_12_tool(**arguments: Any) -> str:
+    """Have a schema of its own, which goes out as it is."""
+    return f"called with {arguments}"
+
+
+# ---- resources
+
+@server.resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """Return a text."""
+    return "This is the content of the static text resource."
+
+
+@server.resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """Return an image."""
+    return PIXEL
+
+
+@server.resource("test://watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """Return what one can subscribe to."""
+    return "Watched resource content"
+
+
+@server.resource("test://template/{id}/data", mime_type="application/json")
+def template_data(id: str) -> dict[str, Any]:
+    """Return data of a template."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+# ---- prompts
+
+@server.prompt
+def test_simple_prompt() -> str:
+    """Say something simple."""
+    return "This is a simple prompt for testing."
+
+
+@server.prompt
+def test_prompt_with_arguments(arg1: Annotated[str, "First"], arg2: Annotated[str, "Second"]) -> str:
+    """Use two arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@server.prompt
+def test_prompt_with_embedded_resource(resourceUri: Annotated[str, "URI to embed"]) -> list[Any]:
+    """Embed a resource."""
+    return [embedded(resourceUri, "Embedded resource content for testing.", "text/plain"),
+            "Please process the embedded resource above."]
+
+
+@server.prompt
+def test_prompt_with_image() -> list[Any]:
+    """Show an image."""
+    return [image(PIXEL, "image/png"), "Please analyze the image above."]
+
+
+@server.prompt
+def test_input_required_result_prompt(ctx: Context) -> str:
+    """Ask before the prompt is made."""
+    return str(ctx.elicit("What context should the prompt use?", key="user_context", context=str))
+
+
+@server.completion("test_prompt_with_arguments", "arg1")
+def complete_arg1(typed: str) -> list[str]:
+    """Complete the first argument."""
+    return [word for word in ("paris", "park", "party") if word.startswith(typed)]
+
+
+if __name__ == "__main__":
+    server.run()
