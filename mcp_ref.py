@@ -1666,6 +1666,9 @@ def _said(problem: BaseException) -> str:
 
 def _log_traceback(what: str, problem: BaseException) -> None:
     """Write what went wrong in a handler to stderr, and nowhere else."""
+    if isinstance(problem, AskError):           # the client's doing: where we were tells nothing
+        log(f"{shown(what)} failed: {_said(problem)}")
+        return
     import traceback
     log("{} failed\n{}".format(shown(what), "".join(traceback.format_exception(
         type(problem), problem, problem.__traceback__)).rstrip()))
@@ -4243,7 +4246,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
         def answer(self) -> None:
             exchange = HttpExchange(self)
             endpoint.serve(exchange)
-            if not exchange.started:
+            if not exchange.started or endpoint.closed.is_set():
                 self.close_connection = True
 
         do_GET = do_POST = do_DELETE = do_OPTIONS = do_PUT = do_PATCH = do_HEAD = answer

@@ -3875,7 +3875,7 @@ def test_closing_ends_kept_connections_and_never_hangs(site: Any) -> None:
     connection.close()
     try:
         sock.sendall(GOOD)
-        assert answers(sock) == []
+        assert [status for status, _ in answers(sock)] in ([], [503])
     except OSError:
         pass
     sock.close()
