@@ -3704,12 +3704,16 @@ class Stream:
         with self._lock:
             self._end()
             self.exchange, self.gone = exchange, False
+            if self.standing:
+                self.session.listen(self)   # before the client can know that it is heard
             self._do(lambda: exchange.start(200, {**_STREAM_HEADERS, **headers}, None))
             if prime:       # [2025-11-25] basic/transports §Sending Messages to the Server
                 self._write(event(b"", f"{self.name}-{self.count}", retry=RETRY_MS))
             for count, data in list(self.events):
                 if count > after:
                     self._write(data)
+            while self.standing and self.session.waiting:
+                self.add(self.session.waiting.pop(0), False)
             if self.answered.is_set():
                 self._end()
 
@@ -3814,11 +3818,10 @@ class HttpSession:
                     self.kept -= len(one.events.pop(0)[1])
 
     def listen(self, stream: Stream) -> None:
-        """Let a stream hear what belongs to no request, and first what nobody has heard."""
-        others = [one for one in self.listening if one is not stream and not one.gone]
-        self.listening = [*others, stream]
-        while self.waiting:
-            stream.add(self.waiting.pop(0), False)
+        """Let a stream hear what belongs to no request, from now on."""
+        with self._lock:
+            others = [one for one in self.listening if one is not stream and not one.gone]
+            self.listening = [*others, stream]
 
     def tell(self, message: Any) -> None:
         """Send what belongs to no request: on one stream, never on two."""
@@ -4004,8 +4007,6 @@ class Sessions:
             stream = session.stream("g")
             stream.attach(exchange, headers, prime=opened is not None
                           and "priming events" in opened.rules.features)
-        if stream.standing:
-            session.listen(stream)
         if not stream.gone:
             self._hold(stream, exchange)
 
