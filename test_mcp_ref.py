@@ -3952,6 +3952,18 @@ def test_what_clients_send_is_not_kept_without_bound(site: Any, monkeypatch: Any
     assert len(small.waiting) == mcp_ref.MAX_BATCH
 
 
+def test_a_session_with_too_many_streams_is_busy(site: Any, monkeypatch: Any) -> None:
+    one = site()
+    session = one.open()
+    connection, stream = one.stream("GET", Mcp_Session_Id=session)
+    monkeypatch.setattr(mcp_ref, "MAX_STREAMS", 1)
+    for verb in ("POST", "GET"):
+        busy = one.ask(verb, body=PING if verb == "POST" else None, Mcp_Session_Id=session)
+        assert busy.status == 503 and busy.getheader("Retry-After") == "1"
+    connection.close()
+    wait_until(lambda: one.ask(body=PING, Mcp_Session_Id=session).status == 200)
+
+
 def test_a_bad_initialize_opens_nothing(site: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(mcp_ref, "MAX_SESSIONS", 1)
     one = site()
