@@ -3836,6 +3836,10 @@ def test_a_refused_body_is_read_past_so_that_the_answer_arrives(site: Any) -> No
     sock.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
     assert sock.recv(1000).startswith(b"HTTP/1.1 413"), "not 100"
     sock.close()
+    sock = two.connect()
+    sock.sendall(GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"))
+    assert sock.recv(1000).startswith(b"HTTP/1.1 200"), "HTTP/1.0 knows no 100"
+    sock.close()
 
 
 def test_listeners_that_vanish_or_do_not_read_hold_up_nobody(site: Any, monkeypatch: Any) -> None:
