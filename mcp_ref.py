@@ -508,13 +508,20 @@ def log(line: str) -> None:
 
 def _is_writable(stream: Any) -> bool:
     """Tell whether a stream takes something now: a client need not read our stderr."""
-    import select
     try:
-        poll = select.poll()
-        poll.register(stream.fileno(), select.POLLOUT)
-        return bool(poll.poll(0))
-    except (AttributeError, OSError, ValueError):   # no poll on Windows; no descriptor in a test
+        return _is_ready(stream, True)
+    except (AttributeError, OSError, ValueError):   # what is no file, on Windows or in a test
         return True
+
+
+def _is_ready(stream: Any, to_write: bool) -> bool:
+    """Tell whether a descriptor could be read from, or written to, without waiting."""
+    import select
+    if not hasattr(select, "poll"):                 # Windows, where it has to be a socket
+        return any(select.select([] if to_write else [stream], [stream] if to_write else [], [], 0))
+    poll = select.poll()                            # select() cannot do more than 1024 of them
+    poll.register(stream.fileno(), select.POLLOUT if to_write else select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def shown(value: Any) -> str:
@@ -2288,7 +2295,7 @@ def _guard() -> tuple[Any, int]:
         sys.stdout.reconfigure(line_buffering=True)
     if os.name == "nt":
         import msvcrt
-        for descriptor in (source, out):        # no \\r\\n
+        for descriptor in (source, out):        # no \r\n
             msvcrt.setmode(descriptor, os.O_BINARY)     # type: ignore[attr-defined]
     else:
         os.set_blocking(source, True)
@@ -2482,9 +2489,7 @@ class _Schemas:
         args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
         if hasattr(hint, "__metadata__"):           # Annotated; not hashable with a dict in it
             schema, convert = self.of(args[0])
-            for note in hint.__metadata__:
-                schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
-            return schema, convert
+            return _noted(schema, hint), convert
         if hint in (Any, object):
             return {}, None
         if hint is None or not args and hint in _SCALARS:
@@ -2578,6 +2583,13 @@ class _Schemas:
         return schema, convert
 
 
+def _noted(schema: Message, annotated: Any) -> Message:
+    """Add what Annotated says: a string describes, a dict adds keywords."""
+    for note in annotated.__metadata__:
+        schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
+    return schema
+
+
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -2649,10 +2661,7 @@ def _field(hint: Any) -> Message:
     if isinstance(hint, dict):
         return hint
     if hasattr(hint, "__metadata__"):
-        schema = _field(typing.get_args(hint)[0])
-        for note in hint.__metadata__:
-            schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
-        return schema
+        return _noted(_field(typing.get_args(hint)[0]), hint)
     if hasattr(hint, "__members__"):                # an Enum: its names are the titles
         return {"type": "string", "oneOf": [{"const": member.value, "title": member.name}
                                             for member in hint]}
@@ -2696,9 +2705,8 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    from fractions import (
-        Fraction,  # exact: 0.0075 is a multiple of 0.0001, whatever floats say
-    )
+    from fractions import Fraction
+    # exact: 0.0075 is a multiple of 0.0001, whatever floats say
     return (Fraction(str(value)) / Fraction(str(of))).denominator == 1
 
 
@@ -2720,6 +2728,10 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 def _are_unique(value: list[Any], wanted: bool) -> bool:
     return not wanted or len({_plain(item) for item in value}) == len(value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 # keyword: what it speaks of, the test of a value and the keyword's own value, the rule in words
@@ -2755,10 +2767,8 @@ _SHAPE_TESTS: dict[str, Callable[[Any], bool]] = {
     "schema": lambda value: isinstance(value, (dict, bool)),
     "schemas": lambda value: isinstance(value, list) and value != [],
     "count": lambda value: _TYPES["integer"](value) and value >= 0,
-    "names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "namesmap": lambda value: isinstance(value, dict) and all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-        for names in value.values()),
+    "names": _are_names,
+    "namesmap": lambda value: isinstance(value, dict) and all(map(_are_names, value.values())),
 }
 
 
@@ -2913,7 +2923,7 @@ class Schema:
                     raise _Broken(where, "must be one of " + shown(json.dumps(choices)))
 
     def _references(self, node: Message, value: Any, where: Any, walk: _Walk,
-                        seen: set[Any]) -> None:
+                    seen: set[Any]) -> None:
         if "$ref" in node:
             seen |= self._apply(self._target(node, node["$ref"]), value, where, walk)
         if "$dynamicRef" in node:
@@ -2926,7 +2936,7 @@ class Schema:
             seen |= self._apply(target, value, where, walk)
 
     def _logic(self, node: Message, value: Any, where: Any, walk: _Walk,
-                   seen: set[Any]) -> None:
+               seen: set[Any]) -> None:
         for part in node.get("allOf", ()):
             seen |= self._apply(part, value, where, walk)
         if "anyOf" in node:
@@ -2951,7 +2961,7 @@ class Schema:
                 seen |= self._apply(part, value, where, walk)
 
     def _names(self, node: Message, value: Any, where: Any, walk: _Walk,
-                   seen: set[Any]) -> None:
+               seen: set[Any]) -> None:
         if not isinstance(value, dict):
             return
         for name in node.get("required", ()):
@@ -2966,7 +2976,7 @@ class Schema:
                 raise _Broken((where, name), "is no valid name here")
 
     def _members(self, node: Message, value: Any, where: Any, walk: _Walk,
-                     seen: set[Any]) -> None:
+                 seen: set[Any]) -> None:
         properties, patterns = node.get("properties", _EMPTY), node.get("patternProperties", _EMPTY)
         for name, item in value.items() if isinstance(value, dict) else ():
             known = name in properties
@@ -2985,7 +2995,7 @@ class Schema:
                 seen.add(name)
 
     def _items(self, node: Message, value: Any, where: Any, walk: _Walk,
-                   seen: set[Any]) -> None:
+               seen: set[Any]) -> None:
         if not isinstance(value, list):
             return
         prefix = node.get("prefixItems", ())
@@ -3002,7 +3012,7 @@ class Schema:
                 raise _Broken(where, f"contains {len(found)} items of a kind: too few, or too many")
 
     def _unevaluated(self, node: Message, value: Any, where: Any, walk: _Walk,
-                         seen: set[Any]) -> None:
+                     seen: set[Any]) -> None:
         if "unevaluatedItems" in node and isinstance(value, list):
             part, items = node["unevaluatedItems"], list(enumerate(value))
         elif "unevaluatedProperties" in node and isinstance(value, dict):
@@ -3232,10 +3242,13 @@ class Reply:
             if last:
                 self.answered.set()
 
-    def _event(self, line: bytes, last: bool) -> None:
+    def _begin(self) -> None:
         if not self.streaming:
             self.streaming = True
             self._try(self.exchange.start, 200, {**_STREAM_HEADERS, **self.headers}, None)
+
+    def _event(self, line: bytes, last: bool) -> None:
+        self._begin()
         if self._unasked and not self.exchange.ready():
             self.gone = True                # it reads nothing: the housekeeper lets go of it
         self._try(self.exchange.write, event(line))
@@ -3256,8 +3269,7 @@ class Reply:
         with self._lock:
             if not self.answered.is_set():
                 self.answered.set()
-                if not self.streaming:
-                    self._try(self.exchange.start, 200, {**_STREAM_HEADERS, **self.headers}, None)
+                self._begin()
                 self._try(self.exchange.end)
 
     def look_after(self, now: float) -> None:
@@ -3526,13 +3538,10 @@ class Endpoint:
 
     def wait(self, reply: Any) -> None:
         """Hold a stream open until it is answered, or the client is gone, or we close."""
-        self.replies[reply] = None
-        self._keep_house()
-        try:
+        def until_over() -> None:
             while not reply.answered.wait(1) and not reply.gone and not self.closed.is_set():
                 pass
-        finally:
-            self.replies.pop(reply, None)
+        self.run(reply, until_over)
 
     def _keep_house(self) -> None:
         """Start the housekeeper, once there is something to look after."""
@@ -3809,6 +3818,11 @@ class HttpSession:
         if len(self.peer.running) + attached >= MAX_STREAMS:
             raise HttpError(503, "Too many streams in this session", {"Retry-After": "1"})
 
+    def primes(self) -> bool:
+        """Tell whether a stream begins with an event that has an id and no message."""
+        opened = self.peer.session
+        return opened is not None and "priming events" in opened.rules.features
+
     def keep(self, stream: Stream, size: int) -> None:
         """Note that a stream has one more event; forget the oldest beyond REPLAY_BYTES."""
         with self._lock:
@@ -3845,10 +3859,7 @@ class LegacyReply(Reply):
         self.stream: Stream | None = None
 
     def _event(self, line: bytes, last: bool) -> None:
-        if self.stream is None:
-            self._open()
-        assert self.stream is not None
-        self.stream.add(line, last)
+        self._opened().add(line, last)
 
     def close(self) -> None:
         """End what will not be answered, on this exchange or wherever its stream is now."""
@@ -3865,20 +3876,16 @@ class LegacyReply(Reply):
     def close_stream(self) -> None:
         """Hang up, if there is an event id to come back with."""
         with self._lock:
-            if self._primes():
-                if self.stream is None:
-                    self._open()
-                assert self.stream is not None
-                self.stream.hang_up()
+            if self.resumable and self.session.primes():
+                self._opened().hang_up()
 
-    def _primes(self) -> bool:
-        opened = self.session.peer.session
-        return self.resumable and opened is not None and "priming events" in opened.rules.features
-
-    def _open(self) -> None:
-        self.streaming = True
-        self.stream = self.session.stream()
-        self.stream.attach(self.exchange, self.headers, prime=self._primes())
+    def _opened(self) -> Stream:
+        if self.stream is None:
+            self.streaming = True
+            self.stream = self.session.stream()
+            self.stream.attach(self.exchange, self.headers,
+                               prime=self.resumable and self.session.primes())
+        return self.stream
 
 
 class Sessions:
@@ -3997,7 +4004,6 @@ class Sessions:
         session = self.find(exchange, principal)
         found = re.fullmatch(r"([pg]\d{1,9})-(\d{1,9})", exchange.headers.get("last-event-id", ""))
         stream = session.streams.get(found[1]) if found else None
-        opened = session.peer.session
         if stream is not None and found is not None and not stream.is_over(int(found[2])):
             stream.attach(exchange, headers, int(found[2]))
         elif found is not None and found[1][0] == "p":      # it has nothing more, and never will
@@ -4005,8 +4011,7 @@ class Sessions:
         else:
             session.check_room()
             stream = session.stream("g")
-            stream.attach(exchange, headers, prime=opened is not None
-                          and "priming events" in opened.rules.features)
+            stream.attach(exchange, headers, prime=session.primes())
         if not stream.gone:
             self._hold(stream, exchange)
 
@@ -4161,26 +4166,16 @@ class HttpExchange(Exchange):
     def gone(self) -> bool:
         import socket
         try:
-            return self._polled(False) and self.handler.connection.recv(
+            return _is_ready(self.handler.connection, False) and self.handler.connection.recv(
                 1, socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)) == b""
         except (OSError, ValueError):
             return True
 
     def ready(self) -> bool:
         try:
-            return self._polled(True)
+            return _is_ready(self.handler.connection, True)
         except (OSError, ValueError):
             return True                         # the write will tell what is wrong
-
-    def _polled(self, to_write: bool) -> bool:
-        import select
-        connection = self.handler.connection
-        if not hasattr(select, "poll"):
-            return any(select.select([] if to_write else [connection],
-                                     [connection] if to_write else [], [], 0))
-        poll = select.poll()                    # select() cannot do more than 1024 of them
-        poll.register(connection, select.POLLOUT if to_write else select.POLLIN)
-        return bool(poll.poll(0))
 
 
 def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
@@ -4272,7 +4267,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 
         def __init__(self) -> None:
             self.endpoint = endpoint
-            self.opened: dict[Any, float] = {}      # the connections, and since when
+            self.opened: set[Any] = set()           # the connections
             self.reading: dict[Any, float] = {}     # those that have to send, and since when
             self.sending: dict[Any, float] = {}     # those that have to read, and since when
             self.served = False
@@ -4294,11 +4289,11 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
                     pass
                 self.shutdown_request(request)
                 return
-            self.opened[request] = time.monotonic()
+            self.opened.add(request)
             super().process_request(request, client_address)
 
         def shutdown_request(self, request: Any) -> None:
-            self.opened.pop(request, None)
+            self.opened.discard(request)
             super().shutdown_request(request)
 
         def service_actions(self) -> None:

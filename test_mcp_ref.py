@@ -3193,6 +3193,13 @@ def mirrors(message: Dict[str, Any]) -> Dict[str, str]:
             **({"Mcp-Name": mcp_ref.mirror(name)} if name is not None else {})}
 
 
+def as_sent(message: Dict[str, Any]) -> bytes:
+    """Return a modern message as a whole HTTP request."""
+    data = json.dumps(message).encode()
+    return b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
+        "%s: %s\r\n" % item for item in mirrors(message).items()).encode() + b"Content-Length: %d\r\n\r\n%s" % (len(data), data)
+
+
 ECHO = modern("tools/call", name="echo", arguments={"text": "t"})
 PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -3758,9 +3765,7 @@ def test_a_storm_leaves_nothing_behind(site: Any, capfd: Any) -> None:
     chance = random.Random(7)
     message = modern("tools/call", name="steps", arguments={}, _meta={"progressToken": 1})
     listen = modern("subscriptions/listen", notifications={"toolsListChanged": True})
-    raw = [GOOD] + [b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
-        "%s: %s\r\n" % item for item in mirrors(one_message).items()).encode() + b"Content-Length: %d\r\n\r\n%s" % (
-            len(json.dumps(one_message)), json.dumps(one_message).encode()) for one_message in (message, listen)]
+    raw = [GOOD, as_sent(message), as_sent(listen)]
     wrong: List[Any] = []
 
     def client(seed: int) -> None:
@@ -3845,18 +3850,15 @@ def test_a_refused_body_is_read_past_so_that_the_answer_arrives(site: Any) -> No
 def test_listeners_that_vanish_or_do_not_read_hold_up_nobody(site: Any, monkeypatch: Any) -> None:
     one = site()
     listen = modern("subscriptions/listen", ident="i" * 30000, notifications={"toolsListChanged": True})
-    data = json.dumps(listen).encode()
-    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + "".join(
-        "%s: %s\r\n" % item for item in mirrors(listen).items()).encode() + b"Content-Length: %d\r\n\r\n" % len(data)
     for _ in range(20):
         sock = one.connect()
-        sock.sendall(head + data)
+        sock.sendall(as_sent(listen))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.close()
     wait_until(lambda: not one.httpd.opened and not one.server._listening)
     deaf = one.connect()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    deaf.sendall(head + data)
+    deaf.sendall(as_sent(listen))
     wait_until(lambda: len(one.server._listening) == 1)
     monkeypatch.setattr(mcp_ref, "SEND_SECONDS", 10**6)
 
