@@ -3432,9 +3432,8 @@ class Endpoint:
         message = self.read_message(exchange, headers)
         if message is None:
             return
-        params = message.get("params") if isinstance(message, dict) else None
-        meta = params.get("_meta") if isinstance(params, dict) else None
-        if isinstance(meta, dict) and META_VERSION in meta:
+        meta = _modern_meta(message)
+        if meta is not None:
             self._post_modern(exchange, headers, principal, message, meta)
         elif "mcp-session-id" in exchange.headers or self.stateless or (
                 isinstance(message, dict) and message.get("method") == "initialize"):
@@ -3568,6 +3567,13 @@ class Endpoint:
             self.server.end_subscription(ctx)
         self.closed.set()
         self.sessions.close()
+
+
+def _modern_meta(message: Any) -> Message | None:
+    """Return the `_meta` of a message that says it is of the modern era; else None."""
+    params = message.get("params") if isinstance(message, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta if isinstance(meta, dict) and META_VERSION in meta else None
 
 
 def bearer(tokens: dict[str, Any], header: str = "authorization",
@@ -4048,8 +4054,7 @@ class Sessions:
         message = self.endpoint.read_message(exchange, headers)
         if message is not None:
             self.endpoint._answer(exchange, 202, headers, None)
-            params = message.get("params") if isinstance(message, dict) else None
-            if isinstance(params, dict) and META_VERSION in (params.get("_meta") or ()):
+            if _modern_meta(message) is not None:
                 error = RpcError(METHOD_NOT_FOUND, "HTTP+SSE has no modern revisions; initialize")
                 self.endpoint.server.refuse(error, message, session.peer.send, session.peer)
                 return

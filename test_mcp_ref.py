@@ -3987,6 +3987,9 @@ def test_sessions_of_one_kind_are_none_of_the_other(site: Any) -> None:
     connection, stream = one.stream("GET", path="/sse")
     ident = next(stream)["data"].rpartition("=")[2]
     assert one.ask(body=PING, Mcp_Session_Id=ident).status == 404
+    odd = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": 5}}
+    assert one.ask(path="/messages?session_id=" + ident, body=odd).status == 202
+    assert json.loads(next(stream)["data"])["error"]["code"] == -32602, "there, and not on the POST"
     connection.close()
 
 
