@@ -571,7 +571,7 @@ class ClientLacks(RpcError):
 
 
 class AskError(Exception):
-    """A question got no usable answer. `error` is the client's error object, if it sent one."""
+    """A question got no usable answer. `error` is the client's error object, if it has one."""
 
     def __init__(self, message: str, error: Message | None = None) -> None:
         super().__init__(message)
@@ -598,8 +598,8 @@ class Context:
     when the client has cancelled: then stop soon. Any thread may use it.
     """
 
-    __slots__ = ("_asked_before", "_closed", "_gate", "_keys", "_known", "_progress", "_send",
-                 "_wake", "cancelled", "client_capabilities", "client_info", "filter", "id", "meta",
+    __slots__ = ("_asked_before", "_closed", "_gate", "_keys", "_known", "_on_cancel", "_progress",
+                 "_send", "cancelled", "client_capabilities", "client_info", "filter", "id", "meta",
                  "method", "params", "peer", "principal", "rules", "server", "session")
 
     def __init__(self, server: Server, peer: Peer, send: Send, message: Message, meta: Message,
@@ -625,7 +625,7 @@ class Context:
         self._known: dict[str, Any] = {}    # modern: [digest of the question, answer], by key
         self._asked_before: dict[str, str] = {}     # modern: digests of the last round's questions
         self._keys: set[str] = set()        # of the questions of this run
-        self._wake: Callable[[], Any] = _nothing    # called by cancelling, to wake what waits
+        self._on_cancel: list[Callable[[], Any]] = []
 
     @property
     def version(self) -> str:
@@ -697,9 +697,19 @@ class Context:
                     self._send(_failure(RpcError(INTERNAL_ERROR, "Internal error"), self.id))
             self._closed = True
 
+    def on_cancel(self, function: Callable[[], Any]) -> None:
+        """Have a function called when the client cancels, on another thread: to wake what waits.
+
+        At once, if it has cancelled already; then perhaps twice.
+        """
+        self._on_cancel.append(function)
+        if self.cancelled:
+            function()
+
     def _cancel(self) -> None:
         self.cancelled = True
-        self._wake()
+        for function in list(self._on_cancel):
+            function()
 
     # ---- asking the client
 
@@ -750,6 +760,7 @@ class Context:
     def _require(self, questions: Iterable[Message]) -> None:
         """Refuse to ask what the client did not declare, or what its revision does not have."""
         missing: Message = {}
+        lack = "The client has no {} for this server"
         for question in questions:
             params, name = question.get("params", {}), METHODS[question["method"]].capability
             member = params.get("mode", "") or ("tools" if "tools" in params else "")
@@ -761,9 +772,10 @@ class Context:
             if not known or not isinstance(declared, dict) or not (
                     not member or member in declared or member == "form" and "url" not in declared):
                 missing.setdefault(name, {}).update({member: {}} if member else {})
+            if not known:
+                lack = f"Revision {self.version} has no such {{}}: the client cannot be asked"
         if missing:
-            names = " and no ".join(missing)
-            raise ClientLacks(MISSING_CAPABILITY, f"The client has no {names} for this server",
+            raise ClientLacks(MISSING_CAPABILITY, lack.format(" and no ".join(missing)),
                               {"requiredCapabilities": missing})
 
     def _ask_by_result(self, questions: dict[str, Message]) -> dict[str, Message]:
@@ -792,7 +804,7 @@ class Context:
         def wake() -> None:
             for call in calls.values():
                 call.settle(_Cancelled())
-        self._wake = wake
+        self.on_cancel(wake)
         try:
             for call in calls.values():
                 call.start(deadline)
@@ -1001,7 +1013,8 @@ class Server:
     hints (server/utilities/caching). `info`: title, description, websiteUrl, icons.
 
     `tools`, `resources`, `templates` and `prompts` are dicts, by name or URI: to unregister, delete
-    from them, then call changed(). All of it may be done while requests run.
+    from them, then call changed(). All of it may be done while requests run. Set `on_watch` to a
+    function, and it is called with each URI that a client wants to hear of.
     """
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
@@ -1025,6 +1038,7 @@ class Server:
         self.completions: dict[tuple[str, str], tuple[Callable[..., Any], Signature]] = {}
         self.methods: dict[str, tuple[Callable[..., Any], Signature]] = {}      # of extensions
         self.extensions: dict[str, Message] = {}    # their settings, by identifier
+        self.on_watch: Callable[[str], Any] = _drop     # called with each URI that is subscribed to
         self._run_on = run
         self._kinds: dict[str, None] = {}           # tools, resources, prompts: what ever was
         self._offers: dict[str, dict[str, Any]] = {}    # see _offered; emptied by registering
@@ -1118,14 +1132,18 @@ class Server:
         """Register a function for a method of an extension: it takes params, and returns a result.
 
         `extension`: the identifier that capabilities.extensions lists, with its `settings`; the
-        method's name if there is none. (basic/versioning §Extension Negotiation)
+        method's name if there is none. (basic/versioning §Extension Negotiation) A method of the
+        core, such as tools/list, is taken over altogether: a proxy has no other use for it.
         """
-        if name in METHODS or name.startswith("rpc.") or "/" not in (extension or name):
-            raise ValueError(f"{name!r}: rpc.* and core methods are taken; others need a prefix/")
+        if name.startswith("rpc.") or "/" not in (extension or name):
+            raise ValueError(f"{name!r}: rpc.* and names without a prefix/ are taken")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.methods[name] = function, Signature(function, False)
-            self.extensions.setdefault(extension or name, {}).update(settings)
+            if name not in METHODS:
+                self.extensions.setdefault(extension or name, {}).update(settings)
+            elif METHODS[name].capability in ("tools", "resources", "prompts"):
+                self._kinds[METHODS[name].capability] = None
             self._offers.clear()
             return function
         return register
@@ -1148,7 +1166,8 @@ class Server:
             declared[kind] = {"listChanged": True}
         if "resources" in declared:
             declared["resources"]["subscribe"] = True
-        if self.completions and "completions capability" in rules(version).features:
+        if (self.completions or "completion/complete" in self.methods) \
+                and "completions capability" in rules(version).features:
             declared["completions"] = {}
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
@@ -1164,7 +1183,8 @@ class Server:
             offered = {name: function for name, function in self._METHODS.items()
                        if name in edition.methods
                        and METHODS[name].capability.split(".")[0] in ("", *declared)}
-            offered.update(dict.fromkeys(self.methods, Server._extension))
+            offered.update((name, Server._extension) for name in self.methods
+                           if name in edition.methods or name not in METHODS)
             self._offers[version] = offered
         return offered
 
@@ -1314,7 +1334,8 @@ class Server:
         """Make the response; None if there is none yet: subscriptions/listen stays open."""
         asks = ctx.session is None and ctx.method in METHODS and METHODS[ctx.method].asks
         try:
-            if asks and ctx.params.keys() & {"requestState", "inputResponses"}:
+            if asks and ctx.method not in self.methods \
+                    and ctx.params.keys() & {"requestState", "inputResponses"}:
                 _unseal(ctx)                    # before the handler, which may catch exceptions
             result = None if ctx.cancelled else self._finished(ctx, function(self, ctx))
         except RpcError as problem:
@@ -1341,7 +1362,8 @@ class Server:
         if result is None or ctx.session is not None:
             return result
         brief = self.info if ctx.method == "server/discover" else self._brief
-        cacheable = ctx.method in METHODS and METHODS[ctx.method].cacheable
+        cacheable = ctx.method in METHODS and METHODS[ctx.method].cacheable \
+            and result.get("resultType") != "input_required"
         return {"resultType": "complete", **(self.hints if cacheable else _EMPTY), **result,
                 "_meta": {**result.get("_meta", _EMPTY), META_SERVER: brief}}
 
@@ -1430,15 +1452,15 @@ class Server:
                 raise _invalid(f"notifications.{row.filter} is no such value")
             if value and row.capability in declared:
                 ctx.filter[row.filter] = value
+        for uri in ctx.filter.get("resourceSubscriptions", ()):
+            self.on_watch(uri)
         with ctx._gate:             # a change in this very moment waits, and follows
             self._listening[ctx] = None
             ctx._send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
                        "params": {"_meta": {META_SUBSCRIPTION: ctx.id},
                                   "notifications": ctx.filter}})
-        ctx._wake = functools.partial(self._forget, ctx)
-        if ctx.cancelled:                       # in the meantime
-            self._forget(ctx)
-        elif ctx.peer.closed:
+        ctx.on_cancel(functools.partial(self._forget, ctx))
+        if ctx.peer.closed:                     # in the meantime
             self.end_subscription(ctx)
 
     def _list(self, ctx: Context, kind: str, member: str, table: dict[str, Entry]) -> Message:
@@ -1540,9 +1562,11 @@ class Server:
 
     def _subscribe(self, ctx: Context) -> Message:
         """[legacy] [2025-11-25] server/resources §Subscriptions."""
-        self._find_resource(ctx.params["uri"])
+        if "resources/read" not in self.methods:
+            self._find_resource(ctx.params["uri"])
         if ctx.session is not None:
             ctx.session.subscribed.add(ctx.params["uri"])
+        self.on_watch(ctx.params["uri"])
         return {}
 
     def _unsubscribe(self, ctx: Context) -> Message:
@@ -1581,6 +1605,8 @@ class Server:
         `arguments` are those of the command line, if None; `options` are those of serve_http().
         """
         arguments = sys.argv[1:] if arguments is None else arguments
+        arguments = [part for word in arguments for part in (
+            word.split("=", 1) if word.startswith("--http=") else [word])]
         if "--http" in arguments:
             host, _, port = "".join(arguments[arguments.index("--http") + 1:][:1]).rpartition(":")
             if not port.isdecimal() or int(port) > 65535:
@@ -1664,8 +1690,10 @@ def _failure(error: RpcError, ident: Any) -> Message:
 
 
 def _said(problem: BaseException) -> str:
-    """Return what an exception says, or what it is called if it says nothing."""
+    """Return what an exception says, and what it is called if it says nothing, or only a key."""
     try:
+        if isinstance(problem, KeyError) and problem.args:
+            return f"KeyError: {problem}"
         return str(problem) or type(problem).__name__
     except Exception:                           # noqa: BLE001
         return type(problem).__name__
@@ -2346,6 +2374,8 @@ class Signature:
             hint = self._hints.get(name, Any)
             if Context in (hint, *typing.get_args(hint)):
                 self.context = name
+            elif typed and name == "ctx" and name not in self._hints:
+                raise TypeError(f"{self.name}(): write ctx: Context, or it is an argument")
             elif kind == "**":
                 closed = False
             elif typed and kind:
@@ -3364,7 +3394,8 @@ class Endpoint:
         well_known = "/.well-known/oauth-protected-resource"
         describes = self.metadata is not None and path in (well_known, well_known + self.path)
         verbs = "GET" if describes else {
-            self.path: "GET, POST, DELETE", "/sse": "GET", "/messages": "POST"}.get(path)
+            self.path: "GET, POST, DELETE", "/sse": "GET", "/messages": "POST",
+            self.path + "/messages": "POST"}.get(path)
         if verbs is None:
             raise HttpError(404, "Not found; the MCP endpoint is " + self.path)
         if method == "OPTIONS" and self.cors:
@@ -3384,7 +3415,7 @@ class Endpoint:
         self._count_call()
         if path == "/sse" or path == self.path and opens_sse:
             self.sessions.open_sse(exchange, headers, principal)
-        elif path == "/messages":
+        elif path in ("/messages", self.path + "/messages"):
             self.sessions.post_sse(exchange, headers, principal)
         elif method == "POST":
             self._post(exchange, headers, principal)
@@ -3625,8 +3656,9 @@ def _mirrored_arguments(schema: Any, arguments: Any, depth: int = 0) -> Message:
     basic/transports/streamable-http §Custom Headers from Tool Parameters
     """
     found: Message = {}
-    properties = schema.get("properties", _EMPTY) if isinstance(schema, dict) else _EMPTY
-    for name, part in properties.items() if depth < MAX_DEPTH else ():
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, part in properties.items() if isinstance(properties, dict) and depth < MAX_DEPTH \
+            else ():
         value = arguments.get(name) if isinstance(arguments, dict) else None
         if isinstance(part, dict):
             if isinstance(part.get("x-mcp-header"), str):
@@ -4044,7 +4076,9 @@ class Sessions:
         self.add(session)
         stream.attach(exchange, headers)
         with stream._lock:
-            stream._write(event(f"/messages?session_id={session.id}".encode(), event="endpoint"))
+            place = "/messages" if exchange.path.rstrip("/") == "/sse" else \
+                self.endpoint.path + "/messages"        # others may live under the same root
+            stream._write(event(f"{place}?session_id={session.id}".encode(), event="endpoint"))
         self._hold(stream, exchange)
         self._drop(session)
 
