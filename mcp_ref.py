@@ -2711,7 +2711,8 @@ def _field(hint: Any) -> Message:
 #
 # Dialect 2020-12, all keywords; `format` and its like are notes. References stay inside the
 # document: one that leads out, and another dialect, is refused when the schema is made; nothing
-# is ever fetched (basic/index §Schema Dialect, §$ref Resolution). Work and depth are bounded.
+# is ever fetched (basic/index §Schema Dialect, §$ref Resolution). Work and depth are bounded; but
+# what Python's `re` does with a pattern cannot be: so those in a foreign schema are not run.
 # ==========================================================================================
 
 MAX_STEPS = 1_000_000       # subschemas applied to one value: a second or two, then it is refused
@@ -2820,10 +2821,14 @@ class _Walk:
 
 
 class Schema:
-    """A JSON Schema, checked and ready to validate; ValueError if it is none. For any thread."""
+    """A JSON Schema, checked and ready to validate; ValueError if it is none. For any thread.
 
-    def __init__(self, document: Any) -> None:
+    `foreign`: it comes from the other end, so its patterns are taken for fulfilled.
+    """
+
+    def __init__(self, document: Any, foreign: bool = False) -> None:
         self._document = document
+        self._foreign = foreign
         self._nodes: dict[int, tuple[Any, ...]] = {}        # by id: see the end of _index
         self._places: dict[tuple[str, str], Any] = {}       # (base URI, fragment): subschema
         self._dynamic: dict[tuple[str, str], Any] = {}      # of $dynamicAnchor only
@@ -2841,6 +2846,8 @@ class Schema:
         try:
             self._apply(self._document, value, None, _Walk())
             return None
+        except RecursionError:                      # the caller is deep down already
+            return "/: takes too much work to validate"
         except _Broken as problem:
             keys, where = [], problem.where
             while where is not None:
@@ -2872,7 +2879,11 @@ class Schema:
         self._nodes[id(node)] = (
             node, base, [_TYPES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)],
             [(_TYPES[row[0]], *row[1:], node[keyword]) for keyword, row in _ASSERTIONS.items()
-             if keyword in node], [run for keywords, run in _STEPS if keywords & node.keys()])
+             if keyword in node and not (self._foreign and keyword == "pattern")],
+            [run for keywords, run in _STEPS if keywords & node.keys()],
+            [(frozenset(map(_plain, choices)), choices) for choices in (
+                *([node["enum"]] if "enum" in node else []),
+                *([[node["const"]]] if "const" in node else []))])
         for keyword, value in node.items():
             shape = _SHAPES.get(keyword)
             children = {"": value} if shape == "schema" else dict(enumerate(value)) \
@@ -2913,7 +2924,7 @@ class Schema:
             return seen
         if node is False:
             raise _Broken(where, "must not be there")
-        _, base, types, assertions, steps = self._nodes[id(node)]
+        _, base, types, assertions, steps, _ = self._nodes[id(node)]
         walk.steps -= 1
         walk.bases.append(base)
         if walk.steps < 0 or len(walk.bases) > MAX_NESTING:
@@ -2946,11 +2957,9 @@ class Schema:
             return False
 
     def _values(self, node: Message, value: Any, where: Any, *_: Any) -> None:
-        for keyword in ("enum", "const"):
-            if keyword in node:
-                choices = node["enum"] if keyword == "enum" else [node["const"]]
-                if _plain(value) not in map(_plain, choices):
-                    raise _Broken(where, "must be one of " + shown(json.dumps(choices)))
+        for known, choices in self._nodes[id(node)][5]:
+            if _plain(value) not in known:
+                raise _Broken(where, "must be one of " + shown(json.dumps(choices)))
 
     def _references(self, node: Message, value: Any, where: Any, walk: _Walk,
                     seen: set[Any]) -> None:
@@ -2994,6 +3003,7 @@ class Schema:
                seen: set[Any]) -> None:
         if not isinstance(value, dict):
             return
+        walk.steps -= len(node.get("required", ())) // 10   # ten of them take as long as a step
         for name in node.get("required", ()):
             if name not in value:
                 raise _Broken((where, name), "is required")
@@ -3008,11 +3018,13 @@ class Schema:
     def _members(self, node: Message, value: Any, where: Any, walk: _Walk,
                  seen: set[Any]) -> None:
         properties, patterns = node.get("properties", _EMPTY), node.get("patternProperties", _EMPTY)
+        walk.steps -= len(patterns) * len(value) // 10 if isinstance(value, dict) else 0
         for name, item in value.items() if isinstance(value, dict) else ():
             known = name in properties
             if known:
                 self._apply(properties[name], item, (where, name), walk)
-            for pattern, part in patterns.items():
+            known = known or self._foreign and bool(patterns)
+            for pattern, part in () if self._foreign else patterns.items():
                 if _regex(pattern).search(name):
                     known = True
                     self._apply(part, item, (where, name), walk)
