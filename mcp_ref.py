@@ -28,11 +28,17 @@ Quick start, a whole server:
 
     server.run()
 
+and a client of it, which starts it:
+
+    from mcp_ref import connect
+    with connect(["python3", "server.py"]) as client:
+        print(client.call_tool("add", {"a": 2, "b": 3}))
+
 Two eras. Up to 2025-11-25 (*legacy*) a client opens a *session* by `initialize`, and what it said
 then holds for the session. Since 2026-07-28 (*modern*) there is no session: each request carries
-version and capabilities in its `_meta`. This file serves both, and decides for each request
+version and capabilities in its `_meta`. This file speaks both. The server decides for each request
 which it is; wherever they differ, the code says `session is None` for modern, and section titles
-say [legacy] for what only the older revisions need.
+say [legacy] for what only the older revisions need. The client finds out once, and says `modern`.
 
 Map. Read from the top; each part can be read in one sitting, and you may stop after any.
 
@@ -47,7 +53,9 @@ Map. Read from the top; each part can be read in one sitting, and you may stop a
     Part II, the same over HTTP     7   server on HTTP, without sockets
                                     8   [legacy] HTTP sessions, streams and resumption; HTTP+SSE
                                     9   serve_http: the `http.server` glue
-    Part III, the other side        12  the command line
+    Part III, the other side        10  the client
+                                    11  client transports: stdio, HTTP, memory
+                                    12  the command line
 
 Threads, and the locks that each may take, in this order:
 
@@ -60,10 +68,17 @@ Threads, and the locks that each may take, in this order:
     mcp-sse                     a POST of HTTP+SSE        likewise
     mcp-house, mcp-end          Endpoint, close()         Sessions._lock; Reply._lock, Stream._lock
     a thread of yours           you                       those of Context's methods, of changed()
+    a caller of a Client        you                       Client._opening; then the transport's own
+    mcp-read, mcp-stderr        StdioTransport            Client._telling
+    mcp-stream, mcp-deadline    HttpTransport             HttpTransport._woken; Client._telling
+    mcp-call                    MemoryTransport           those of the caller of handle()
+    mcp-listen, mcp-answer      Subscription, Client      those of a caller of a Client
+    mcp-hear                    Client, for callbacks     none
 
 `Context._gate` keeps the messages of one request in order, so that nothing follows its response;
 the lock that guards writing is a leaf under it. No lock is held while a handler runs or a line is
-awaited, but for `Pipe._turn`, which is not about data: it says whose turn it is to read.
+awaited, but for `Pipe._turn`, which is not about data: it says whose turn it is to read; and for
+`Client._opening` and `HttpTransport._authorizing`: who comes next needs the outcome anyway.
 
 Weak spots, known: a handler cannot be stopped from outside, only asked (`ctx.cancelled`); the
 patterns in schemas are run by Python's `re`, so a careless `pattern` can be slow; text that a
@@ -83,18 +98,20 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Union
 from weakref import WeakSet
 
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_VERSION",
-    "METHODS", "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "Endpoint",
-    "Exchange", "HttpError", "NotFound", "Peer", "Pipe", "RpcError", "Schema", "Server", "audio",
-    "bearer", "decode", "elicitation", "embedded", "encode", "event", "http_server", "image",
-    "link", "mirror", "roots", "rules", "sampling", "schema_of", "serve_http", "serve_stdio",
-    "text", "unmirror", "versions",
+    "METHODS", "NOTIFICATIONS", "RESULTS", "REVISIONS", "AskError", "Client", "ClientLacks",
+    "Context", "Disconnected", "Endpoint", "Events", "Exchange", "HttpError", "HttpTransport",
+    "Malformed", "MemoryTransport", "NotFound", "Peer", "Pipe", "Request", "RequestCancelled",
+    "RpcError", "Schema", "Server", "ServerLacks", "StdioTransport", "Subscription", "Transport",
+    "audio", "bearer", "connect", "decode", "elicitation", "embedded", "encode", "event",
+    "http_server", "image", "link", "mirror", "roots", "rules", "sampling", "schema_of",
+    "serve_http", "serve_stdio", "text", "unmirror", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -4383,6 +4400,2327 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 
 # ==========================================================================================
 # You have now read the same server over HTTP, for both eras.
+# ==========================================================================================
+
+
+# ==========================================================================================
+# 10. The client
+#
+# connect() finds out what the server speaks, once; then every method is a call that blocks until
+# its result is there, and may be made by any thread. A server may ask something in return: the
+# functions given to connect() answer, in both eras alike. What the server sends is foreign: it may
+# be wrong in any way, and then one call fails here, with an error that says so. An RpcError is what
+# the server answered; other exceptions are ours, and carry no code.
+#
+#     call_tool() -> request(): the rounds of questions -> _send(): version, session, headers
+#         -> _exchange(): one message, one response -> Transport.request()
+# ==========================================================================================
+
+CALL_SECONDS = 60           # for a request to be answered, unless the call says otherwise
+LONGEST_SECONDS = 3600      # ... however much progress the server reports
+CANCEL_SECONDS = 1          # to tell the server that nobody waits any more
+PROBE_SECONDS = 3           # for the very first message: after that the server counts as legacy
+MAX_ROUNDS = 10             # of input required, for one request
+MAX_PAGES = 1000            # of one list
+MAX_LIST_BYTES = 64 * 2**20     # of all its pages together
+MAX_ANSWERING = 64          # [legacy] questions of a server that are being answered at once
+MAX_UNHEARD = 1000          # notifications that wait for a slow callback; the next are dropped
+MAX_CACHED = 256            # results that are kept, if caching is asked for
+MAX_AUTHORIZE = 3           # times that `authorize` is asked for one request
+
+# What a result must have and, with "?", may have, as in PARAMS. Others are passed over.
+RESULTS = {
+    "initialize":               "protocolVersion:str capabilities:dict",
+    "server/discover":          "supportedVersions:list capabilities:dict",
+    "tools/list":               "tools:list nextCursor:str?",
+    "tools/call":               "content:list isError:bool?",
+    "resources/list":           "resources:list nextCursor:str?",
+    "resources/templates/list": "resourceTemplates:list nextCursor:str?",
+    "resources/read":           "contents:list",
+    "prompts/list":             "prompts:list nextCursor:str?",
+    "prompts/get":              "messages:list",
+    "completion/complete":      "completion:dict",
+}
+_TYPES_OF_RESULTS = {"str": str, "dict": dict, "list": list, "bool": bool}
+_RESULTS = {method: [(name, _TYPES_OF_RESULTS[kind.rstrip("?")], kind.endswith("?"))
+                     for name, kind in (word.split(":") for word in words.split())]
+            for method, words in RESULTS.items()}
+# What each item of a list must have, all of it strings.
+_ITEMS = {"tools": "name", "resources": "uri name", "resourceTemplates": "uriTemplate name",
+          "prompts": "name", "contents": "uri", "messages": "role"}
+# What it may have.
+_MEMBERS = [("title", str), ("description", str), ("mimeType", str), ("text", str), ("blob", str),
+            ("arguments", list), ("inputSchema", dict), ("outputSchema", dict)]
+_INPUT = frozenset(["inputResponses", "requestState"])     # what a retry has more
+
+
+class Disconnected(ConnectionError):
+    """There is no server there, it does not speak MCP, or it has gone away."""
+
+
+class Malformed(Exception):
+    """The server broke the protocol, so its answer is of no use."""
+
+
+class ServerLacks(Exception):
+    """The server did not declare what this method needs."""
+
+
+class RequestCancelled(Exception):
+    """Somebody called cancel() on this request."""
+
+
+class _SessionLost(Exception):
+    """[legacy] The server has forgotten the session of this id: initialize again."""
+
+
+class Request:
+    """One request of ours, from being sent to its response. cancel() is for any thread.
+
+    `tag` is what the caller gave to request(), for the functions that answer questions.
+    """
+
+    def __init__(self, ident: Any, method: str, timeout: float, longest: float, extend: bool,
+                 on_progress: Callable[..., Any] | None, tag: Any) -> None:
+        self.id = ident
+        self.method = method
+        self.tag = tag
+        self.sent = False
+        self.cancelled = False
+        self._on_progress = on_progress
+        self._timeout = timeout
+        self._extend = extend
+        self._last = time.monotonic() + longest
+        self.deadline = min(time.monotonic() + timeout, self._last)
+        self.hang_up: Callable[[], Any] = _nothing      # set by HTTP: closes the connection
+        self._inbox: list[Any] = []         # from the thread that reads, to ours, oldest first
+        self._bell = threading.Lock()       # free while there may be something in it
+        self._bell.acquire()
+
+    @property
+    def wants_progress(self) -> bool:
+        """Tell whether the request should carry a progress token."""
+        return self._extend or self._on_progress is not None
+
+    def take(self, message: Any) -> None:
+        """Hand over the response, a notification of progress, or an exception to raise."""
+        if isinstance(message, dict) and "method" in message:
+            if self._extend:        # basic/patterns/cancellation §Timeouts: the clock starts anew
+                self.deadline = min(time.monotonic() + self._timeout, self._last)
+            if self._on_progress is None or len(self._inbox) >= MAX_UNHEARD:
+                return
+        self._inbox.append(message)
+        try:
+            self._bell.release()
+        except RuntimeError:                # it was rung already
+            pass
+
+    def cancel(self) -> None:
+        """Give up: who waits for the response gets RequestCancelled, and the server is told.
+
+        A function that answers a question on the way is not interrupted; it is the last to run.
+        """
+        self.cancelled = True
+        self.take(RequestCancelled(f"{self.method} was cancelled"))
+        self.hang_up()
+
+    def wait(self, block: bool = True) -> Message | None:
+        """Return the response, reporting progress meanwhile; None if it is not there yet.
+
+        Raises TimeoutError at the deadline, and what the reading thread has to report.
+        """
+        while True:
+            while not self._inbox:
+                left = self.deadline - time.monotonic()
+                if left <= 0:
+                    raise self.late()
+                if not block:
+                    return None
+                self._bell.acquire(timeout=min(left, 3600))     # progress may move the deadline
+            item = self._inbox.pop(0)
+            if isinstance(item, BaseException):
+                raise item
+            if "method" not in item:
+                return typing.cast(Message, item)
+            if time.monotonic() > self.deadline:        # a flood of progress must not hide it
+                raise self.late()
+            params = item["params"]
+            if self._on_progress is not None:
+                self._on_progress(params["progress"], params["total"], params["message"])
+
+    def rest(self, seconds: float) -> None:
+        """Wait for so long, but not past the deadline, nor once there is something to take."""
+        if not self._inbox:
+            self._bell.acquire(timeout=max(0.0, min(seconds, self.deadline - time.monotonic())))
+
+    def late(self) -> TimeoutError:
+        """Make the exception for a response that did not come."""
+        return TimeoutError(f"no answer to {self.method} within {self._timeout:g} s")
+
+
+class Subscription:
+    """Changes that a server announces: iterate over it, or have a callback called; close() ends it.
+
+    Each change is "tools", "prompts", "resources" or a URI, as in Server.changed(). `granted` says
+    which of those the server agreed to. Iteration ends with the subscription. After a break in the
+    connection everything granted is announced once, since a change may have been missed.
+    """
+
+    def __init__(self, client: Client, wanted: Iterable[str],
+                 callback: Callable[[str], Any] | None) -> None:
+        from queue import SimpleQueue
+        self.client = client
+        self.wanted = list(_several(wanted))
+        self.granted: list[str] = []
+        self.over = threading.Event()
+        self.id: Any = None                     # modern: of the request that keeps it open
+        self._callback = callback
+        self._changes: SimpleQueue[Any] = SimpleQueue()         # None: the end
+        self._known = threading.Event()         # set when it is known what was granted, or failed
+        self._problem: BaseException | None = None
+        self._request: Request | None = None
+        self._began = False                     # the request has gone out
+        self._pause = 0.5                       # seconds, before trying again
+
+    def __iter__(self) -> Iterator[str]:
+        yield from iter(self._changes.get, None)
+        self._changes.put(None)                 # for those who come back
+
+    def __enter__(self) -> Subscription:      # noqa: PYI034  typing.Self is too new
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def take(self, change: str) -> None:
+        """Note a change."""
+        if self._callback is not None:
+            self.client._tell(self._callback, change)
+        elif self._changes.qsize() < MAX_UNHEARD:
+            self._changes.put(change)
+
+    def close(self) -> None:
+        """End it; nothing happens if it is over."""
+        if self.over.is_set():
+            return
+        self._end()
+        self.client._subscriptions.pop(self, None)
+        if self._request is not None:
+            self._request.cancel()
+        elif not self.client.modern and self.client.transport.is_up():
+            left = {uri for other in list(self.client._subscriptions) for uri in other.granted}
+            for uri in self.granted:
+                if ":" in uri and uri not in left and not self.client.closed:
+                    self._unsubscribe(uri)
+
+    def _unsubscribe(self, uri: str) -> None:
+        try:
+            self.client._call("resources/unsubscribe", {"uri": uri})
+        except (OSError, RpcError, HttpError, Malformed) as problem:
+            log(f"resources/unsubscribe: {problem}")
+
+    def _end(self, problem: BaseException | None = None) -> None:
+        self._problem = self._problem or problem
+        self.over.set()
+        self._known.set()
+        self._changes.put(None)
+
+    def open(self, timeout: float) -> None:
+        """Open it; raises what hinders that."""
+        self.client._subscriptions[self] = None
+        if self.client.modern:
+            threading.Thread(target=self._run, name="mcp-listen", daemon=True).start()
+            if not self._known.wait(timeout):
+                self._problem = TimeoutError("the server did not acknowledge the subscription")
+        else:
+            try:
+                self.renew()
+            except _SessionLost as lost:
+                self.client.transport.forget_session(str(lost))
+                self.client.open()              # which renews us, too
+            except BaseException as trouble:    # noqa: BLE001  raised again below
+                self._problem = trouble
+        if not self.granted and self._problem is None:
+            self._problem = ServerLacks("the server tells of no changes of "
+                                        + ", ".join(self.wanted))
+        if self._problem is not None:
+            self.close()
+            raise self._problem
+
+    def renew(self) -> None:
+        """[legacy] Subscribe, in a session that is new. [2025-11-25] server/resources"""
+        kinds = self.client.capabilities
+        again, granted = self.granted, []       # type: list[str], list[str]
+        for what in self.wanted:
+            if ":" not in what:
+                if _declares(kinds, what + ".listChanged"):
+                    granted.append(what)
+            elif _declares(kinds, "resources.subscribe"):
+                self.client._result_of("resources/subscribe", self.client._exchange(
+                    self.client._new_request("resources/subscribe"), {"uri": what}))
+                granted.append(what)
+        self.granted = granted
+        for what in granted if again else ():
+            self.take(what)
+
+    def acknowledge(self, granted: Message) -> None:
+        """Modern: take the first message of a subscription: .../subscriptions §Acknowledgment."""
+        again = self._known.is_set()
+        uris: Any = granted.get("resourceSubscriptions")
+        uris = uris if isinstance(uris, list) else []
+        self.granted = [what for what in self.wanted if (
+            what in uris if ":" in what else granted.get(what + "ListChanged") is True)]
+        if self._request is not None:
+            self._request.deadline = float("inf")
+        self._pause = 0.5
+        self._known.set()
+        for what in self.granted if again else ():
+            self.take(what)
+
+    def _run(self) -> None:
+        """Modern: keep the request open, and open it again should the connection break."""
+        uris = [what for what in self.wanted if ":" in what]
+        wanted = {**{what + "ListChanged": True for what in self.wanted if ":" not in what},
+                  **_present(resourceSubscriptions=uris or None)}
+        while not self.over.is_set():
+            try:
+                self.client._call("subscriptions/listen", {"notifications": wanted}, self._started)
+                self._end()
+            except (OSError, HttpError, Malformed) as problem:      # TimeoutError is an OSError
+                if not self._known.is_set() or not self._began:
+                    self._end(problem)
+                self._began = False
+                self.over.wait(self._pause)
+                self._pause = min(2 * self._pause, 30)
+            except BaseException as problem:    # noqa: BLE001  raised by open(), if it waits
+                self._end(None if isinstance(problem, RpcError)
+                          and problem.code == METHOD_NOT_FOUND else problem)
+
+    def _started(self, request: Request) -> None:
+        self.id, self._request, self._began = request.id, request, True
+        if self.over.is_set():
+            request.cancel()
+
+
+class Client:
+    """What connect() returns: one server, to be used by any thread; a context manager.
+
+    `version` is the revision spoken, `modern` its era; `server_info`, `capabilities` and
+    `instructions` are what the server says of itself. Methods block, and raise RpcError (the
+    server's error), TimeoutError, RequestCancelled, Disconnected, Malformed, ServerLacks, AskError
+    (one of your functions refused to answer), HttpError.
+    """
+
+    def __init__(self, transport: Any, *, revision: str = "", timeout: float = CALL_SECONDS,
+                 probe: float = PROBE_SECONDS, elicit: Callable[..., Any] | None = None,
+                 visit: Callable[..., Any] | None = None,
+                 sample: Callable[..., Any] | None = None, roots: Any = None,
+                 on_log: Callable[[Message], Any] | None = None,
+                 on_notification: Callable[[Message], Any] | None = None,
+                 info: Message | None = None, declare: Message | None = None, cache: bool = False,
+                 log_level: str = "", trace: Callable[[str, Any], Any] | None = None) -> None:
+        if revision and revision not in REVISIONS:
+            raise ValueError("revision is one of " + ", ".join(versions()))
+        if log_level and log_level not in LOG_LEVELS:
+            raise ValueError("log_level is one of " + ", ".join(LOG_LEVELS))
+        self.transport, self.timeout = transport, min(timeout, 1e6)
+        self.version = revision
+        self.modern = bool(revision) and rules(revision).modern
+        self._take_over({"capabilities": {}}, None)
+        self.closed = False
+        self.log_level = log_level
+        self._pinned = revision
+        self._probe = probe
+        self._info = info or {"name": "mcp_ref", "version": __version__}
+        self._answers: dict[str, Any] = {
+            "elicitation/create": self._answer_elicitation if elicit or visit else None,
+            "sampling/createMessage": self._answer_sampling if sample else None,
+            "roots/list": self._answer_roots if roots is not None else None}
+        self._elicit, self._visit, self._sample, self._roots = elicit, visit, sample, roots
+        self._on_log, self._on_notification = on_log, on_notification
+        self._declare = declare or {}
+        self._capabilities: Message = {}            # in the form of the revision
+        self._trace = trace
+        self._ids = iter(range(1, sys.maxsize))
+        self._opening = threading.RLock()           # held while finding the era; guards `version`
+        self._ready = False                         # it has been found
+        self._running: dict[Any, Request] = {}      # ours, by id: single operations only
+        self._given_up: list[Any] = []              # ids; their responses may still come
+        self._answering: dict[Any, threading.Event] = {}    # [legacy] theirs: set if cancelled
+        self._visited: dict[str, threading.Event] = {}      # [legacy] pages, by elicitation id
+        self._subscriptions: dict[Subscription, None] = {}
+        self._tools: dict[str, Message] = {}        # as last listed, for headers and output
+        self._listed = False
+        self._unusable: Message = {}                # tools that were left out, and why
+        self._foreign: Message = {}                 # output schemas of other dialects
+        self._changes = 0                           # counts notifications of changes
+        self._cache: dict[str, tuple[float, Message]] | None = {} if cache else None
+        self._left = threading.Event()              # set by close()
+        self._reviving = False                      # [legacy] a thread is at it
+        self._telling = threading.Lock()            # a leaf: guards starting the two threads
+        self._unheard: Any = None                   # the queue of mcp-hear, and the thread
+        self._hearer = threading.current_thread()
+        transport.client = self
+
+    def __enter__(self) -> Client:      # noqa: PYI034  typing.Self is too new
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End subscriptions, waiting calls, the connection and, on stdio, the server."""
+        if not self.closed:
+            for subscription in list(self._subscriptions):
+                subscription._end()
+            self.closed = True
+            self._left.set()
+            self.lost(Disconnected("the client was closed"))
+            self.transport.close()
+            if self._unheard is not None:
+                self._unheard.put(None)
+                if threading.current_thread() is not self._hearer:
+                    self._hearer.join(CLOSE_SECONDS)    # what was said last shall be heard, too
+
+    # ---- finding the era
+
+    def open(self, timeout: float | None = None) -> None:
+        """Connect, unless that is done. What is found out once holds for the server.
+
+        `timeout`: seconds to wait for another thread that is connecting.
+        """
+        if self._ready and self.transport.is_up() and not self.closed:
+            return
+        timeout = self.timeout if timeout is None else max(0.0, min(timeout, 1e6))
+        if not self._opening.acquire(timeout=timeout):
+            raise TimeoutError("there is no connection yet: another thread is still at it")
+        try:
+            if not self.closed and self.transport.is_up():
+                return                      # another thread was quicker, or we are on the way
+            self._ready = False
+            self._start()
+            if self.version and not self.modern:
+                self._initialize(self.version)
+            else:
+                self._find_era(self.version or versions("modern")[0])
+            if self.closed:
+                raise Disconnected("the client is closed")
+            self._ready = True
+        except BaseException as problem:
+            self.transport.stop()
+            if isinstance(problem, _SessionLost):
+                raise Disconnected("the server forgets its sessions at once") from None
+            raise
+        finally:
+            self._opening.release()
+
+    def _start(self) -> None:
+        """Connect, or connect again: a stdio server that is left is ended first."""
+        if self.transport.restarts:
+            self.transport.stop()
+        if self.closed:
+            raise Disconnected("the client is closed")
+        self.transport.start()
+
+    def _find_era(self, version: str) -> None:
+        """Try the modern way, then the legacy one: basic/transports/stdio §Backward Compatibility,
+        basic/transports/streamable-http §Backward Compatibility."""
+        late = False
+        try:
+            if self._discover(version):
+                return
+        except HttpError as refusal:
+            if refusal.status in (401, 403, 429) or refusal.status >= 500 and self._pinned \
+                    or refusal.status == 503:               # no matter of the era
+                raise
+        except (TimeoutError, Malformed) as problem:        # silence, or nonsense
+            if self._pinned:
+                raise
+            late = isinstance(problem, TimeoutError)
+        except Disconnected:
+            if self._pinned or not self.transport.restarts:
+                raise
+            self._start()                                   # it could not bear the question
+        if self._pinned:
+            raise Disconnected(f"the server does not speak {self._pinned}")
+        try:
+            self._initialize(versions("legacy")[0])
+        except Disconnected:                # it was not silent, but slow to start; then it died of
+            if not late or not self.transport.restarts:     # the question ...
+                raise
+            self._start()
+            self._initialize(versions("legacy")[0])
+        except RpcError as error:           # ... or is a modern one
+            if not late or error.code != UNSUPPORTED_VERSION or not self._choose(
+                    _supported(error.to_json()), "", True):
+                raise
+
+    def _discover(self, version: str, again: bool = True) -> bool:
+        """Ask a modern server what it is; tell whether it is one. (server/discover §Response)"""
+        self._speak(version)
+        request = self._new_request("server/discover", self.timeout if self._pinned or not again
+                                    else min(self.timeout, self._probe))
+        response = self._exchange(request, _EMPTY)
+        error, result = response.get("error"), response.get("result")
+        if error is not None and error["code"] == UNSUPPORTED_VERSION:
+            return self._choose(_supported(error), version, again)
+        if error is not None:
+            if _is_modern(error):
+                raise _raised(error)        # a modern server, which does not like the question
+            return False
+        if not isinstance(result, dict) or _flaw_of_result("server/discover", result) is not None \
+                or result.get("resultType", "complete") != "complete":
+            return False
+        if version not in result["supportedVersions"]:
+            return self._choose(result["supportedVersions"], version, again)
+        meta = result.get("_meta")
+        self._take_over(result, meta.get(META_SERVER) if isinstance(meta, dict) else None)
+        return True
+
+    def _take_over(self, result: Message, info: Any) -> None:
+        """Note what the server says of itself."""
+        self.capabilities: Message = result["capabilities"]
+        said = result.get("instructions")
+        self.instructions = said if isinstance(said, str) else None
+        self.server_info: Message = info if isinstance(info, dict) else {}
+
+    def _choose(self, supported: list[Any], refused: str, again: bool) -> bool:
+        """Take the newest modern version of the server's that we speak; the same one only once."""
+        if self._pinned:
+            raise Disconnected("the server does not speak {}, but {}".format(
+                self._pinned, shown(", ".join(map(str, supported)))))
+        for version in versions("modern"):
+            if version in supported and (version != refused or again):
+                return self._discover(version, again=False)
+        if supported and not any(version in supported for version in versions()):
+            raise ServerLacks("the server speaks {}, we speak {}".format(
+                shown(", ".join(map(str, supported))), ", ".join(versions())))
+        return False
+
+    def _initialize(self, version: str) -> None:
+        """[legacy] Open a session: [2025-11-25] basic/lifecycle §Initialization."""
+        self._speak(version)
+        params = {"protocolVersion": version, "capabilities": self._capabilities,
+                  "clientInfo": rules(version).fit("server", self._info)}
+        result = self._result_of("initialize", self._exchange(
+            self._new_request("initialize"), params))
+        agreed = result["protocolVersion"]
+        if agreed not in versions("legacy") or self._pinned not in ("", agreed):
+            raise Disconnected("the server speaks {}, we speak {}".format(
+                shown(agreed), self._pinned or ", ".join(versions("legacy"))))
+        self._speak(agreed)
+        self._take_over(result, result.get("serverInfo"))
+        self._notify("notifications/initialized", None, self.timeout)
+        if any([*self._answers.values(), self._on_log, self._on_notification,
+                self._subscriptions, self._cache is not None]):
+            self.transport.listen()
+        if self.log_level and _declares(self.capabilities, "logging"):
+            self._exchange(self._new_request("logging/setLevel"), {"level": self.log_level})
+        for subscription in list(self._subscriptions):
+            subscription.renew()
+
+    def _speak(self, version: str) -> None:
+        """Note the revision to speak, and what we can be asked for in it."""
+        self.version, self.modern = version, rules(version).modern
+        self._capabilities = self._declared()
+
+    def _declared(self) -> Message:
+        edition, declared = rules(self.version), dict(self._declare)
+        if self._answers["elicitation/create"] and "elicitation/create" in edition.methods:
+            both = "URL elicitation" in edition.features    # else forms are all there is
+            modes: Message = _present(form={} if self._elicit else None,
+                                      url={} if self._visit and both else None)
+            declared.update({"elicitation": modes if both else {}} if modes else {})
+        if self._answers["sampling/createMessage"]:
+            declared.setdefault("sampling", {})
+        if self._answers["roots/list"]:
+            declared["roots"] = {} if edition.modern else {"listChanged": True}
+        return declared
+
+    # ---- sending
+
+    def request(self, method: str, params: Message | None = None, *, timeout: float | None = None,
+                longest: float = LONGEST_SECONDS, extend: bool = False,
+                on_progress: Callable[[float, float | None, str | None], Any] | None = None,
+                tag: Any = None, started: Callable[[Request], Any] | None = None) -> Message:
+        """Send a request, answer what the server asks on the way, return the result.
+
+        `timeout`: seconds for the response to each message (None: the client's); with `extend`
+        progress sets that clock back, up to `longest`. `on_progress` is called with progress, total
+        and message, on this thread. `started` gets the Request, which can be cancelled, every time
+        that one is sent.
+        """
+        row, asked = METHODS.get(method), dict(params or {})
+        key = json.dumps([method, asked], sort_keys=True) if row and row.cacheable \
+            and self._cache is not None and not asked.keys() & _INPUT else ""
+        cached, changes = self._cached(key), self._changes
+        if cached is not None:
+            return cached
+        make = functools.partial(self._new_request, method, timeout, longest, extend, on_progress,
+                                 tag)
+        sent: Request | None = None
+        for _ in range(MAX_ROUNDS + 1):
+            if sent is not None and sent.cancelled:     # while a question was being answered
+                raise RequestCancelled(f"{method} was cancelled")
+            sent, response = self._send(make, asked, started)
+            error = response.get("error")
+            if error is not None and error["code"] == URL_REQUIRED \
+                    and self._visit_all(error, tag, timeout):
+                continue
+            result = self._result_of(method, response)
+            if not self.modern or result.get("resultType", "complete") == "complete":
+                if not asked.keys() & _INPUT and changes == self._changes:
+                    self._keep(key, result)             # server/utilities/caching §Cache Key
+                return result
+            asked = {**(params or {}), **self._more_input(method, result, tag)}
+        raise Malformed(f"{method} asks for input again and again: {MAX_ROUNDS} rounds are enough")
+
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification; nothing where the revision has none of that name."""
+        self.open()
+        try:
+            self._notify(method, params, self.timeout)
+        except _SessionLost as lost:
+            self.transport.forget_session(str(lost))
+            raise Disconnected("the server has forgotten the session") from None
+
+    def _notify(self, method: str, params: Message | None, timeout: float) -> None:
+        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
+            message = {"jsonrpc": "2.0", "method": method, **_present(params=params)}
+            self._show(">", message)
+            self.transport.send(message, timeout=timeout)
+
+    def _send(self, make: Callable[[], Request], params: Message,
+              started: Callable[[Request], Any] | None = None) -> tuple[Request, Message]:
+        """Send a request as often as it takes to find a version, a session and the headers."""
+        response: Message | None = None
+        for attempt in range(3):
+            request = make()
+            self.open(request.deadline - time.monotonic())
+            version = self.version
+            if started is not None:
+                started(request)
+            try:
+                response = self._exchange(request, params)
+            except _SessionLost as lost:    # [2025-11-25] basic/transports §Session Management
+                self.transport.forget_session(str(lost))
+                continue
+            code = response.get("error", _EMPTY).get("code")
+            if code == UNSUPPORTED_VERSION and rules(version).modern:
+                self._change_version(response["error"], version)
+            elif code == HEADER_MISMATCH and request.method == "tools/call" and attempt < 2:
+                self._forget_results()
+                self.list_tools()           # it has changed: .../streamable-http §Client Behavior
+            else:
+                return request, response
+        if response is None:
+            raise Disconnected("the server forgets its sessions at once")
+        return request, response
+
+    def _new_request(self, method: str, timeout: float | None = None,
+                     longest: float = LONGEST_SECONDS, extend: bool = False,
+                     on_progress: Any = None, tag: Any = None) -> Request:
+        return Request(next(self._ids), method, self.timeout if timeout is None else timeout,
+                       longest, extend, on_progress, tag)
+
+    def _call(self, method: str, params: Message,
+              started: Callable[[Request], Any] | None = None) -> Message:
+        """Send a request for the client's own needs, and return its result."""
+        result = self._result_of(method, self._send(
+            functools.partial(self._new_request, method), params, started)[1])
+        if self.modern and result.get("resultType", "complete") != "complete":
+            raise Malformed(f"{method} has an odd resultType")
+        return result
+
+    def _change_version(self, error: Message, refused: str) -> None:
+        """The server does not speak what it spoke before: take another, or initialize."""
+        with self._opening:
+            if self.version == refused \
+                    and not self._choose(_supported(error), refused, True):
+                self._initialize(versions("legacy")[0])
+
+    def _exchange(self, request: Request, params: Message) -> Message:
+        """Send one request and wait for its response. What takes too long is cancelled."""
+        message = {"jsonrpc": "2.0", "id": request.id, "method": request.method}
+        outgoing = self._with_meta(request, params)
+        if outgoing:
+            message["params"] = outgoing
+        self._running[request.id] = request
+        try:
+            self._show(">", message)
+            return typing.cast(Message, self.transport.request(message, request))
+        except BaseException as trouble:        # noqa: BLE001  raised again
+            problem = trouble
+            self._given_up = [*self._given_up[-99:], request.id]
+            if request.cancelled:           # whatever it was that we saw of it first
+                problem = RequestCancelled(f"{request.method} was cancelled")
+            elif isinstance(problem, TimeoutError):
+                problem = request.late()
+            if request.sent and (isinstance(problem, TimeoutError) or not isinstance(
+                    problem, (OSError, HttpError, Malformed, _SessionLost))):
+                self._cancel(request, _said(problem))
+            raise problem from None
+        finally:
+            self._running.pop(request.id, None)
+
+    def _with_meta(self, request: Request, params: Message) -> Message:
+        """Return the params with what every request of this era carries: basic/index §_meta."""
+        meta: Message = params.get("_meta", _EMPTY)
+        if self.modern:
+            meta = {META_VERSION: self.version, META_CLIENT: self._info,
+                    META_CAPABILITIES: self._capabilities, **meta}
+            if self.log_level or self._on_log:
+                meta.setdefault(META_LOG_LEVEL, self.log_level or "info")
+        if request.wants_progress:
+            meta = {**meta, "progressToken": request.id}
+        return {**params, "_meta": meta} if meta else params
+
+    def _cancel(self, request: Request, reason: str) -> None:
+        """Tell the server that nobody waits any more: basic/patterns/cancellation."""
+        if request.method in ("initialize", "server/discover"):
+            return                      # the one must not be cancelled, the other is but a question
+        if not self.modern or self.transport.cancels:
+            try:
+                self._notify("notifications/cancelled", {
+                    "requestId": request.id, "reason": reason}, CANCEL_SECONDS)
+            except (OSError, HttpError, Malformed, _SessionLost):
+                pass
+
+    def _show(self, way: str, message: Any) -> None:
+        if self._trace is not None:
+            self._trace(way, message)
+
+    # ---- receiving: on the thread that reads, so nothing here may block
+
+    def receive(self, message: Any, request: Request | None = None) -> None:
+        """Take what the server sent; `request`: the one that it came for, if that is known."""
+        if isinstance(message, list):           # a batch, [2025-03-26] basic/index §Batching
+            for member in message[:MAX_BATCH]:
+                self.receive(member, request) if isinstance(member, dict) else None
+            return
+        self._show("<", message)
+        try:
+            kind = kind_of(message)
+            if kind == "response":
+                self._settle(message, request)
+            elif kind == "notification":
+                self._hear(message, request)
+            elif self.modern:       # basic/transports/stdio §Receiving Messages: it must not
+                self.report("a request, which a modern server must not send", message)
+            else:
+                self._take_question(message, request)
+        except RpcError as problem:
+            self.report(str(problem), message)
+
+    def report(self, problem: str, message: Any) -> None:
+        """Log what the server did wrong, where no call can be told of it."""
+        source = message if isinstance(message, bytes) else json.dumps(message)
+        log(f"the server sent {problem}: {shown(source)}")
+
+    def _settle(self, response: Message, request: Request | None) -> None:
+        """Hand a response to the call that waits for it."""
+        ident = response.get("id")
+        found = self._running.pop(ident, None) if is_id(ident) else None
+        if found is None and ident is None and "error" in response:
+            found = request             # it could not read the id; over HTTP there is but one
+        error = response.get("error")
+        proper = isinstance(error, dict) and type(error.get("code")) is int
+        if found is None:
+            if ident not in self._given_up:     # basic/patterns/cancellation: those are ignored
+                self.report("a response that nobody waits for", response)
+        elif ("result" in response) == ("error" in response) or "error" in response and not proper:
+            found.take(Malformed("the response has no proper result or error: "
+                                 + shown(json.dumps(response))))
+        else:
+            found.take(response)
+
+    def lost(self, problem: BaseException) -> None:
+        """Fail all calls that wait: the server is gone."""
+        for ident in list(self._running):
+            request = self._running.pop(ident, None)
+            if request is not None:
+                self._given_up = [*self._given_up[-99:], ident]
+                request.take(problem)
+        for event in [*self._answering.values(), *self._visited.values()]:
+            event.set()
+        self.revive()
+
+    def revive(self) -> None:
+        """[legacy] The connection broke: open it again, if somebody listens. (Else the next call
+        does; and in the modern era each subscription takes care of itself.)"""
+        with self._telling:
+            if self.modern or self.closed or self._reviving or not self._subscriptions:
+                return
+            self._reviving = True
+        threading.Thread(target=self._revive, name="mcp-listen", daemon=True).start()
+
+    def _revive(self) -> None:
+        pause = 0.5
+        while self._subscriptions and not self._left.wait(pause):
+            pause = min(2 * pause, 30)
+            try:
+                self.open()
+                break
+            except (OSError, RpcError, HttpError, Malformed) as problem:
+                if self.transport.restarts:         # a server that cannot even start
+                    for subscription in list(self._subscriptions):
+                        subscription._end(problem)
+                        self._subscriptions.pop(subscription, None)
+        self._reviving = False
+
+    def _hear(self, message: Message, request: Request | None) -> None:
+        """Take a notification."""
+        name, params = message["method"], message.get("params", _EMPTY)
+        if not isinstance(params, dict):
+            self.report("params that are no object", message)
+            return
+        meta = params.get("_meta")
+        about = meta.get(META_SUBSCRIPTION) if isinstance(meta, dict) else None
+        if name == "notifications/progress":
+            token = params.get("progressToken")
+            found = self._running.get(token) if is_id(token) else None
+            if found is not None and _is_finite(params.get("progress")):
+                total, said = params.get("total"), params.get("message")
+                found.take({"method": name, "params": {
+                    "progress": params["progress"], "total": total if _is_finite(total) else None,
+                    "message": said if isinstance(said, str) else None}})
+        elif name == "notifications/cancelled":
+            ident = params.get("requestId") if is_id(params.get("requestId")) else None
+            if ident in self._answering:
+                self._answering[ident].set()
+            ours = self._running.get(ident)     # basic/patterns/cancellation: the one use that a
+            if self.modern and ours is not None and ours.method == "subscriptions/listen":
+                self._given_up = [*self._given_up[-99:], ident]     # modern server has for it
+                self._running.pop(ident, None)
+                ours.take({"result": {}})
+        elif name == "notifications/elicitation/complete":
+            self._visited.get(str(params.get("elicitationId")), threading.Event()).set()
+        elif name == "notifications/subscriptions/acknowledged" and self.modern:
+            granted = params.get("notifications")
+            for subscription in list(self._subscriptions):
+                if subscription.id == about and isinstance(granted, dict):
+                    subscription.acknowledge(granted)
+        elif name == "notifications/message" and self._on_log is not None:
+            self._tell(self._on_log, params)
+        self._hear_change(name, params, about)
+        if self._on_notification is not None:
+            self._tell(self._on_notification, message)
+
+    def _hear_change(self, name: str, params: Message, about: Any) -> None:
+        """Drop what a change makes stale, and tell who listens: server/utilities/caching."""
+        row = NOTIFICATIONS.get(name)
+        if row is None or not row.filter:
+            return
+        what = params.get("uri") if row.filter == "resourceSubscriptions" else row.capability
+        self._changes += 1                      # a result that is on its way may be stale, too
+        self._forget_results()                  # all of them: a list may depend on another
+        if what == "tools":
+            self._listed = False
+        for subscription in list(self._subscriptions):
+            if subscription.id == about if self.modern else any(
+                    what == one or ":" in one and str(what).startswith(one.rstrip("/") + "/")
+                    for one in subscription.granted):
+                subscription.take(str(what))
+
+    def _tell(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have a callback of the application called, in order, on a thread where it may block."""
+        with self._telling:
+            if self._unheard is None:
+                from queue import SimpleQueue
+                self._unheard = SimpleQueue()
+                self._hearer = threading.Thread(target=self._tell_all, name="mcp-hear", daemon=True)
+                self._hearer.start()
+        if self._unheard.qsize() < MAX_UNHEARD:
+            self._unheard.put((function, arguments))
+
+    def _tell_all(self) -> None:
+        for function, arguments in iter(self._unheard.get, None):
+            try:
+                function(*arguments)
+            except Exception as problem:        # noqa: BLE001  the next ones shall be heard
+                _log_traceback("a callback", problem)
+
+    # ---- answering what the server asks
+
+    def _more_input(self, method: str, result: Message, tag: Any) -> Message:
+        """Modern: answer all questions of a result; return the params to add to the retry.
+
+        basic/patterns/mrtr §Client Requirements (Basic Workflow): the state goes back as it came,
+        and only if one came.
+        """
+        questions, state = result.get("inputRequests"), result.get("requestState")
+        row = METHODS.get(method)
+        if result["resultType"] != "input_required" or row is not None and not row.asks:
+            raise Malformed("{} has the resultType {}".format(
+                method, shown(json.dumps(result["resultType"]))))
+        if not isinstance(questions, (dict, type(None))) or not isinstance(
+                state, (str, type(None))) or questions is None and state is None:
+            raise Malformed(f"{method} requires input, but says neither which nor a state")
+        answers = {key: self._answer_input(question, tag)
+                   for key, question in (questions or {}).items()}
+        return _present(inputResponses=answers if questions is not None else None,
+                        requestState=state)
+
+    def _answer_input(self, question: Any, tag: Any) -> Message:
+        if not isinstance(question, dict) or not isinstance(question.get("method"), str) \
+                or question["method"] not in self._answers \
+                or not isinstance(question.get("params", {}), dict):
+            raise Malformed("the server asks for " + shown(json.dumps(question)))
+        answer = self._answers[question["method"]]
+        if answer is None:              # it must not ask: we did not declare it
+            if question["method"] == "elicitation/create":
+                return {"action": "decline"}
+            raise Malformed(f"the server asks for {question['method']}, which was not offered")
+        try:
+            return typing.cast(Message, answer(question.get("params", {}), [tag]))
+        except RpcError as problem:     # there is no way to say it to a modern server
+            if problem.code == INVALID_PARAMS:
+                raise Malformed(f"the server asks what makes no sense: {problem}") from None
+            raise AskError(f"the server's question got no answer: {problem}",
+                           problem.to_json()) from None
+
+    def _take_question(self, message: Message, request: Request | None) -> None:
+        """[legacy] Answer a request of the server's, on a thread of its own."""
+        ident, params = message["id"], message.get("params", {})
+        most = MAX_ANSWERING * (2 if message["method"] == "ping" else 1)    # room for it is left
+        if ident in self._answering or len(self._answering) >= most:
+            self.report("too many requests at once", message)   # to answer might block
+            return
+        cancelled = self._answering[ident] = threading.Event()
+        tags = [one.tag for one in ([request] if request else list(self._running.values()))]
+
+        def answer() -> None:
+            response = self._response(message["method"], params, tags, ident)
+            if not cancelled.is_set():
+                self._respond(response)
+            self._answering.pop(ident, None)    # last: it counts until it is out
+        threading.Thread(target=answer, name="mcp-answer", daemon=True).start()
+
+    def _respond(self, response: Message) -> None:
+        self._show(">", response)
+        try:
+            self.transport.send(response)
+        except Exception as problem:            # noqa: BLE001  there is nobody else to tell
+            if not self.closed:
+                log(f"an answer could not be sent: {_said(problem)}")
+
+    def _response(self, method: str, params: Message, tags: list[Any], ident: Any) -> Message:
+        """[legacy] Make the response to a request of the server's."""
+        answer = self._answers.get(method)
+        try:
+            if method == "ping":
+                return {"jsonrpc": "2.0", "id": ident, "result": {}}
+            if answer is None:
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {shown(method)}")
+            return {"jsonrpc": "2.0", "id": ident, "result": answer(params, tags)}
+        except RpcError as error:
+            return _failure(error, ident)
+        except Exception as problem:            # noqa: BLE001
+            _log_traceback(method, problem)
+            return _failure(RpcError(INTERNAL_ERROR, "Internal error"), ident)
+
+    def _answer_elicitation(self, params: Message, tags: list[Any]) -> Message:
+        """client/elicitation: a form for the user to fill, or a page to visit."""
+        by_page = params.get("mode", "form") != "form"
+        ask = self._visit if by_page else self._elicit
+        schema, url = params.get("requestedSchema"), params.get("url")
+        if ask is None:                 # [2025-11-25] client/elicitation §Error Handling
+            raise _invalid(f"no such mode: {shown(params.get('mode', 'form'))}")
+        if not isinstance(params.get("message"), str) or not isinstance(
+                url if by_page else schema, str if by_page else dict):
+            raise _invalid("an elicitation has a message, and a requestedSchema or url")
+        try:
+            if by_page and not re.fullmatch(r"https?://[!-~]+", typing.cast(str, url)):
+                raise ValueError("the url of a page is of http or https")
+            form = Schema({} if by_page else schema, foreign=True)
+        except ValueError as problem:
+            raise _invalid(f"no such form can be filled: {_said(problem)}") from None
+        answer = _asked(ask, params, tags)
+        if answer in ("cancel", "decline", None, False):
+            return {"action": answer or "decline"}
+        if by_page:
+            return {"action": "accept"}
+        if not isinstance(answer, dict):
+            raise TypeError(f'elicit returns a dict, None or "cancel", not {answer!r:.80}')
+        content = {**_defaults(schema), **answer}
+        flaw = form.flaw(content)               # client/elicitation §Form Mode Security
+        if flaw is not None:
+            raise ValueError(f"what `elicit` returned is not what the form asks for: {flaw}")
+        return {"action": "accept", "content": content}
+
+    def _answer_sampling(self, params: Message, tags: list[Any]) -> Message:
+        """client/sampling: what a model says; a text stands for a whole answer."""
+        if params.keys() & {"tools", "toolChoice"} \
+                and not _declares(self._capabilities, "sampling.tools"):
+            raise _invalid("sampling.tools was not declared")
+        answer = _asked(self._sample, params, tags)
+        if answer is None:              # [2025-11-25] client/sampling §Error Handling
+            raise RpcError(-1, "User rejected sampling request")
+        if isinstance(answer, str):
+            answer = {"content": text(answer)}
+        return {"role": "assistant", "model": "unknown", **answer}
+
+    def _answer_roots(self, params: Message, tags: list[Any]) -> Message:
+        """client/roots: the folders to work on, as paths, URIs or whole roots."""
+        found: Any = self._roots
+        if callable(found):
+            found = _asked(found, params, tags)
+        return {"roots": [root if isinstance(root, dict) else {"uri": _file_uri(root)} for root in (
+            [found] if isinstance(found, (str, os.PathLike)) else found)]}
+
+    def _visit_all(self, error: Message, tag: Any, timeout: float | None) -> bool:
+        """[legacy] Visit the pages of an error; tell whether to send the request again.
+
+        [2025-11-25] client/elicitation §URL Elicitation Required Error. The server may tell when
+        that is done, or may not: so after `timeout` we try again all the same.
+        """
+        data = error.get("data")
+        pages = data.get("elicitations") if isinstance(data, dict) else None
+        if self.modern or self._visit is None or not isinstance(pages, list) \
+                or not 0 < len(pages) <= MAX_ROUNDS:
+            return False
+        for page in pages:
+            ident = str(page.get("elicitationId")) if isinstance(page, dict) else ""
+            done = self._visited.setdefault(ident, threading.Event())
+            try:
+                if not isinstance(page, dict) or self._answer_elicitation(
+                        {"mode": "url", **page}, [tag])["action"] != "accept":
+                    return False
+                if not self.closed:
+                    done.wait(self.timeout if timeout is None else timeout)
+            finally:
+                self._visited.pop(ident, None)
+        return True
+
+    # ---- results
+
+    def _result_of(self, method: str, response: Message) -> Message:
+        """Return the result of a response; RpcError for an error, Malformed for nonsense."""
+        if response.get("error") is not None:
+            raise _raised(response["error"])
+        result = response["result"]
+        if not isinstance(result, dict):
+            raise Malformed(f"the result of {method} is no object: {shown(json.dumps(result))}")
+        if self.modern and result.get("resultType", "complete") != "complete":
+            return result
+        flaw = _flaw_of_result(method, result)
+        if flaw is not None:
+            raise Malformed(f"the result of {method} is malformed: {flaw}")
+        return result
+
+    def _cached(self, key: str) -> Message | None:
+        until, result = (self._cache or {}).get(key, (0.0, _EMPTY))
+        return result if time.monotonic() < until else None
+
+    def _forget_results(self) -> None:
+        if self._cache:
+            self._cache.clear()
+
+    def _keep(self, key: str, result: Message) -> None:
+        """Keep a result while the server allows it: server/utilities/caching §Cacheable Model."""
+        fresh = result.get("ttlMs", 0)
+        if self.transport.varies and result.get("cacheScope") != "public":
+            return                          # ... §Cache Scope Field: it may be another's next time
+        if key and self._cache is not None and _is_finite(fresh) and fresh > 0:
+            while len(self._cache) >= MAX_CACHED:
+                self._cache.pop(next(iter(self._cache)), None)
+            self._cache[key] = time.monotonic() + min(fresh / 1000, 1e9), result
+
+    # ---- the methods
+
+    def _list(self, method: str, member: str) -> list[Message]:
+        """Fetch all pages of a list: server/utilities/pagination."""
+        found: list[Message] = []
+        params: Message = {}
+        cursors: set[str] = set()
+        size, stale = 0, bool(self._cache)
+        self.open()
+        if not _declares(self.capabilities, METHODS[method].capability):
+            return found
+        for _ in range(MAX_PAGES):
+            try:
+                result = self.request(method, params)
+            except RpcError as error:       # .../caching §Interaction with Pagination
+                if error.code != INVALID_PARAMS or not params or not stale:
+                    raise
+                stale = False
+                self._forget_results()
+                found, params, cursors = [], {}, set()
+                continue
+            found += result[member]
+            if result.get("nextCursor") is None:        # "" is a cursor, too
+                return found
+            size += len(json.dumps(result))
+            if result["nextCursor"] in cursors or size > MAX_LIST_BYTES:
+                raise Malformed(f"{method} goes round in circles, or has more than "
+                                f"{MAX_LIST_BYTES} bytes")
+            cursors.add(result["nextCursor"])
+            params = {"cursor": result["nextCursor"]}
+        raise Malformed(f"{method} has more than {MAX_PAGES} pages")
+
+    def list_tools(self) -> list[Message]:
+        """Return all tools: server/tools §Tool. Over HTTP those with bad headers are left out."""
+        changes = self._changes
+        tools, unusable = self._list("tools/list", "tools"), {}      # type: list[Message], Message
+        for tool in tools if self.transport.mirrors and self.modern else ():
+            flaw = _flaw_of_mirrors(tool["inputSchema"])    # .../streamable-http §Schema Extension
+            if flaw is not None:
+                unusable[tool["name"]] = flaw
+                if self._unusable.get(tool["name"]) != flaw:
+                    log(f"the tool {shown(tool['name'])} is left out: {flaw}")
+        tools = [tool for tool in tools if tool["name"] not in unusable]
+        self._tools, self._unusable = {tool["name"]: tool for tool in tools}, unusable
+        self._listed = changes == self._changes
+        return tools
+
+    def call_tool(self, name: str, arguments: Message | None = None, **options: Any) -> Message:
+        """Call a tool. Returns {"content": [...], maybe "structuredContent", "isError"}.
+
+        A tool that fails is a result with `isError`, for the model to read. Options are those of
+        request(). (server/tools §Calling Tools)
+        """
+        self._require("tools")
+        if self.transport.mirrors and self.modern and not self._listed:
+            self.list_tools()               # its headers repeat arguments: the schema says which
+        if name in self._unusable:
+            raise Malformed(f"the tool {name} cannot be called: {self._unusable[name]}")
+        result = self.request("tools/call", {"name": name, **_present(arguments=arguments)},
+                              **options)
+        self._check_output(name, result)
+        return result
+
+    def _check_output(self, name: str, result: Message) -> None:
+        """Check structured content: server/tools §Output Schema."""
+        schema = self._tools.get(name, _EMPTY).get("outputSchema")
+        if not isinstance(schema, dict) or result.get("isError"):
+            return
+        if str(schema.get("$schema", DIALECT)).rstrip("#") != DIALECT:
+            if schema is not self._foreign.get(name):       # basic/index §Schema Dialect
+                log(f"what the tool {shown(name)} returns is not checked: its output schema is of "
+                    f"the dialect {shown(schema['$schema'])}")
+                self._foreign[name] = schema
+            return
+        try:
+            flaw = Schema(schema, foreign=True).flaw(result["structuredContent"]) \
+                if "structuredContent" in result else "there is no structuredContent"
+        except ValueError as problem:
+            flaw = f"the schema is of no use: {problem}"
+        if flaw is not None:
+            raise Malformed(f"the result of {name} does not match its output schema: {flaw}")
+
+    def list_resources(self) -> list[Message]:
+        """Return all resources: server/resources §Resource."""
+        return self._list("resources/list", "resources")
+
+    def list_resource_templates(self) -> list[Message]:
+        """Return all resource templates: server/resources §Resource Templates."""
+        return self._list("resources/templates/list", "resourceTemplates")
+
+    def read_resource(self, uri: str, **options: Any) -> list[Message]:
+        """Read a resource. Returns contents: {"uri", "text" or "blob" (base64), ...}."""
+        self._require("resources")
+        result = self.request("resources/read", {"uri": uri}, **options)
+        return typing.cast("list[Message]", result["contents"])
+
+    def list_prompts(self) -> list[Message]:
+        """Return all prompts: server/prompts §Prompt."""
+        return self._list("prompts/list", "prompts")
+
+    def get_prompt(self, name: str, arguments: dict[str, str] | None = None,
+                   **options: Any) -> Message:
+        """Get a prompt, its arguments being strings. Returns {"messages": [...], ...}."""
+        self._require("prompts")
+        return self.request("prompts/get", {"name": name, **_present(arguments=arguments)},
+                            **options)
+
+    def complete(self, reference: str, argument: str, value: str,
+                 known: dict[str, str] | None = None) -> list[str]:
+        """Return completions of what was typed so far, for an argument of a prompt or template.
+
+        `known`: arguments that have a value already. (server/utilities/completion)
+        """
+        if "completions capability" in rules(self.version).features:
+            self._require("completions")
+        by_uri = "://" in reference or "{" in reference     # a prompt may be called git:commit
+        ref = {"type": "ref/resource", "uri": reference} if by_uri else \
+            {"type": "ref/prompt", "name": reference}
+        context = {"context": {"arguments": known}} \
+            if known and "completion context" in rules(self.version).features else {}
+        result = self.request("completion/complete", {
+            "ref": ref, "argument": {"name": argument, "value": value}, **context})
+        values = result["completion"].get("values")
+        if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+            raise Malformed("the values of a completion are no strings")
+        return values
+
+    def ping(self) -> None:
+        """Return if the server answers; where there is no ping any more, a question stands in."""
+        self._call("ping" if not self.modern else "server/discover", {})
+
+    def set_level(self, level: str) -> None:
+        """Ask for log messages of this level and above; see LOG_LEVELS. [deprecated]"""
+        if level not in LOG_LEVELS:
+            raise ValueError("{!r} is not one of {}".format(level, ", ".join(LOG_LEVELS)))
+        if not self.modern:
+            self._require("logging")
+            self.request("logging/setLevel", {"level": level})
+        self.log_level = level          # modern: each request says it
+
+    def listen(self, wanted: Iterable[str], callback: Callable[[str], Any] | None = None,
+               timeout: float | None = None) -> Subscription:
+        """Have changes announced: "tools", "prompts", "resources", URIs. See Subscription.
+
+        basic/patterns/subscriptions; [2025-11-25] server/resources §Subscriptions
+        """
+        self.open()
+        if not self.modern:
+            self.transport.listen()
+        subscription = Subscription(self, wanted, callback)
+        subscription.open(self.timeout if timeout is None else timeout)
+        return subscription
+
+    def _require(self, capability: str) -> None:
+        self.open()
+        if not _declares(self.capabilities, capability):
+            raise ServerLacks(f"the server has no {capability}")
+
+
+# ---- small print of the client
+
+def _declares(capabilities: Any, path: str) -> bool:
+    """Tell whether capabilities have a member: "resources.subscribe"."""
+    for name in path.split(".") if path else ():
+        if not isinstance(capabilities, dict) or capabilities.get(name) in (None, False):
+            return False
+        capabilities = capabilities[name]
+    return True
+
+
+def _is_finite(value: Any) -> bool:
+    """Tell whether a number can be reckoned with."""
+    return _is_number(value) and abs(value) < 1e300
+
+
+def _is_modern(error: Any) -> bool:
+    """Tell whether an error is one that only modern servers send."""
+    row = ERRORS.get(int(error["code"])) if isinstance(error, dict) and _is_number(
+        error.get("code")) else None
+    return row is not None and row.since in versions("modern")
+
+
+def _supported(error: Message) -> list[Any]:
+    data = error.get("data")
+    supported = data.get("supported") if isinstance(data, dict) else None
+    return supported if isinstance(supported, list) else []
+
+
+def _raised(error: Message) -> RpcError:
+    """Make an exception of a member `error`."""
+    return RpcError(int(error["code"]), str(error.get("message", "")), error.get("data"))
+
+
+def _flaw_of_result(method: str, result: Any) -> str | None:
+    """Say what is wrong with a result, if anything."""
+    if not isinstance(result, dict):
+        return "it is no object"
+    for name, kind, optional in _RESULTS.get(method, ()):
+        value = result.get(name)
+        if not isinstance(value, kind) and not (optional and value is None):
+            return f"{name} is {shown(json.dumps(value))}"
+        for item in result[name] if name in _ITEMS else ():
+            if not isinstance(item, dict) or not all(
+                    isinstance(item.get(key), str) for key in _ITEMS[name].split()) or not all(
+                    isinstance(item[key], kind) for key, kind in _MEMBERS if key in item):
+                return f"{name} has an item {shown(json.dumps(item))}"
+            if name == "tools" and "inputSchema" not in item:
+                return f"the tool {shown(item['name'])} has no inputSchema"
+            if name == "prompts" and not all(isinstance(one, dict) and isinstance(
+                    one.get("name"), str) for one in item.get("arguments", ())):
+                return f"the prompt {shown(item['name'])} has an argument without a name"
+    return None
+
+
+def _asked(function: Any, params: Message, tags: list[Any]) -> Any:
+    """Call a function of the application's, which may want the tags of the calls, or be async."""
+    wants_tags = sum(kind in ("", "/") and default is _NO_DEFAULT
+                     for _, kind, default in _parameters_of(function)) > 1
+    return _settled(function, [params, tags] if wants_tags else [params], {})
+
+
+def _defaults(schema: Any) -> Message:
+    """Return the defaults of a form: client/elicitation §Requested Schema."""
+    fields = schema.get("properties", _EMPTY)
+    return {name: field["default"] for name, field in fields.items()
+            if isinstance(field, dict) and "default" in field} if isinstance(fields, dict) else {}
+
+
+def _file_uri(place: Any) -> str:
+    from pathlib import Path
+    return str(place) if "://" in str(place) else Path(os.path.abspath(place)).as_uri()
+
+
+def _flaw_of_mirrors(schema: Any) -> str | None:
+    """Say what is wrong with the x-mcp-header in an input schema, if anything.
+
+    basic/transports/streamable-http §Schema Extension: a name of a header, once; on a string,
+    integer or boolean; reached from the root through `properties` alone.
+    """
+    names: set[str] = set()
+    waiting: list[tuple[Any, bool]] = [(schema, True)]      # a part, and whether it may have one
+    while waiting:
+        part, reached = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(item, False) for item in part]
+        if not isinstance(part, dict):
+            continue
+        name = part.get("x-mcp-header")
+        if name is not None or "x-mcp-header" in part:
+            if not reached or part is schema:
+                return "an x-mcp-header is not reached through properties alone"
+            if not isinstance(name, str) or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+                return f"{shown(json.dumps(name))} is no name of a header"
+            if name.lower() in names:
+                return f"the header {shown(name)} comes twice"
+            if part.get("type") not in ("string", "integer", "boolean"):
+                return f"the header {shown(name)} is not of a string, an integer or a boolean"
+            names.add(name.lower())
+        for keyword, value in part.items():
+            if keyword in ("properties", "patternProperties", "$defs", "definitions",
+                           "dependentSchemas") and isinstance(value, dict):
+                waiting += [(item, reached and keyword == "properties") for item in value.values()]
+            elif keyword not in ("const", "enum", "default", "examples", "x-mcp-header"):
+                waiting.append((value, False))
+    return None
+
+
+# ==========================================================================================
+# 11. Client transports: stdio, HTTP, memory
+#
+# A transport has start(), stop() and is_up(); request(message, request), which returns the
+# response; send(message), for what gets none; and close(). On stdio one thread reads all that
+# comes. Over HTTP the thread that makes a call reads its answer; a stream that belongs to no call
+# has a thread of its own. Whatever the other end does, every wait for a response has an end.
+# ==========================================================================================
+
+CLOSE_STEP_SECONDS = 2      # for a server to exit: when its input ends, and again when terminated
+KEEP_CONNECTION_SECONDS = 4     # idle, then we close it: many servers do so after 5
+MAX_KEPT = 8                # idle connections to a server
+MAX_LAST_LINES = 20              # lines that a server wrote to stderr last, to be told when it dies
+MAX_REDIRECTS = 5
+STREAM_SECONDS = 2          # [legacy] for the head of a stream; then calls begin without it
+RETRY_SECONDS = 1           # before a stream is opened again, unless the server says otherwise
+
+# What a server inherits of the environment, unless connect(env=...) says otherwise: no secrets.
+_INHERITED = [
+    "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ",
+    "USER", "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT",
+    "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"]
+
+
+class Transport:
+    """What the transports have in common; the client sets `client`."""
+
+    client: Client
+    restarts = False        # start() gives a new server: a probe may have killed the last one
+    cancels = True          # a modern request is cancelled by a message
+    mirrors = False         # headers repeat parts of the body
+    varies = False          # who we are may differ from one request to the next
+
+    def start(self) -> None:
+        """Connect; Disconnected if that cannot be."""
+
+    def stop(self) -> None:
+        """Disconnect; start() may follow."""
+
+    def is_up(self) -> bool:
+        """Tell whether it was started, and has not been lost since."""
+        raise NotImplementedError
+
+    def request(self, message: Message, request: Request) -> Message:
+        """Send a request, wait, return the response."""
+        self.send(message, request)
+        return typing.cast(Message, request.wait())
+
+    def send(self, message: Message, request: Request | None = None,
+             timeout: float = SEND_SECONDS) -> None:
+        """Send a message: until the deadline of the request that it is, or in `timeout` seconds."""
+        raise NotImplementedError
+
+    def listen(self) -> None:
+        """[legacy] Make sure that the server can send what belongs to no request."""
+
+    def forget_session(self, ident: str) -> None:
+        """[legacy] Forget a session, if it is still ours."""
+
+    def close(self) -> None:
+        """Disconnect for good."""
+        self.stop()
+
+
+class MemoryTransport(Transport):
+    """A Server in this very process. Each request has a thread, so that its call may time out."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.peer: Peer | None = None
+
+    def start(self) -> None:
+        self.peer = Peer(self._deliver)
+
+    def stop(self) -> None:
+        if self.peer is not None:
+            for ident in list(self.peer.running):
+                self.peer.cancel(ident)
+            self.peer.close()
+        self.peer = None
+
+    def is_up(self) -> bool:
+        return self.peer is not None
+
+    def _deliver(self, message: Any) -> None:
+        self.client.receive(decode(encode(message)))    # a copy, and what the wire would make of it
+
+    def send(self, message: Message, request: Request | None = None,
+             timeout: float = SEND_SECONDS) -> None:
+        if self.peer is None:
+            raise Disconnected("the client is closed")
+        if request is not None:
+            request.sent = True
+        work = self.server.accept(decode(encode(message)), self._deliver, self.peer)
+        if work is not None:
+            threading.Thread(target=work, name="mcp-call", daemon=True).start()
+
+
+class StdioTransport(Transport):
+    """A server that we start, on its standard input and output: basic/transports/stdio.
+
+    `stderr`: called with each line that the server writes there, without its end; None: the line
+    goes to our stderr. `env`: the variables that it gets besides _INHERITED.
+    """
+
+    restarts = True
+
+    def __init__(self, command: Iterable[str], *, env: dict[str, str] | None = None,
+                 cwd: str | None = None, stderr: Callable[[str], Any] | None = None) -> None:
+        self.command = [str(part) for part in command]
+        if not self.command:
+            raise ValueError("a command has at least one word")
+        self.process: Any = None
+        self._env = {**{name: os.environ[name] for name in _INHERITED if name in os.environ},
+                     **(env or {})}
+        self._cwd = cwd
+        self._stderr = stderr
+        self._last_lines: list[str] = []             # last ones: by mcp-stderr
+        self._said = threading.Event()          # all of them have been read
+        self._threads: list[threading.Thread] = []
+        self._gone: Disconnected | None = Disconnected("the server was not started")
+        self._writing = threading.Lock()        # guards writing to stdin, and closing it
+
+    def start(self) -> None:
+        import subprocess
+        path, pipe = self.command[0], subprocess.PIPE
+        if os.name == "nt":                     # npx is npx.cmd there, which is not found by itself
+            import shutil
+            path = shutil.which(path, path=self._env.get("PATH")) or path
+        try:
+            process: Any = subprocess.Popen(    # leading a group of its own, where there are such
+                [path, *self.command[1:]], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0,
+                env=self._env, cwd=self._cwd, start_new_session=os.name == "posix")
+        except (OSError, ValueError) as problem:
+            raise Disconnected(f"cannot start {self.command[0]}: {problem}") from None
+        if os.name == "posix":
+            os.set_blocking(process.stdin.fileno(), False)
+        self.process, self._last_lines, self._gone = process, [], None
+        self._said.clear()
+        self._threads = [
+            threading.Thread(target=self._forward, args=(process,), name="mcp-stderr", daemon=True),
+            threading.Thread(target=self._read, args=(process,), name="mcp-read", daemon=True)]
+        for thread in reversed(self._threads):      # the first looks after the second
+            thread.start()
+
+    def is_up(self) -> bool:
+        return self._gone is None
+
+    def send(self, message: Message, request: Request | None = None,
+             timeout: float = SEND_SECONDS) -> None:
+        line = encode(message)
+        deadline = time.monotonic() + timeout if request is None else request.deadline
+        if not self._writing.acquire(timeout=max(0.0, min(deadline - time.monotonic(), 1e6))):
+            raise TimeoutError("the server does not read its input")
+        try:
+            process = self.process
+            if self._gone is None:              # under the lock: stop() closes stdin under it
+                if request is not None:
+                    request.sent = True
+                self._write(process, line, deadline)
+        except BrokenPipeError:
+            self._lose(process)                 # say how it died
+        finally:
+            self._writing.release()
+        if self._gone is not None:
+            raise self._gone
+
+    def _write(self, process: Any, line: bytes, deadline: float) -> None:
+        """Write a line; TimeoutError if the server does not read, which is the end if it is half
+        written: the next line could not be told from the rest."""
+        left, descriptor = line, process.stdin.fileno()
+        while left and self._gone is None:
+            try:
+                left = left[os.write(descriptor, left):]
+            except BlockingIOError:
+                _wait_writable(descriptor, 0.05)        # then look whether we are to stop
+                if time.monotonic() > deadline:
+                    if len(left) < len(line):
+                        process.kill()
+                    raise TimeoutError("the server does not read its input") from None
+
+    def _read(self, process: Any) -> None:
+        """Read lines until the server is gone: the life of mcp-read."""
+        parts: list[bytes] = []                 # of a line that is not complete
+        size = 0
+        for chunk in _chunks_of(process.stdout):
+            if process is not self.process:
+                return
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                if size + len(line) <= MAX_MESSAGE_BYTES:
+                    self._take_line(b"".join([*parts, line]))
+                parts, size = [], 0
+            if rest:
+                if size <= MAX_MESSAGE_BYTES < size + len(rest):
+                    self.client.report(f"a line of more than {MAX_MESSAGE_BYTES} bytes", rest)
+                    parts = []
+                size += len(rest)
+                if size <= MAX_MESSAGE_BYTES:
+                    parts.append(rest)
+        self._lose(process)
+
+    def _take_line(self, line: bytes) -> None:
+        if not line or line.isspace():
+            return
+        try:
+            message = decode(line)
+        except RpcError as problem:             # what is printed by mistake is passed over
+            self.client.report(f"what is no message ({problem})", line)
+            return
+        try:
+            self.client.receive(message)
+        except Exception as problem:            # noqa: BLE001  the next line is good again
+            _log_traceback("a message", problem)
+
+    def _forward(self, process: Any) -> None:
+        """Pass on what the server writes to stderr, and see it die: the life of mcp-stderr."""
+        rest = b""
+        for chunk in _chunks_of(process.stderr, process):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > MAX_LOG_LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._say(line.decode("utf-8", "replace").rstrip("\r"))
+        if rest:
+            self._say(rest.decode("utf-8", "replace"))
+        self._said.set()
+        process.wait()
+        self._threads[1].join(1)        # unless a child of the server holds its output open
+        self._lose(process)
+
+    def _say(self, line: str) -> None:
+        self._last_lines = [*self._last_lines[1 - MAX_LAST_LINES:], line[:MAX_LOG_LINE]]
+        try:
+            if self._stderr is not None:
+                self._stderr(line)
+            elif _is_writable(sys.stderr):
+                sys.stderr.write(line + "\n")
+                sys.stderr.flush()
+        except Exception:                       # noqa: BLE001, S110  there is nobody to tell
+            pass
+
+    def _lose(self, process: Any) -> None:
+        """Note that the server is gone, and fail all calls that wait, with its last words."""
+        import signal
+        import subprocess
+        if self._gone is not None or process is not self.process:
+            return
+        try:
+            status = f"exited with status {process.wait(0.2)}"
+            if os.name == "posix":
+                _signal_group(process, signal.SIGKILL)      # what it leaves behind
+        except subprocess.TimeoutExpired:
+            status = "closed its output"
+        if threading.current_thread() is not self._threads[0]:
+            self._said.wait(0.2)                # the last words may still have to be read
+        words = "; it last wrote:\n" + "\n".join(self._last_lines) if self._last_lines else ""
+        self._gone = Disconnected(f"the server {status}{words}")
+        self.client.lost(self._gone)
+
+    def stop(self) -> None:
+        """End the server: basic/transports/stdio §Shutdown."""
+        import signal
+        process, self._gone = self.process, self._gone or Disconnected("the client was closed")
+        if process is None:
+            return
+        self.process = None
+        leads = os.name == "posix" and process.poll() is None   # a group, with all its children
+        with self._writing:             # nobody writes: the number may soon mean another file
+            process.stdin.close()
+        steps: list[Callable[[], Any]] = [_nothing, process.terminate, process.kill]
+        if leads:
+            steps[1:] = [functools.partial(_signal_group, process, signal.SIGTERM),
+                         functools.partial(_signal_group, process, signal.SIGKILL)]
+        for step in steps:
+            try:
+                step()
+            except OSError:
+                pass
+            until = time.monotonic() + CLOSE_STEP_SECONDS
+            while process.poll() is None and time.monotonic() < until:
+                self._join(time.monotonic() + 0.05)     # they end with it: quicker than to look
+                time.sleep(0.001)
+            if process.poll() is not None:
+                break
+        if leads:
+            _signal_group(process, signal.SIGKILL)      # what it leaves behind
+        self._join(time.monotonic() + CLOSE_STEP_SECONDS)
+        if not any(thread.is_alive() for thread in self._threads):
+            process.stdout.close()
+            process.stderr.close()
+
+    def _join(self, until: float) -> None:
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
+
+def _signal_group(process: Any, number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except OSError:                     # nobody is left
+        pass
+
+
+def _chunks_of(stream: Any, process: Any = None) -> Iterator[bytes]:
+    """Yield what comes from a stream to its end; or until that process is dead, if one is given,
+    since a child of it may hold the stream open for longer."""
+    import select
+    poll = select.poll() if process is not None and hasattr(select, "poll") else None
+    if poll is not None:
+        poll.register(stream, select.POLLIN)
+    chunk, dead_since = b"...", 0.0
+    while chunk:
+        try:
+            if poll is not None:
+                ready = poll.poll(100 if dead_since else 1000)
+                if process.poll() is not None:
+                    dead_since = dead_since or time.monotonic()
+                    if not ready or time.monotonic() > dead_since + 0.5:
+                        return
+                if not ready:
+                    continue
+            chunk = os.read(stream.fileno(), 2**16)
+        except (OSError, ValueError):
+            return
+        yield chunk
+
+
+def _wait_writable(descriptor: int, seconds: float) -> None:
+    """Wait until a pipe takes something, or for so long."""
+    import select
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    poll.poll(seconds * 1000)
+
+
+class Events:
+    """Reads an event stream: feed() takes bytes as they come, and returns the events in them.
+
+    An event is (kind, data). `last_id` and `retry` (seconds) are what to come back with. Malformed:
+    an event is too large. (HTML Standard, section 9.2)
+    """
+
+    def __init__(self) -> None:
+        self.last_id = ""
+        self.retry = float(RETRY_SECONDS)
+        self.end()
+
+    def end(self) -> None:
+        """Forget what is not complete: the stream has ended, and another may follow."""
+        self._parts: list[bytes] = []           # of a line that is not complete
+        self._data: list[bytes] = []            # of an event that is not complete; its kind and id
+        self._kind, self._id = "", self.last_id
+        self._size = 0                          # of both
+        self._first = True
+        self._after_cr = False                  # a \n that comes now belongs to the \r before it
+
+    def feed(self, chunk: bytes) -> list[tuple[str, bytes]]:
+        """Return the events that are complete now."""
+        found: list[tuple[str, bytes]] = []
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        if not chunk:
+            return found
+        self._after_cr = chunk.endswith(b"\r")
+        self._size += len(chunk)
+        if self._size > MAX_MESSAGE_BYTES + 2**16:
+            raise Malformed(f"an event has more than {MAX_MESSAGE_BYTES} bytes")
+        self._parts.append(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk:
+            return found
+        source = b"".join(self._parts)
+        if self._first:
+            self._first = False
+            source = source[3:] if source.startswith(b"\xef\xbb\xbf") else source
+        *lines, rest = re.split(b"\r\n|\n|\r", source)
+        self._parts = [rest]
+        for line in lines:
+            if not line:
+                self.last_id = self._id
+                if any(self._data):
+                    found.append((self._kind or "message", b"\n".join(self._data)))
+                self._data, self._kind, self._size = [], "", len(self._parts[0])
+                continue
+            name, _, value = line.partition(b":")
+            value = value[1:] if value.startswith(b" ") else value
+            if name == b"data":
+                self._data.append(value)
+            elif name == b"event":
+                self._kind = value.decode("utf-8", "replace")
+            elif name == b"id" and b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+            elif name == b"retry" and value.isdigit():
+                self.retry = int(value[:12]) / 1000
+        return found
+
+
+class HttpTransport(Transport):
+    """A server at a URL: Streamable HTTP, and HTTP+SSE [legacy] if it knows nothing newer.
+
+    `headers`: a dict, or a callable that makes one for (verb, url), once for each HTTP request.
+    `authorize`: called with the HttpError of a 401 or 403; returns headers for this and the
+    following requests, or None to give up. `tls`: an ssl.SSLContext (None: the platform's
+    certificates). Redirects are followed within the origin only; proxies are not looked for.
+    """
+
+    cancels = False             # to hang up is to cancel: .../streamable-http §Cancellation
+    mirrors = True
+
+    def __init__(self, url: str, *, headers: Any = None, tls: Any = None,
+                 authorize: Callable[[HttpError], dict[str, str] | None] | None = None) -> None:
+        from urllib.parse import urlsplit
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise ValueError(f"{shown(url)} is no URL of http or https, without a password; "
+                             "(a command is a list of words)")
+        self.url = url.partition("#")[0]
+        self.origin = (parts.scheme, parts.hostname, parts.port or (
+            443 if parts.scheme == "https" else 80))
+        self._headers = headers or {}
+        self.varies = callable(headers)
+        self._tls = tls
+        self._authorize = authorize
+        self._authorizing = threading.Lock()        # held while `authorize` is asked
+        self._granted: dict[str, str] = {}          # what it returned last
+        self._up = False
+        self._session = ""                          # [legacy] the id that `initialize` was given
+        self._post_to = ""                          # [legacy] where HTTP+SSE wants messages
+        self._kept: list[tuple[float, Any, Any]] = []   # idle connections, and since when
+        self._wires: dict[_Wire, None] = {}         # HTTP requests under way: for mcp-deadline
+        self._woken = threading.Condition()         # guards the two above
+        self._watching = False
+        self._stream: threading.Thread | None = None    # [legacy] mcp-stream, and what it reads
+        self._stream_wire: _Wire | None = None
+        self._stream_over = threading.Event()       # [legacy] set when its session is
+        self._streaming = threading.Event()         # [legacy] it is known whether there is one
+        self._over = threading.Event()
+
+    # ---- what the client calls
+
+    def start(self) -> None:
+        self._up, self._session, self._post_to = True, "", ""
+
+    def stop(self) -> None:
+        self._up = False
+        with self._woken:
+            kept, self._kept = self._kept, []
+        for wire in list(self._wires):
+            wire.hang_up()
+        for _, connection, response in kept:
+            connection.close()
+            response.close()
+
+    def is_up(self) -> bool:
+        return self._up
+
+    def close(self) -> None:
+        """Delete the session, hang up on everything, and wait for our threads."""
+        try:
+            if self._session and not self._post_to:
+                with self._open("DELETE", self.url, self._headers_of(_EMPTY), None,
+                                _in(CLOSE_SECONDS)):
+                    pass
+        except Exception:                           # noqa: BLE001, S110  it will forget it itself
+            pass
+        with self._woken:
+            self._over.set()
+            self._woken.notify_all()
+        self._stream_over.set()
+        self.stop()
+        if self._stream is not None and self._stream is not threading.current_thread():
+            self._stream.join(CLOSE_STEP_SECONDS)
+
+    def forget_session(self, ident: str) -> None:
+        if self._session == ident:
+            self._session, self._up = "", False     # the next request starts again
+            self._stream_over.set()
+            if self._stream_wire is not None:
+                self._stream_wire.hang_up()
+
+    def request(self, message: Message, request: Request) -> Message:
+        if message["method"] == "initialize" and not self._post_to:
+            self._session = ""
+            try:
+                return self._post(message, request)
+            except HttpError as refusal:
+                # .../streamable-http §HTTP+SSE Transport (2024-11-05)
+                if refusal.status not in (400, 404, 405):
+                    raise
+                try:
+                    self._open_sse()
+                except (HttpError, Disconnected, TimeoutError):
+                    raise refusal from None
+        return self._post(message, request)
+
+    def send(self, message: Message, request: Request | None = None,
+             timeout: float = SEND_SECONDS) -> None:
+        self._post(message, None, timeout)
+
+    # ---- posting a message, and reading what comes of it
+
+    def _post(self, message: Message, request: Request | None,
+              timeout: float = SEND_SECONDS) -> Message:
+        """Post a message; return the response to a request."""
+        deadline = (lambda: request.deadline) if request is not None else _in(timeout)
+        accept = {"Accept": "application/json, text/event-stream",
+                  "Content-Type": "application/json", **self._headers_of(message)}
+        with self._open("POST", self._post_to or self.url, accept, encode(message).rstrip(b"\n"),
+                        deadline, request) as wire:
+            kind = wire.response.headers.get_content_type()
+            if request is None or self._post_to:
+                body = b"" if kind == "text/event-stream" else wire.body()  # that might never end
+                if wire.response.status >= 400:
+                    raise self._refusal(wire, body)
+            elif kind == "text/event-stream" and wire.response.status == 200:
+                return self._follow(wire, request)
+            else:
+                self._take_answer(wire, message, request)
+        if request is None:
+            return {}
+        response = request.wait(block=bool(self._post_to))
+        if response is None:
+            raise Malformed(f"the answer to {request.method} holds no response to it")
+        return response
+
+    def _headers_of(self, message: Message) -> Message:
+        """Return the headers that repeat the body: .../streamable-http §Request Metadata."""
+        params, method = message.get("params", _EMPTY), message.get("method", "")
+        edition = rules(self.client.version)
+        found: Message = {}
+        if edition.modern:
+            found["Mcp-Method"] = method
+            row = METHODS.get(method)
+            if row is not None and isinstance(params.get(row.mirrored), str):
+                found["Mcp-Name"] = mirror(params[row.mirrored])
+            if method == "tools/call":
+                tool = self.client._tools.get(str(params.get("name")), _EMPTY)
+                for name, value in _mirrored_arguments(
+                        tool.get("inputSchema"), params.get("arguments")).items():
+                    if value is not None:
+                        if _is_number(value) and abs(value) >= 2**53:
+                            raise ValueError(f"{value} is too large for a header")
+                        found[name] = mirror(value)
+        if method != "initialize" and (edition.modern or "version header" in edition.features):
+            found["MCP-Protocol-Version"] = self.client.version
+        return found
+
+    def _take_answer(self, wire: _Wire, message: Message, request: Request) -> None:
+        """Take a JSON answer, whatever its status; HttpError if it is none."""
+        status, body = wire.response.status, wire.body()
+        try:
+            answer = decode(body)
+        except RpcError as problem:
+            if status == 200:
+                raise Malformed(f"the answer is no JSON ({problem}): {shown(body)}") from None
+            answer = None
+        # It has to be 404, but servers that were copied many times say 400, in plain words.
+        if "Mcp-Session-Id" in wire.headers and (
+                status == 404 or status == 400 and b"session" in body.lower()):
+            raise _SessionLost(wire.headers["Mcp-Session-Id"])
+        is_message = isinstance(answer, list) and status < 400 or isinstance(answer, dict) and (
+            "error" in answer or "result" in answer)
+        if not is_message or status >= 400 and not (
+                (self.client.modern or _is_modern(answer.get("error")))
+                and answer.get("id") in (None, request.id)):
+            raise self._refusal(wire, body)
+        if message["method"] == "initialize":
+            self._take_session(wire)
+        self.client.receive(answer, request)
+
+    def _take_session(self, wire: _Wire) -> None:
+        """[legacy] Note the session id: [2025-11-25] basic/transports §Session Management."""
+        ident = wire.response.headers.get("Mcp-Session-Id", "")
+        if not re.fullmatch("[!-~]*", ident):
+            raise Malformed("the session id has odd characters")
+        self._session = ident
+
+    def _refusal(self, wire: _Wire, body: bytes) -> HttpError:
+        """Make the exception for an answer that is no message."""
+        said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
+        return HttpError(wire.response.status, "{} answers {} {}{}".format(
+            self.url, wire.response.status, wire.response.reason, ": " + shown(said)
+            if said else ""), {name.lower(): value for name, value in wire.response.getheaders()})
+
+    def _follow(self, wire: _Wire, request: Request) -> Message:
+        """Read the stream of a request until its response; come back for the rest if it breaks.
+
+        [2025-11-25] basic/transports §Resumability and Redelivery: only legacy streams, and only
+        if their events have ids.
+        """
+        if request.method == "initialize":
+            self._take_session(wire)
+        events, seen, pause = Events(), "", 0.1         # a pause that grows, if nothing comes
+        while True:
+            response = self._read_stream(wire, events, request)
+            if response is not None:
+                return response
+            if self.client.modern or not events.last_id:
+                raise Disconnected(f"the stream ended without a response to {request.method}")
+            wire.close()
+            pause = max(events.retry, 0.02 if events.last_id != seen else 2 * pause)
+            seen = events.last_id
+            request.rest(pause)
+            request.wait(block=False)
+            try:
+                wire = self._open("GET", self.url, {
+                    "Accept": "text/event-stream", "Last-Event-ID": events.last_id,
+                    **self._headers_of(_EMPTY)}, None, lambda: request.deadline, request)
+            except _SessionLost as lost:        # the call may have run: it is not ours to repeat
+                self.forget_session(str(lost))
+                raise Disconnected("the server has forgotten the session") from None
+            if wire.response.headers.get_content_type() != "text/event-stream":
+                with wire:
+                    raise self._refusal(wire, wire.body())
+
+    def _read_stream(self, wire: _Wire, events: Events, request: Request) -> Message | None:
+        """Read a stream; return the response if it came before the end."""
+        with wire:
+            for kind, data in wire.events(events):
+                if kind == "message":
+                    self._take_event(data, request)
+                response = request.wait(block=False)
+                if response is not None:
+                    wire.answered = True
+                    return response
+        return request.wait(block=False)
+
+    def _take_event(self, data: bytes, request: Request | None = None) -> None:
+        try:
+            message = decode(data)
+        except RpcError as problem:
+            self.client.report(f"an event that is no message ({problem})", data)
+            return
+        self.client.receive(message, request)
+
+    # ---- [legacy] the stream of a session
+
+    def listen(self) -> None:
+        """[2025-11-25] basic/transports §Listening for Messages from the Server."""
+        if not self._post_to and (self._stream is None or not self._stream.is_alive()
+                                  or self._stream_over.is_set()):
+            self._streaming.clear()
+            self._stream_over = threading.Event()
+            self._stream = threading.Thread(target=self._hold_stream, args=(self._stream_over,),
+                                            name="mcp-stream", daemon=True)
+            self._stream.start()
+            self._streaming.wait(min(self.client.timeout, STREAM_SECONDS))
+
+    def _hold_stream(self, over: threading.Event) -> None:
+        """Read what belongs to no request, as long as there is a session: life of mcp-stream."""
+        events, pause = Events(), 1.0
+        while not over.is_set():
+            try:
+                with self._open("GET", self.url, {
+                        "Accept": "text/event-stream", **self._headers_of(_EMPTY),
+                        **({"Last-Event-ID": events.last_id} if events.last_id else {})},
+                        None, _in(float("inf"))) as wire:
+                    if wire.response.headers.get_content_type() != "text/event-stream":
+                        return                      # 405: it has none
+                    self._stream_wire = wire
+                    self._streaming.set()
+                    for kind, data in wire.events(events):
+                        pause = 1.0
+                        if kind == "message":
+                            self._take_event(data)
+            except _SessionLost as lost:
+                self.forget_session(str(lost))
+                self.client.revive()
+                return
+            except (OSError, HttpError, Malformed) as problem:
+                if isinstance(problem, HttpError) and problem.status < 500:
+                    return                          # 405: it has none
+            finally:
+                self._streaming.set()
+            over.wait(min(max(events.retry, pause), 3600.0))
+            pause = min(2 * pause, 30.0)
+
+    def _open_sse(self) -> None:
+        """HTTP+SSE: open the stream, whose first event says where to post.
+
+        [2024-11-05] basic/transports §HTTP with SSE. That place has to be of the same origin.
+        """
+        from urllib.parse import urljoin
+        wire = self._open("GET", self.url, {"Accept": "text/event-stream"}, None,
+                          _in(self.client.timeout))
+        try:
+            if wire.response.headers.get_content_type() != "text/event-stream":
+                raise self._refusal(wire, wire.body())
+            data, reader = b"", wire.events(Events())
+            kind, data = next(iter(reader), ("", b""))
+            place = urljoin(self.url, data.decode("utf-8", "replace").strip())
+            if kind != "endpoint" or HttpTransport(place).origin != self.origin:
+                raise ValueError
+        except ValueError:
+            wire.close()
+            raise Disconnected("this is no MCP server: its stream begins with "
+                               + shown(data)) from None
+        except BaseException:
+            wire.close()
+            raise
+        wire.deadline = _in(float("inf"))
+        self._post_to = place
+        self._stream = threading.Thread(target=self._hold_sse, args=(wire, reader),
+                                        name="mcp-stream", daemon=True)
+        self._stream.start()
+
+    def _hold_sse(self, wire: _Wire, reader: Iterable[tuple[str, bytes]]) -> None:
+        """Read all that the server sends, to the end: life of mcp-stream."""
+        problem: Exception = Disconnected("the stream of the server has ended")
+        try:
+            with wire:
+                for kind, data in reader:
+                    if kind == "message":
+                        self._take_event(data)
+        except (OSError, Malformed) as trouble:
+            problem = trouble
+        if not self._over.is_set():
+            self._up = False                        # the next request starts again
+            self.client.lost(problem)
+
+    # ---- connections
+
+    def _open(self, verb: str, url: str, headers: dict[str, str], body: bytes | None,
+              deadline: Any, request: Request | None = None) -> _Wire:
+        """Send an HTTP request and read the head of the answer; HttpError for a refusal.
+
+        `deadline` says when to hang up: a function, since progress can move it. Answers to POST
+        come back with any status but 401, 403 and redirects; GET and DELETE only with 2xx.
+        """
+        tries = redirects = 0
+        while True:
+            granted = self._granted
+            own = self._headers(verb, url) if callable(self._headers) else self._headers
+            session = {"Mcp-Session-Id": self._session} if self._session else {}
+            wire = _Wire(self, deadline, {"User-Agent": f"mcp_ref/{__version__}", **headers,
+                                          **session, **own, **granted})
+            wire.send(verb, url, body, request)
+            status = wire.response.status
+            if status in (401, 403) and tries < MAX_AUTHORIZE and self._authorize is not None \
+                    and verb != "DELETE":
+                tries += 1
+                with wire:
+                    refusal = self._refusal(wire, wire.body())
+                self._ask_for_grant(refusal, granted)
+            elif status in (301, 302, 307, 308) and redirects < MAX_REDIRECTS:
+                redirects += 1
+                with wire:
+                    url = self._redirected(url, wire)
+            elif status in (401, 403) or 300 <= status < 400 or verb != "POST" and status >= 300 \
+                    or body is not None and request is None and status >= 400:
+                with wire:
+                    if status == 404 and "Mcp-Session-Id" in wire.headers:
+                        raise _SessionLost(wire.headers["Mcp-Session-Id"])
+                    raise self._refusal(wire, wire.body())
+            else:
+                return wire
+
+    def _ask_for_grant(self, refusal: HttpError, granted: dict[str, str]) -> None:
+        """Ask `authorize` for headers, one thread at a time; HttpError if it has none."""
+        with self._authorizing:
+            if self._granted is not granted:
+                return                              # another thread has got some meanwhile
+            found = _settled(typing.cast(Any, self._authorize), [refusal], {})
+            if found is None:
+                raise refusal
+            self._granted = dict(found)
+            if self.client._cache:
+                self.client._cache.clear()          # server/utilities/caching §Cache Scope Field
+
+    def _redirected(self, url: str, wire: _Wire) -> str:
+        from urllib.parse import urljoin
+        target = wire.response.headers.get("Location", "")
+        try:
+            target = urljoin(url, target)
+            if HttpTransport(target).origin == self.origin:
+                return str(target)
+        except ValueError:
+            pass
+        raise HttpError(wire.response.status, f"{url} redirects to another origin, "
+                        f"{shown(target)}: connect to that one, if you trust it")
+
+    def take_kept(self) -> Any:
+        """Return a connection that is still good, if one is kept."""
+        while True:
+            with self._woken:
+                if not self._kept:
+                    return None
+                since, connection, response = self._kept.pop()
+            if time.monotonic() - since < KEEP_CONNECTION_SECONDS \
+                    and _is_finished(connection, response):
+                return connection
+            connection.close()
+            response.close()
+
+    def keep(self, connection: Any, response: Any) -> None:
+        """Keep a connection for the next request; what ends the response may still have to come."""
+        with self._woken:
+            if self._up and len(self._kept) < MAX_KEPT:
+                self._kept.append((time.monotonic(), connection, response))
+                return
+        connection.close()
+        response.close()
+
+    def watch(self, wire: _Wire) -> None:
+        """Hang up on it at its deadline, whatever the server does until then."""
+        with self._woken:
+            if self._over.is_set():
+                raise Disconnected("the client is closed")
+            self._wires[wire] = None
+            if not self._watching:
+                self._watching = True
+                threading.Thread(target=self._watch, name="mcp-deadline", daemon=True).start()
+            self._woken.notify()
+
+    def unwatch(self, wire: _Wire) -> None:
+        with self._woken:
+            self._wires.pop(wire, None)
+
+    def _watch(self) -> None:
+        with self._woken:
+            while not self._over.is_set():
+                now = time.monotonic()
+                for wire in [wire for wire in self._wires if wire.deadline() <= now]:
+                    self._wires.pop(wire)
+                    wire.late = True
+                    wire.hang_up()
+                nearest = min((wire.deadline() for wire in self._wires), default=float("inf"))
+                self._woken.wait(min(nearest - now, 3600.0))
+            self._watching = False
+
+
+def _is_finished(connection: Any, response: Any) -> bool:
+    """Tell whether a kept connection is ready for the next request: the last response has come to
+    its end, or does so at once, and nothing came after it, such as the server hanging up."""
+    from http.client import HTTPException
+    try:
+        connection.sock.settimeout(0.01)
+        if not response.isclosed() and response.read1(1):
+            return False
+        response.close()
+        connection.sock.settimeout(None)
+        return not _is_ready(connection.sock, False)
+    except (OSError, HTTPException, ValueError, AttributeError):
+        return False
+
+
+def _in(seconds: float) -> Callable[[], float]:
+    """Return a deadline that does not move."""
+    deadline = time.monotonic() + seconds
+    return lambda: deadline
+
+
+class _Wire:
+    """One HTTP request under way on its connection: a context manager, that lets go of it."""
+
+    def __init__(self, transport: HttpTransport, deadline: Any, headers: dict[str, str]) -> None:
+        self.transport = transport
+        self.deadline: Callable[[], float] = deadline
+        self.headers = headers
+        self.late = False                   # set by mcp-deadline, which then hangs up
+        self.broken = False                 # we have hung up
+        self.answered = False               # a stream has given all that we wait for
+        self.connection: Any = None
+        self.response: Any = None
+        self._socket: Any = None
+
+    def __enter__(self) -> _Wire:      # noqa: PYI034  typing.Self is too new
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, verb: str, url: str, body: bytes | None, request: Request | None) -> None:
+        """Send the request, and read the head of the answer."""
+        from http.client import HTTPException
+        from urllib.parse import quote, urlsplit
+        parts = urlsplit(url)
+        target = quote((parts.path or "/") + ("?" + parts.query if parts.query else ""),
+                       "!#$%&'()*+,/:;=?@[]~")
+        if request is not None:
+            request.hang_up = self.hang_up
+        try:
+            self.connection = self.transport.take_kept() or self._connect()
+            self._socket = self.connection.sock
+            self.transport.watch(self)
+            if request is not None:
+                request.wait(block=False)       # it may have been cancelled meanwhile
+                request.sent = True
+            self.connection.request(verb, target, body, self.headers)
+            self.response = self.connection.getresponse()
+            for _ in range(MAX_REDIRECTS):      # 103 and the like are no answers yet
+                if 100 <= self.response.status < 200 and self.response.status != 101:
+                    self.response.headers = self.response.msg = None
+                    self.response.begin()
+        except (OSError, HTTPException) as problem:
+            self.close()
+            raise self._failed(problem) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> Any:
+        """Open a connection. TLS checks the certificate, and the name in it."""
+        import socket
+        from http.client import HTTPConnection
+        scheme, host, port = self.transport.origin
+        left = max(0.001, min(self.deadline() - time.monotonic(), SEND_SECONDS))
+        connection = HTTPConnection(host, port)
+        connection.auto_open = 0            # it would open another by itself, and without TLS
+        self._socket = socket.create_connection((host, port), left)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if scheme == "https":
+            import ssl
+            self.transport.watch(self)
+            self._socket = (self.transport._tls or ssl.create_default_context()).wrap_socket(
+                self._socket, server_hostname=host)
+        self._socket.settimeout(None)       # from here on it is mcp-deadline that ends every wait
+        connection.sock = self._socket
+        return connection
+
+    def _failed(self, problem: Exception) -> Exception:
+        """Say what has gone wrong on the connection."""
+        if self.late or self.deadline() <= time.monotonic():
+            return TimeoutError("no answer in time")
+        if isinstance(problem, (TimeoutError, Disconnected)):
+            return problem
+        scheme, host, port = self.transport.origin
+        return Disconnected(f"{scheme}://{host}:{port}: {_said(problem)}")
+
+    def _chunks(self) -> Iterable[bytes]:
+        """Yield the body as it comes."""
+        from http.client import HTTPException
+        try:
+            yield from iter(functools.partial(self.response.read1, 2**16), b"")
+        except (OSError, HTTPException, ValueError, AttributeError) as problem:
+            raise self._failed(problem) from None       # hung up on, or cut off
+        if self.broken:                         # by us: what looks like the end is none
+            raise self._failed(OSError("hung up"))
+
+    def body(self) -> bytes:
+        """Return the body; Malformed if it is too large."""
+        parts, size = [], 0
+        for chunk in self._chunks():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise Malformed(f"the answer has more than {MAX_MESSAGE_BYTES} bytes")
+        if self.response.length:                # of what was announced, so much is missing
+            raise self._failed(OSError("the answer was cut off"))
+        return b"".join(parts)
+
+    def events(self, events: Events) -> Iterator[tuple[str, bytes]]:
+        """Yield the events of a stream, until it ends or breaks off."""
+        try:
+            for chunk in self._chunks():
+                yield from events.feed(chunk)
+        except Disconnected:
+            pass
+        events.end()
+
+    def hang_up(self) -> None:
+        """Break the connection off, from any thread: whoever reads meets the end."""
+        import socket
+        self.broken, mine = True, self._socket
+        if mine is not None:
+            _shut(mine, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go: keep the connection if the answer was read to its end."""
+        self.transport.unwatch(self)
+        connection, self.connection = self.connection, None
+        socket, self._socket = self._socket, None       # what is kept is not ours to hang up on
+        if connection is None:
+            if socket is not None:
+                socket.close()
+        else:
+            response = self.response
+            if response is not None and not self.broken and not response.will_close and (
+                    response.isclosed() or response.length == 0 or self.answered):
+                self.transport.keep(connection, response)
+                return
+            connection.close()
+            if response is not None:
+                response.close()
+
+
+def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None = None,
+            stderr: Callable[[str], Any] | None = None, headers: Any = None, tls: Any = None,
+            authorize: Callable[[HttpError], dict[str, str] | None] | None = None,
+            **options: Any) -> Client:
+    """Connect to a server, and find out which revisions it speaks. Use it as a context manager.
+
+    `target`: a URL; a command, as a list; a Server, to be called in this process; a Transport.
+    `env`, `cwd`, `stderr`: see StdioTransport; `headers`, `tls`, `authorize`: see HttpTransport.
+    Other options, all of them optional:
+
+    `revision`: speak this one or fail. `timeout`, `probe`: seconds, for a response and for the very
+    first one. `elicit(params)` fills a form: returns a dict of values, None (declined) or "cancel".
+    `visit(params)` shows params["url"] in full to the user and opens it if they agree: returns True
+    or False. `sample(params)` asks a model: returns text or a whole result, None if the user said
+    no. `roots`: a list of folders or URIs, or a function that returns one. These four declare the
+    capability, too; they may be async, and get the tags of the calls (see request()) as a second
+    argument if they take one. `on_log(params)`, `on_notification(message)`: called in order, on a
+    thread of their own. `info`: name, version, ... of this client. `declare`: further capabilities,
+    such as {"extensions": {...}}. `cache`: keep results as long as the server allows. `log_level`:
+    of the messages for `on_log`. `trace(way, message)`: called with each message, way being ">"
+    (sent) or "<".
+    """
+    if isinstance(target, Server):
+        transport: Any = MemoryTransport(target)
+    elif isinstance(target, str):
+        transport = HttpTransport(target, headers=headers, tls=tls, authorize=authorize)
+    elif isinstance(target, Transport):
+        transport = target
+    else:
+        transport = StdioTransport(target, env=env, cwd=cwd, stderr=stderr)
+    client = Client(transport, **options)
+    try:
+        client.open()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+# ==========================================================================================
+# You have now read the other side as well: a client for every server of every revision.
 # ==========================================================================================
 
 
