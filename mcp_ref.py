@@ -6726,13 +6726,26 @@ def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None =
 
 # ==========================================================================================
 # 12. The command line
+#
+# As a server: the demo, or what a file holds. As a client: list, call, read, prompt. The exit
+# status is 0, 1 if the server or the tool said no, 2 if nothing could be asked.
 # ==========================================================================================
 
 _USAGE = """\
 usage: mcp_ref.py [--http [HOST:]PORT]                  serve the built-in demo server
        mcp_ref.py serve FILE.py [--http [HOST:]PORT]    serve FILE's `server`, or its functions
+       mcp_ref.py list   TARGET                         what a server offers
+       mcp_ref.py call   TARGET TOOL [KEY=VALUE ... | JSON]
+       mcp_ref.py read   TARGET URI
+       mcp_ref.py prompt TARGET NAME [KEY=VALUE ...]
        mcp_ref.py --help | --version
-Without --http they serve on standard input and output.
+Without --http they serve on standard input and output. TARGET is a URL, a FILE.py to serve, or
+left out, and a command stands at the end: mcp_ref.py list -- npx some-server
+  --json                  print what the server answered, as JSON
+  --trace                 show every message, both ways, on standard error
+  --revision DATE         speak this revision, or fail
+  --timeout SECONDS       for each answer (60)
+  --header "NAME: VALUE"  send it with every HTTP request: --header "Authorization: Bearer ..."
 """
 
 
@@ -6797,19 +6810,389 @@ def load(path: str) -> Server:
     return server
 
 
+# ---- the client's verbs
+
+# Import this module from its cached bytecode: run as a file it would be compiled once more.
+_LAUNCH = """import sys
+sys.path.insert(0, sys.argv.pop(1))
+sys.modules["mcp_ref"] = __import__(sys.argv.pop(1))
+sys.modules["mcp_ref"].main(sys.argv[1:])"""
+
+
+class _Usage(Exception):
+    """The command line makes no sense."""
+
+
+def _read_words(words: list[str]) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """Sort what stands on the command line: words, options by name, headers by name."""
+    plain, options, headers = [], {"timeout": str(CALL_SECONDS)}, {}    # type: Any, Any, Any
+    reading = iter(words)
+    for word in reading:
+        name, equals, value = word[2:].partition("=")
+        if not word.startswith("--"):
+            plain.append(word)
+        elif name in ("json", "trace") and not equals:
+            options[name] = "yes"
+        elif name in ("revision", "timeout", "header"):
+            options[name] = value = value if equals else next(reading, "")
+            if name == "header" and not re.match(r"[^:\s]+:", value):
+                raise _Usage('--header takes "NAME: VALUE"')
+            if name == "header":
+                headers[value.partition(":")[0]] = value.partition(":")[2].strip()
+        else:
+            raise _Usage(f"there is no option {word}")
+    if options.get("revision", R1) not in REVISIONS:
+        raise _Usage("--revision takes one of " + ", ".join(versions()))
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", options["timeout"]) or not float(options["timeout"]):
+        raise _Usage("--timeout takes seconds, more than 0")
+    return plain, options, headers
+
+
+def run_client(arguments: list[str]) -> int:
+    """Run list, call, read or prompt; return the exit status."""
+    verb, rest, command = arguments[0], arguments[1:], []
+    if "--" in rest:
+        rest, command = rest[:rest.index("--")], rest[rest.index("--") + 1:]
+    words, options, headers = _read_words(rest)
+    target: Any = command or _target(words.pop(0) if words else "")
+    needed, may_have_more = {"list": (0, False), "call": (1, True), "read": (1, False),
+                             "prompt": (1, True)}[verb]
+    if len(words) < needed:
+        raise _Usage(f"{verb} needs a name" + (", before the --" if command else ""))
+    if len(words) > needed and not may_have_more:
+        raise _Usage(f"one word too many: {words[-1]}" + (
+            " (the server is the command after --)" if command else ""))
+    asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    held: list[str] | None = []             # what a server says of our first question, and before
+
+    client: Client
+
+    def who() -> str:
+        return f"{client.server_info.get('name', 'The server')} ({shown(target)})"
+
+    def forward(line: str) -> None:
+        held.append(line) if held is not None else _note(line)
+    with connect(target, revision=options.get("revision", ""), timeout=float(options["timeout"]),
+                 trace=_tracer() if "trace" in options else None, env=dict(os.environ),
+                 headers=headers,
+                 elicit=(lambda form: _fill_form(form, who())) if asking else None,
+                 visit=(lambda page: _show_page(page, who())) if asking else None,
+                 on_log=_show_log,
+                 info={"name": "mcp_ref.py", "version": __version__}, stderr=forward) as client:
+        said, held = held or [], None
+        if client.modern:                   # a legacy one may have complained at length
+            for line in said:
+                _note(line)
+        return _VERBS[verb](client, words, "json" in options)
+
+
+def _target(word: str) -> Any:
+    """Return what connect() takes, of a word on the command line."""
+    if word.startswith(("http://", "https://")):
+        return word
+    if word.endswith(".py") and not os.path.isfile(word):
+        raise ValueError(f"there is no file {word}")
+    if word.endswith(".py"):
+        folder, name = os.path.split(os.path.abspath(__file__))
+        return [sys.executable, "-c", _LAUNCH, folder, name[:-len(".py")], "serve", word]
+    if not word:
+        raise _Usage("which server? A URL, a FILE.py, or `-- COMMAND` at the end")
+    raise _Usage(f"{word} is neither a URL nor a FILE.py; a command goes at the end: -- COMMAND")
+
+
+def _list_all(client: Client, _: list[str], as_json: bool) -> int:
+    lists = {"tools": client.list_tools(), "resources": client.list_resources(),
+             "resourceTemplates": client.list_resource_templates(),
+             "prompts": client.list_prompts()}
+    if as_json:
+        print(json.dumps({"version": client.version, "serverInfo": client.server_info,
+                          "capabilities": client.capabilities,
+                          **_present(instructions=client.instructions), **lists}, indent=2))
+        return 0
+    _print("{} {}, speaks {}".format(client.server_info.get("name", "a server"),
+                                     client.server_info.get("version", ""), client.version))
+    for line in (client.instructions or "").splitlines():
+        _print("  " + line)
+    for kind, items in lists.items():
+        if items:
+            print("\n" + {"resourceTemplates": "resource templates"}.get(kind, kind))
+        for item in items:
+            _print("  " + _headline(item))
+            for line in (item.get("description") or "").strip().splitlines():
+                _print("      " + line.strip())
+    return 0
+
+
+def _headline(item: Message) -> str:
+    """Return a definition as one line: add(a: number, b: number = 1)."""
+    if "inputSchema" in item:
+        schema = item["inputSchema"]
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
+        given = [name + _kind_of_value(part) + (
+            f" = {json.dumps(part['default'])}" if isinstance(part, dict) and "default" in part
+            else "" if name in (schema.get("required") or ()) else " = ...")
+            for name, part in properties.items()]
+        return "{}({})".format(item["name"], ", ".join(given))
+    place = item.get("uri") or item.get("uriTemplate")
+    if place:
+        return "  ".join(part for part in (place, item["name"], item.get("mimeType")) if part)
+    given = [argument["name"] + ("" if argument.get("required") else " = ...")
+             for argument in item.get("arguments") or ()]
+    return "{}({})".format(item["name"], ", ".join(given))
+
+
+def _kind_of_value(schema: Any) -> str:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(schema, dict) and isinstance(schema.get("enum"), list):
+        return ": " + " | ".join(map(json.dumps, schema["enum"]))
+    return f": {_listed(kind)}" if kind else ""
+
+
+def _call_named(client: Client, words: list[str], as_json: bool) -> int:
+    tools = {tool["name"]: tool for tool in client.list_tools()}
+    if words[0] not in tools:
+        _note("mcp_ref: there is no tool {}; there {}".format(
+            words[0], "are " + ", ".join(tools) if tools else "is none"))
+        return 1
+    arguments = _arguments_of(words[1:], tools[words[0]]["inputSchema"])
+    result = client.call_tool(words[0], arguments, on_progress=_show_progress)
+    failed = bool(result.get("isError"))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    for block in () if as_json else result["content"]:
+        _print(_shown_content(block), sys.stderr if failed else sys.stdout)
+    if not as_json and not result["content"] and "structuredContent" in result:
+        print(json.dumps(result["structuredContent"], indent=2))
+    return 1 if failed else 0
+
+
+def _arguments_of(words: list[str], schema: Any) -> Message:
+    """Return arguments of KEY=VALUE, converted as the schema wants, or of one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        try:
+            return typing.cast(Message, decode(words[0].encode()))
+        except RpcError as problem:
+            raise _Usage(f"the arguments are no JSON: {problem}") from None
+    arguments: Message = {}
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    properties = properties if isinstance(properties, dict) else {}
+    shared = {"$defs": schema["$defs"]} if properties and "$defs" in schema else {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise _Usage(f"{word} is no KEY=VALUE")
+        part = properties.get(name, {})
+        arguments[name] = _converted(name, value, {**shared, **part} if isinstance(part, dict)
+                                     else {})
+    return arguments
+
+
+def _converted(name: str, value: str, schema: Any) -> Any:
+    """Return the value that a string stands for: itself where a string will do, else JSON."""
+    try:
+        check = Schema(schema, foreign=True)
+        flaw = check.flaw(value)
+        if flaw is None:
+            return value
+        found = decode(value.encode())
+        flaw = check.flaw(found)
+    except RpcError:
+        pass                                # it is no JSON: what was wrong with the text?
+    except (ValueError, TypeError, AttributeError):
+        return value                        # the schema is of no use; the server will tell
+    if flaw is not None:
+        raise ValueError(f"{name}={value}: it {flaw.partition(': ')[2]}")
+    return found
+
+
+def _read_named(client: Client, words: list[str], as_json: bool) -> int:
+    contents = client.read_resource(words[0])
+    if as_json:
+        print(json.dumps(contents, indent=2))
+    for item in () if as_json else contents:
+        if "text" in item:
+            _print(item["text"].removesuffix("\n"))
+        else:
+            import base64
+            sys.stdout.flush()
+            sys.stdout.buffer.write(base64.b64decode(item.get("blob", "")))
+    return 0
+
+
+def _get_named(client: Client, words: list[str], as_json: bool) -> int:
+    result = client.get_prompt(words[0], {name: str(value) for name, value in _arguments_of(
+        words[1:], {}).items()})
+    if as_json:
+        print(json.dumps(result, indent=2))
+    for message in () if as_json else result["messages"]:
+        _print("{}: {}".format(message["role"], _shown_content(message.get("content"))))
+    return 0
+
+
+_VERBS: dict[str, Callable[[Client, list[str], bool], int]] = {
+    "list": _list_all, "call": _call_named, "read": _read_named, "prompt": _get_named}
+
+
+def _shown_content(block: Any) -> str:
+    """Return content for people: text as it is, of the rest what it is."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "text":
+        return str(block.get("text"))
+    if kind == "resource" and isinstance(block.get("resource"), dict):
+        return str(block["resource"].get("text") or "[{} {}]".format(
+            block["resource"].get("uri"), block["resource"].get("mimeType", "")))
+    if kind == "resource_link":
+        return "[{}]".format(block.get("uri"))
+    if kind in ("image", "audio"):
+        return "[{}, {}, {} bytes]".format(kind, block.get("mimeType"),
+                                           len(str(block.get("data"))) * 3 // 4)
+    return json.dumps(block)
+
+
+def _print(line: str, stream: Any = None) -> None:
+    """Print what came from a server. A terminal gets no control characters: they could make it
+    show another text than the one that the user is asked to agree to."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        line = re.sub("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]",
+                      lambda found: ascii(found[0])[1:-1], line)
+    print(line, file=stream, flush=True)
+
+
+def _note(line: str) -> None:
+    _print(line.encode("utf-8", "replace").decode(), sys.stderr)
+
+
+def _show_progress(progress: float, total: float | None, message: str | None) -> None:
+    _note("progress {:g}{} {}".format(
+        progress, f" of {total:g}" if total else "", message or "").rstrip())
+
+
+def _show_log(params: Message) -> None:
+    said = params.get("data")
+    _note("{}: {}".format(params.get("level"), said if isinstance(said, str) else json.dumps(said)))
+
+
+def _tracer() -> Callable[[str, Any], None]:
+    """Return a function that shows messages: the time in seconds, which way, what it is, all."""
+    begun, methods = time.monotonic(), {}       # type: float, dict[Any, str]
+
+    def trace(way: str, message: Any) -> None:
+        ident = message.get("id") if isinstance(message, dict) else None
+        if not isinstance(message, dict):
+            kind = "no message"
+        elif "method" in message:
+            kind = ("request " if "id" in message else "notification ") + str(message["method"])
+            methods[way, str(ident)] = str(message["method"])
+        else:
+            kind = "error to " if "error" in message else "result of "
+            kind += methods.pop(("<" if way == ">" else ">", str(ident)), "nothing we know")
+        _note(f"{time.monotonic() - begun:8.3f} {way} {kind}\n           {json.dumps(message)}")
+    return trace
+
+
+def _fill_form(params: Message, who: str = "The server") -> Any:
+    """Ask the user on the terminal for each field of a form; they may leave, decline, or edit:
+    client/elicitation §User Interaction Model."""
+    schema, filled = params["requestedSchema"], {}      # type: Message, Message
+    while True:
+        _note(f"\n{who} asks: {params['message']}\n(Ctrl-D leaves the form)")
+        for name, field in (schema.get("properties") or _EMPTY).items():
+            known = {"default": filled[name]} if name in filled else {}
+            needed = name in schema.get("required", ())
+            if not _fill_field(name, {**field, **known}, needed, filled):
+                return "cancel"
+        _note(f"Send {json.dumps({**_defaults(schema), **filled})}? [y]es, [n]o, [e]dit")
+        answer = _typed()
+        if answer is None or answer[:1].lower() != "e":
+            return "cancel" if answer is None else filled if answer[:1].lower() == "y" \
+                else "decline"
+
+
+def _fill_field(name: str, field: Message, required: bool, filled: Message) -> bool:
+    """Ask for one field until the answer will do; False if the user leaves."""
+    choices = field.get("oneOf") or (field.get("items") or _EMPTY).get("anyOf") or ()
+    _note("  {}{}{}  {}".format(
+        field.get("title", name), _kind_of_value(field),
+        f" [{json.dumps(field['default'])}]" if "default" in field else "",
+        field.get("description", "")))
+    for choice in choices:
+        _note("    {}  {}".format(json.dumps(choice.get("const")), choice.get("title", "")))
+    while True:
+        value = _typed()
+        if value is None or not value and ("default" in field or not required):
+            return value is not None
+        try:
+            filled[name] = _converted(name, value, field)
+            return True
+        except ValueError as problem:
+            _note(f"  {problem}")
+
+
+def _show_page(params: Message, who: str = "The server") -> bool:
+    """Show a URL in full, and open it only if the user agrees: client/elicitation §Safe URL
+    Handling."""
+    import webbrowser
+    from urllib.parse import urlsplit
+    host = urlsplit(params["url"]).hostname or ""
+    _note("\n{} asks: {}\nIt wants you to visit, at {}{}:\n  {}\nOpen it? [y/N]".format(
+        who, params["message"], host, " (mind the name: it only looks like letters you know)"
+        if "xn--" in host else "", params["url"]))
+    return (_typed() or "").lower() in ("y", "yes") and webbrowser.open(params["url"])
+
+
+def _typed() -> str | None:
+    """Return a line that the user typed, None at the end of input."""
+    try:
+        return input().strip()
+    except EOFError:
+        return None
+
+
 def main(arguments: list[str]) -> None:
-    """Run the command line; SystemExit with status 2 if it makes no sense."""
+    """Run the command line; SystemExit with a status other than 0 if something is wrong."""
     if not arguments or arguments[0] == "--http":
         demo().run(arguments)
-    elif arguments[0] in ("-h", "--help"):
+    elif arguments[0] in ("-h", "--help") or arguments[0] in _VERBS and "--help" in arguments[1:2]:
         sys.stdout.write((__doc__ or "").split("\n\n")[0] + "\n\n" + _USAGE)
     elif arguments[0] == "--version":
         print("mcp_ref.py " + __version__, "speaks", ", ".join(versions()))
     elif arguments[0] == "serve" and len(arguments) == 2 + 2 * ("--http" in arguments[2:3]):
         load(arguments[1]).run(arguments[2:])
+    elif arguments[0] in _VERBS:
+        raise SystemExit(_outcome(arguments))
     else:
-        sys.stderr.write(_USAGE)
+        sys.stderr.write(f"mcp_ref: this makes no sense: {' '.join(arguments)}\n" + _USAGE)
         raise SystemExit(2)
+
+
+def _outcome(arguments: list[str]) -> int:
+    """Run a verb of the client, and turn whatever goes wrong into a line and a status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")   # a code page may not have it all
+    import signal
+    if threading.current_thread() is threading.main_thread():   # then the server is ended, too
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return run_client(arguments)
+    except RpcError as error:
+        _note(f"error {error.code}: {error}"
+              + (f" {json.dumps(error.data)}" if error.data is not None else ""))
+        return 1
+    except _Usage as problem:
+        _note(f"mcp_ref: {problem}\nTry: mcp_ref.py --help")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads us any more
+    except (OSError, HttpError, Malformed, ServerLacks, AskError, ValueError) as problem:
+        _note(f"mcp_ref: {_said(problem)}")
+    except KeyboardInterrupt:
+        _note("mcp_ref: interrupted")
+        return 130
+    except Exception as problem:                # noqa: BLE001  what a server may still come up with
+        _note(f"mcp_ref: the server's answer makes no sense: {type(problem).__name__}: {problem}")
+    return 2
 
 
 if __name__ == "__main__":
