@@ -4089,6 +4089,2476 @@ def test_serving_http_from_the_command_line(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------
+# The client
+# ------------------------------------------------------------------------------------------
+
+CLIENT_THREADS = {"mcp-read", "mcp-stderr", "mcp-stream", "mcp-deadline", "mcp-listen", "mcp-hear", "mcp-answer",
+                  "mcp-call"}
+
+
+@pytest.fixture
+def tidy(capfd: Any) -> Any:
+    """A client that is closed leaves no thread behind, and no traceback on stderr."""
+    before = set(threading.enumerate())
+    yield capfd
+    wait_until(lambda: not [one for one in threading.enumerate()
+                            if one not in before and one.name in CLIENT_THREADS])
+    assert "Traceback" not in capfd.readouterr().err
+
+
+class Tape:
+    """The `trace` of a client: keeps what went by, and asserts what must hold of every message."""
+
+    RESULTS = {"elicitation/create": "ElicitResult", "sampling/createMessage": "CreateMessageResult",
+               "roots/list": "ListRootsResult", "ping": "EmptyResult"}
+
+    def __init__(self, checks: bool = True) -> None:
+        self.lines: List[Tuple[str, Any]] = []
+        self.problems: List[Any] = []
+        self.wire = Wire()
+        self.asked: Dict[str, str] = {}         # questions of a legacy server: methods by id
+        self.ids: Set[Any] = set()
+        self.checks = checks
+        self.lock = threading.Lock()
+
+    def __call__(self, way: str, message: Any) -> None:
+        with self.lock:
+            self.lines.append((way, json.loads(json.dumps(message))))
+            if self.checks:
+                try:
+                    self.check(way, message)
+                except Exception as problem:    # who traces must not fail
+                    self.problems.append((repr(problem), way, message))
+
+    def check(self, way: str, message: Any) -> None:
+        if way == ">":
+            self.check_sent(message)
+            self.wire.sent(message)
+        else:
+            if message.get("method") in self.RESULTS and "id" in message:
+                self.asked[json.dumps(message["id"])] = message["method"]
+            if "result" in message and "protocolVersion" in message["result"]:
+                self.wire.version = message["result"]["protocolVersion"]
+            self.wire.received(message)
+
+    def check_sent(self, message: Any) -> None:
+        """Check what a client sends."""
+        assert message["jsonrpc"] == "2.0"
+        params, method = message.get("params", {}), message.get("method")
+        meta = params.get("_meta", {})
+        if method == "initialize":
+            self.wire.version = params["protocolVersion"]
+        elif mcp_ref.META_VERSION in meta:
+            self.wire.version = meta[mcp_ref.META_VERSION]
+        edition = rules(self.wire.version)
+        if method is None:
+            assert not edition.modern and ("result" in message) != ("error" in message)
+            kind, part = self.RESULTS[self.asked.pop(json.dumps(message["id"]))], message.get("result")
+        elif "id" in message:
+            assert message["id"] not in self.ids, "an id is used once"
+            self.ids.add(message["id"])
+            assert method not in METHODS or ">" in METHODS[method].way and method in edition.methods
+            assert edition.modern == (mcp_ref.META_CAPABILITIES in meta) == (mcp_ref.META_CLIENT in meta)
+            kind, part = "ClientRequest" if method in METHODS else "", message
+        else:
+            assert ">" in NOTIFICATIONS[method].way and method in edition.notifications
+            kind, part = "ClientNotification", message
+        if os.environ.get("MCP_SPEC") and kind and part is not None:
+            flaw = official(os.environ["MCP_SPEC"], self.wire.version, kind).flaw(part)
+            assert flaw is None, flaw
+
+    def sent(self) -> List[str]:
+        """List the methods of what was sent."""
+        with self.lock:
+            return [message["method"] for way, message in self.lines if way == ">" and "method" in message]
+
+    def params(self, method: str) -> List[Any]:
+        """List the params of what was sent of this method, without `_meta`."""
+        with self.lock:
+            return [{key: value for key, value in message.get("params", {}).items() if key != "_meta"}
+                    for way, message in self.lines if way == ">" and message.get("method") == method]
+
+    def declared(self) -> Any:
+        """Return the capabilities that the last message of a kind that has them declares."""
+        with self.lock:
+            found = [message["params"].get("capabilities", message["params"].get("_meta", {}).get(
+                mcp_ref.META_CAPABILITIES)) for way, message in self.lines if way == ">" and "params" in message]
+        return [one for one in found if one is not None][-1]
+
+    def received(self) -> Set[str]:
+        """Return the methods of what came, those inside results too."""
+        with self.lock:
+            came = [message for way, message in self.lines if way == "<"]
+        return {message["method"] for message in came if "method" in message} | {
+            question["method"] for message in came if isinstance(message.get("result"), dict)
+            for question in message["result"].get("inputRequests", {}).values()}
+
+
+class Twin:
+    """Stands in for a Popen: a server in this very process, at the other end of real pipes."""
+
+    pid = 2**30                 # nobody has it: signals go nowhere
+
+    def __init__(self, server: Server) -> None:
+        theirs, ours = os.pipe()
+        mine, out = os.pipe()
+        read, err = os.pipe()
+        self.out, self.err = open(out, "wb", 0), open(err, "wb", 0)
+        self.stdin, self.stdout, self.stderr = open(ours, "wb", 0), open(mine, "rb", 0), open(read, "rb", 0)
+        self.reader = open(theirs, "rb")
+        self.ended, self.over = threading.Event(), threading.Event()
+        self.terminate = self.kill = self.ended.set
+        self.pipe = mcp_ref.Pipe(server, self.reader.readline, self.write, self.ended.set)
+        self.pipe.start()
+        threading.Thread(target=self.live, daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[self.out.write(data) or 0:]
+        except ValueError:          # closed
+            raise OSError from None
+
+    def live(self) -> None:
+        self.ended.wait()
+        self.pipe.leave(0.05)
+        self.out.close()
+        self.err.close()
+        self.reader.close()
+        self.over.set()
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        if not self.over.wait(timeout):
+            raise subprocess.TimeoutExpired("twin", timeout or 0)
+        return 0
+
+    def poll(self) -> Optional[int]:
+        return 0 if self.over.is_set() else None
+
+
+@pytest.fixture
+def link(tidy: Any, site: Any, monkeypatch: Any) -> Any:
+    """Connect clients: to a server in memory, over pipes, or over HTTP; or to any target."""
+    opened: List[Any] = []
+    twins: List[Server] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: Twin(
+        twins[int(command[1])]) if command[0] == "twin" else popen(command, **options))
+
+    def start(where: Any = "memory", version: str = "", server: Optional[Server] = None, *,
+              checks: bool = True, **options: Any) -> Any:
+        tape, target, server = Tape(checks), where, server or make_server()
+        if where == "memory":
+            target = server
+        elif where == "stdio":
+            twins.append(server)
+            target = mcp_ref.StdioTransport(["twin", str(len(twins) - 1)])
+        elif where in ("http", "sse"):
+            at = site(server)
+            target = "http://127.0.0.1:%d/%s" % (at.port, {"http": "mcp", "sse": "sse"}[where])
+        client: Any = mcp_ref.connect(target, **{"revision": version, "trace": tape, "timeout": PATIENCE, **options})
+        client.tape, client.server = tape, server
+        client.site = at if where in ("http", "sse") else None
+        opened.append(client)
+        return client
+    yield start
+    for one in opened:
+        one.close()
+    problems = [problem for one in opened for problem in one.tape.problems]
+    assert not problems, problems[0]
+
+
+PLACES = ("memory", "stdio", "http", "sse")
+EVERY = [(where, version) for version in versions() for where in PLACES if where != "sse" or version in LEGACY]
+NEWEST = [(where, version) for where, version in EVERY if version in (MODERN[0], LEGACY[0])]
+everywhere = pytest.mark.parametrize("where, version", EVERY)
+newest = pytest.mark.parametrize("where, version", NEWEST)
+legacy_only = pytest.mark.parametrize("where, version", [one for one in EVERY if one[1] in LEGACY])
+modern_only = pytest.mark.parametrize("where, version", [one for one in EVERY if one[1] in MODERN])
+
+
+def said(result: Any) -> str:
+    """Return the text of a tool's result that did not fail."""
+    assert not result.get("isError"), result
+    return str(result["content"][0]["text"])
+
+
+def in_thread(function: Any) -> Any:
+    """Run a function on a thread; return a function that waits, and returns or raises what it did."""
+    done: queue.Queue[Any] = queue.Queue()
+
+    def run_it() -> None:
+        try:
+            done.put((function(), None))
+        except BaseException as problem:
+            done.put((None, problem))
+    threading.Thread(target=run_it, daemon=True).start()
+
+    def outcome() -> Any:
+        value, problem = done.get(timeout=PATIENCE)
+        if problem is not None:
+            raise problem
+        return value
+    return outcome
+
+
+def cancel_one(client: Any, name: str) -> None:
+    """Call the tool that holds, cancel the call once it runs, and see that the server has heard it."""
+    requests: List[Any] = []
+    call = in_thread(lambda: client.call_tool("hold", {"name": name}, started=requests.append))
+    assert client.server.door(name + " runs").wait(PATIENCE)
+    requests[-1].cancel()
+    with pytest.raises(mcp_ref.RequestCancelled):
+        call()
+    assert client.server.door(name + " done").wait(PATIENCE)
+
+
+# ---- everything, over every transport, in every revision
+
+def fill(params: Any) -> Any:
+    """Fill whatever form comes."""
+    values = {"string": "main", "integer": 4, "boolean": True, "number": 2.5, "array": []}
+    return {name: part["enum"][0] if "enum" in part else part["oneOf"][0]["const"] if "oneOf" in part
+            else values[part["type"]]
+            for name, part in params["requestedSchema"]["properties"].items() if "default" not in part}
+
+
+@everywhere
+def test_client_speaks_every_row_of_the_tables(link: Any, where: str, version: str) -> None:
+    """A tour of all methods; in the end each row of the tables was seen in this revision's run."""
+    heard: queue.Queue[str] = queue.Queue()
+    contexts: List[Context] = []
+    server = make_server(page_size=2)
+
+    @server.tool
+    def sign_in(ctx: Context) -> str:
+        contexts.append(ctx)
+        if len(contexts) == 1 or ctx.session is None:
+            ctx.elicit("Sign in", url="https://example.org/in", elicitation_id="s1", wait=False)
+        return "in"
+
+    def visit(params: Any) -> bool:
+        contexts[-1].notify("notifications/elicitation/complete", {"elicitationId": "s1"})
+        return bool(params["url"] == "https://example.org/in")
+    asked = threading.Event()
+
+    def elicit(params: Any) -> Any:
+        if "kinds" in params["requestedSchema"]["properties"]:
+            asked.set()
+            assert quit_it.wait(PATIENCE)
+        return fill(params)
+    quit_it = threading.Event()
+    client = link(where, version, server, elicit=elicit, visit=visit, sample=lambda params: "I think so",
+                  roots=["/tmp/a b"], on_log=lambda params: heard.put(params["data"]["says"]),
+                  on_notification=lambda message: None)
+    edition = rules(version)
+    assert client.version == version and client.modern == edition.modern
+    assert client.server_info["name"] == "test" and client.instructions == "Use it gently."
+    client.ping()
+    assert [tool["name"] for tool in client.list_tools()] == list(server.tools)
+    assert {one["uri"] for one in client.list_resources()} == set(server.resources)
+    assert [one["uriTemplate"] for one in client.list_resource_templates()] == list(server.templates)
+    assert [one["name"] for one in client.list_prompts()] == list(server.prompts)
+    assert said(client.call_tool("echo", {"text": "f\u00fcr\u2028 \U0001f600"})) == "f\u00fcr\u2028 \U0001f600"
+    assert client.read_resource("test://text")[0]["text"] == "hello"
+    assert base64.b64decode(client.read_resource("test://blob")[0]["blob"]) == PNG
+    assert client.get_prompt("greet", {"name": "Ada"})["messages"][0]["content"]["text"] == "Hello, Ada!"
+    assert client.complete("test://item/{number}/{part}", "part", "h") == ["head", "hand"]
+    context = "completion context" in edition.features
+    assert client.complete("greet", "name", "B", {"k": "v"})[:2] == (["k"] if context else ["B0", "B1"])
+    assert ("context" in client.tape.params("completion/complete")[-1]) == context
+    steps: List[Any] = []
+    assert said(client.call_tool("steps", on_progress=lambda *step: steps.append(step))) == "done"
+    words = "progress messages" in edition.features
+    assert steps == [(value, 3, "at %g" % value if words else None) for value in (0, 1, 2.5)]
+    client.set_level("error")
+    assert said(client.call_tool("talk")) == "said"
+    assert [heard.get(timeout=PATIENCE) for _ in range(4)] == ["error", "critical", "alert", "emergency"]
+    if "elicitation/create" in edition.methods:
+        assert json.loads(said(client.call_tool("branch"))) == {
+            "action": "accept", "content": {"branch": "main", "force": False}}
+        assert said(client.call_tool("twice")) == "4 4"
+    if "URL elicitation" in edition.features:
+        assert said(client.call_tool("sign_in")) == "in"
+        assert len(contexts) == 2
+    assert said(client.call_tool("think")) == "unknown"
+    assert said(client.call_tool("folders")) == "file:///tmp/a%20b"
+    with client.listen(["tools", "prompts", "resources", "test://text"]) as changes:
+        assert changes.granted == ["tools", "prompts", "resources", "test://text"]
+        coming = iter(changes)
+        for what in changes.granted:
+            server.changed(what)
+            assert next(coming) == what
+    assert list(coming) == []
+    cancel_one(client, "tour")
+    if not edition.modern:
+        client.notify("notifications/roots/list_changed")
+        client.notify("notifications/progress", {"progressToken": "t", "progress": 1})
+    if version == LEGACY[0] and where != "http":        # a question is cancelled with the call that asks it
+        requests: List[Any] = []
+        call = in_thread(lambda: client.call_tool("many", started=requests.append))
+        assert asked.wait(PATIENCE)
+        requests[-1].cancel()
+        with pytest.raises(mcp_ref.RequestCancelled):
+            call()
+        wait_until(lambda: "notifications/cancelled" in client.tape.received())
+        quit_it.set()
+    see_all_rows(client.tape, edition, where)
+
+
+def see_all_rows(tape: Tape, edition: Any, where: str) -> None:
+    """Every row that this revision has went over the wire, in its direction."""
+    sent = {name for name in edition.methods if ">" in METHODS[name].way}
+    sent |= {name for name in edition.notifications if ">" in NOTIFICATIONS[name].way}
+    came = {name for name in edition.methods if METHODS[name].way == "<"}      # a server here never pings
+    came |= {name for name in edition.notifications if "<" in NOTIFICATIONS[name].way}
+    if edition.modern:                      # it has no questions to report on, or to give up
+        sent.discard("notifications/progress")
+        came.discard("notifications/cancelled")
+        if where == "http":                 # to cancel is to hang up
+            sent.discard("notifications/cancelled")
+    elif edition.version != LEGACY[0] or where == "http":       # there the stream is gone that it would come by
+        came.discard("notifications/cancelled")
+    assert sent - set(tape.sent()) == set() and set(tape.sent()) - sent <= {"server/discover"}
+    assert came - tape.received() == set()
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_client_finds_the_newest_revision_by_itself(link: Any, where: str) -> None:
+    client = link(where)
+    assert client.version == (LEGACY[0] if where == "sse" else MODERN[0])
+    assert said(client.call_tool("add", {"a": 1})) == "3"
+
+
+@newest
+@pytest.mark.parametrize("method, member", [
+    ("list_tools", "tools"), ("list_resources", "resources"), ("list_resource_templates", "templates"),
+    ("list_prompts", "prompts")])
+def test_client_fetches_all_pages(link: Any, where: str, version: str, method: str, member: str) -> None:
+    server = make_server(page_size=1)
+    client = link(where, version, server)
+    listed = getattr(client, method)()
+    assert len(listed) == len(getattr(server, member)) > 1
+    asked = client.tape.sent().count({"templates": "resources/templates"}.get(member, member) + "/list")
+    assert asked == len(listed)
+
+
+@everywhere
+def test_client_gets_the_servers_errors_as_they_are(link: Any, where: str, version: str, capfd: Any) -> None:
+    client = link(where, version)
+    for call, code in ((lambda: client.call_tool("nobody"), mcp_ref.INVALID_PARAMS),
+                       (lambda: client.get_prompt("greet"), mcp_ref.INVALID_PARAMS),
+                       (lambda: client.read_resource("test://gone"), mcp_ref.INVALID_PARAMS if client.modern
+                        else mcp_ref.RESOURCE_NOT_FOUND),
+                       (lambda: client.request("nobody/knows"), mcp_ref.METHOD_NOT_FOUND),
+                       (lambda: client.call_tool("fails", {"how": "own"}), 7)):
+        with pytest.raises(RpcError) as caught:
+            call()
+        assert caught.value.code == code and str(caught.value)
+    assert caught.value.data == [7] and str(caught.value) == "seven"
+    assert client.call_tool("fails", {"how": "value"})["isError"] is True
+    assert client.request("example.org/verb", {"x": 5})["got"] == 5 if client.modern else True
+    capfd.readouterr()
+
+
+@everywhere
+def test_client_does_not_call_what_a_server_lacks(link: Any, where: str, version: str) -> None:
+    client = link(where, version, Server("bare"))
+    assert client.list_tools() == client.list_resources() == client.list_prompts() == []
+    assert client.list_resource_templates() == []
+    before = len(client.tape.lines)
+    calls = [lambda: client.call_tool("x"), lambda: client.read_resource("x:y"), lambda: client.get_prompt("x")]
+    if "completions capability" in rules(version).features:
+        calls.append(lambda: client.complete("x", "y", ""))
+    for call in calls:
+        with pytest.raises(mcp_ref.ServerLacks):
+            call()
+    with pytest.raises(ValueError, match="debug, info"):
+        client.set_level("loud")
+    assert len(client.tape.lines) == before
+
+
+# ---- time, progress, cancelling
+
+@newest
+def test_client_cancels_what_takes_too_long(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    with pytest.raises(TimeoutError, match="tools/call|in time"):
+        client.call_tool("hold", {"name": "slow"}, timeout=0.1)
+    assert client.server.door("slow runs").wait(PATIENCE) and client.server.door("slow done").wait(PATIENCE)
+    assert said(client.call_tool("echo", {"text": "alive"})) == "alive"
+
+
+@everywhere
+def test_client_cancels_from_another_thread(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    for name in ("one", "two"):
+        cancel_one(client, name)
+    assert said(client.call_tool("echo", {"text": "alive"})) == "alive"
+    if where != "http" or not client.modern:
+        ids = [message["id"] for way, message in client.tape.lines
+               if message.get("params", {}).get("name") == "hold"]
+        assert [params["requestId"] for params in client.tape.params("notifications/cancelled")] == ids
+
+
+def ticking() -> Server:
+    server = make_server()
+
+    @server.tool
+    def tick(ctx: Context) -> str:
+        """Report progress until the door opens."""
+        count = 0
+        while count < 1000 and not server.door("enough").wait(0.01) and not ctx.cancelled:      # type: ignore
+            count += 1
+            ctx.progress(count)
+        server.door("over").set()       # type: ignore[attr-defined]
+        return "ticked"
+    return server
+
+
+@pytest.mark.parametrize("where, version", [("memory", LEGACY[0]), ("stdio", MODERN[0]), ("http", MODERN[0])])
+def test_client_waits_longer_while_there_is_progress(link: Any, where: str, version: str) -> None:
+    client = link(where, version, ticking())
+    begun = time.monotonic()
+
+    def on_progress(*_: Any) -> None:
+        if time.monotonic() - begun > 0.4:
+            client.server.door("enough").set()
+    assert said(client.call_tool("tick", timeout=0.3, extend=True, on_progress=on_progress)) == "ticked"
+
+
+@newest
+@pytest.mark.parametrize("options", [{"timeout": 0.05}, {"timeout": 9, "longest": 0.05, "extend": True}])
+def test_client_does_not_wait_for_ever(link: Any, where: str, version: str, options: Any) -> None:
+    client = link(where, version, ticking())
+    with pytest.raises(TimeoutError):
+        client.call_tool("tick", on_progress=lambda *_: None, **options)
+    assert client.server.door("over").wait(PATIENCE) or "tools/call" not in client.tape.sent()
+
+
+def test_client_moves_a_deadline_only_if_asked_to() -> None:
+    tick = {"method": "notifications/progress", "params": {"progress": 1}}
+    for extend in (True, False):
+        request = mcp_ref.Request(1, "m", 50, 100, extend, None, None)
+        first, request.deadline = request.deadline, 0.0
+        request.take(tick)
+        assert (request.deadline >= first) == extend and request.wants_progress == extend
+    hard = mcp_ref.Request(1, "m", 0.5, 0, True, None, None)
+    hard.take(tick)
+    with pytest.raises(TimeoutError):
+        hard.wait()
+
+
+@newest
+def test_client_calls_run_side_by_side(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    calls = [in_thread(lambda n=n: client.call_tool("hold", {"name": str(n)})) for n in range(5)]
+    for n in range(5):
+        assert client.server.door("%d runs" % n).wait(PATIENCE)
+    client.ping()
+    for n in reversed(range(5)):
+        client.server.door(str(n)).set()
+        assert said(calls[n]()) == "held"
+
+
+@newest
+def test_client_that_closes_fails_its_calls(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    call = in_thread(lambda: client.call_tool("hold", {"name": "x"}))
+    assert client.server.door("x runs").wait(PATIENCE)
+    subscription = client.listen(["tools"])
+    client.close()
+    with pytest.raises(mcp_ref.Disconnected, match="closed|hung up"):
+        call()
+    assert list(subscription) == []
+    client.close()
+    client.server.door("x").set()
+    assert client.server.door("x done").wait(PATIENCE)
+    with pytest.raises(mcp_ref.Disconnected, match="closed"):
+        client.ping()
+
+
+# ---- what a server asks
+
+asks_forms = pytest.mark.parametrize("where, version", [
+    one for one in EVERY if "elicitation/create" in rules(one[1]).methods])
+asks_pages = pytest.mark.parametrize("where, version", [
+    one for one in EVERY if "URL elicitation" in rules(one[1]).features])
+
+
+@asks_forms
+@pytest.mark.parametrize("answer, result", [
+    ({"branch": "x"}, {"action": "accept", "content": {"branch": "x", "force": False}}),
+    ({"branch": "x", "force": True}, {"action": "accept", "content": {"branch": "x", "force": True}}),
+    (None, {"action": "decline"}), ("decline", {"action": "decline"}), ("cancel", {"action": "cancel"})])
+def test_client_fills_forms(link: Any, where: str, version: str, answer: Any, result: Any) -> None:
+    client = link(where, version, elicit=lambda params: answer)
+    assert json.loads(said(client.call_tool("branch"))) == result
+
+
+@asks_forms
+def test_client_does_not_send_a_form_that_is_filled_wrongly(link: Any, where: str, version: str, capfd: Any) -> None:
+    client = link(where, version, elicit=lambda params: {"branch": 5})
+    if client.modern:
+        with pytest.raises(ValueError, match="branch"):
+            client.call_tool("branch")
+    else:
+        assert client.call_tool("branch")["content"][0]["text"].startswith("failed: ")
+        assert "branch" in capfd.readouterr().err
+    assert not [1 for way, message in client.tape.lines if way == ">" and '"branch": 5' in json.dumps(message)]
+
+
+@asks_forms
+def test_client_answers_may_be_async_and_know_their_calls(link: Any, where: str, version: str) -> None:
+    async def elicit(params: Any, tags: List[Any]) -> Any:
+        return {"branch": "/".join(tags)}
+    client = link(where, version, elicit=elicit)
+    assert json.loads(said(client.call_tool("branch", tag="mine")))["content"]["branch"] == "mine"
+
+
+@asks_pages
+@pytest.mark.parametrize("agrees, action", [(True, "accept"), (False, "decline"), ("cancel", "cancel")])
+def test_client_visits_pages(link: Any, where: str, version: str, agrees: Any, action: str) -> None:
+    seen: List[Any] = []
+    client = link(where, version, visit=lambda params: seen.append(params) or agrees)
+    assert said(client.call_tool("visit")) == action
+    assert seen[0]["url"] == "https://example.org/in" and seen[0]["message"] == "Sign in"
+    assert client.tape.declared() == {"elicitation": {"url": {}}}
+
+
+@pytest.mark.parametrize("where, completes", [*[(where, True) for where in PLACES], ("memory", False)])
+def test_client_visits_the_pages_of_an_error(link: Any, where: str, completes: bool) -> None:
+    """-32042: visit, wait until the server says that it is done (or for long enough), try again."""
+    server, contexts, visits = make_server(), [], []        # type: Server, List[Context], List[Any]
+
+    @server.tool
+    def page(ctx: Context) -> str:
+        contexts.append(ctx)
+        if len(contexts) < 3:
+            ctx.elicit("In", url="https://example.org/%d" % len(contexts), elicitation_id="e%d" % len(contexts),
+                       wait=False)
+        return "in"
+
+    def visit(params: Any) -> bool:
+        visits.append((params["url"], params["elicitationId"]))
+        if completes:
+            contexts[-1].notify("notifications/elicitation/complete", {"elicitationId": params["elicitationId"]})
+        return True
+    client = link(where, LEGACY[0], server, visit=visit)
+    assert said(client.call_tool("page", timeout=PATIENCE if completes else 0.2)) == "in"
+    assert visits == [("https://example.org/1", "e1"), ("https://example.org/2", "e2")]
+    contexts.clear()
+    client._visit = lambda params: False
+    with pytest.raises(RpcError) as caught:
+        client.call_tool("page")
+    assert caught.value.code == mcp_ref.URL_REQUIRED and len(contexts) == 1
+
+
+@everywhere
+@pytest.mark.parametrize("answer, model", [
+    ("yes", "unknown"), ({"content": {"type": "text", "text": "t"}, "model": "m1"}, "m1"), (None, "")])
+def test_client_samples(link: Any, where: str, version: str, answer: Any, model: str) -> None:
+    client = link(where, version, sample=lambda params: answer)
+    if model:
+        assert said(client.call_tool("think")) == model
+    elif client.modern:
+        with pytest.raises(AskError, match="rejected"):
+            client.call_tool("think")
+    else:
+        assert client.call_tool("think")["isError"]
+
+
+@everywhere
+def test_client_names_its_roots(link: Any, where: str, version: str, tmp_path: Path) -> None:
+    folders = [tmp_path, "file:///x", {"uri": "file:///y", "name": "Y"}]
+    wanted = ",".join([tmp_path.as_uri(), "file:///x", "file:///y"])
+    assert said(link(where, version, roots=folders).call_tool("folders")) == wanted
+    assert said(link(where, version, roots=lambda params: folders).call_tool("folders")) == wanted
+
+
+@everywhere
+def test_client_declares_what_it_can_answer_and_is_asked_nothing_else(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    assert client.tape.declared() == {}
+    for tool in ("think", "folders", "visit"):
+        if client.modern:
+            with pytest.raises(RpcError) as caught:
+                client.call_tool(tool)
+            assert caught.value.code == mcp_ref.MISSING_CAPABILITY
+        else:
+            assert client.call_tool(tool)["isError"]
+    forms = link(where, version, elicit=fill, roots=[], declare={"experimental": {"x": {}}})
+    wanted: Dict[str, Any] = {"experimental": {"x": {}}, "roots": {} if forms.modern else {"listChanged": True}}
+    if "elicitation/create" in rules(version).methods:
+        wanted["elicitation"] = {"form": {}} if "URL elicitation" in rules(version).features else {}
+    assert forms.tape.declared() == wanted
+
+
+@modern_only
+def test_client_answers_several_questions_in_one_round(link: Any, where: str, version: str) -> None:
+    client = link(where, version, elicit=lambda params: {"name": "Ada"}, sample=lambda params: "hm", roots=[])
+    assert json.loads(said(client.call_tool("several"))) == ["model", "where", "who"]
+    assert client.tape.sent().count("tools/call") == 2
+    retry = client.tape.params("tools/call")[1]
+    assert sorted(retry["inputResponses"]) == ["model", "where", "who"] and isinstance(retry["requestState"], str)
+
+
+@asks_forms
+def test_client_is_asked_by_resources_and_prompts_too(link: Any, where: str, version: str) -> None:
+    client = link(where, version, elicit=lambda params: fill(params))
+    assert client.read_resource("test://asks")[0]["text"] == "accept"
+    assert client.get_prompt("asks_first")["messages"][0]["content"]["text"] == "main"
+
+
+# ---- changes, caching, logging
+
+@everywhere
+def test_client_listens_by_callback(link: Any, where: str, version: str) -> None:
+    client, heard = link(where, version), queue.Queue()     # type: Any, queue.Queue[str]
+    subscription = client.listen(["tools", "test://text"], heard.put)
+    other = client.listen(["test://text", "prompts"])
+    for what in ("tools", "test://text", "tools"):
+        client.server.changed(what)
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["tools", "test://text", "tools"]
+    assert next(iter(other)) == "test://text"
+    subscription.close()
+    if not client.modern:           # somebody else still wants it
+        assert "resources/unsubscribe" not in client.tape.sent()
+    client.server.changed("test://text")
+    assert next(iter(other)) == "test://text"
+    other.close()
+    subscription.close()
+    assert heard.empty() and list(other) == []
+    if not client.modern:
+        assert client.tape.params("resources/unsubscribe") == [{"uri": "test://text"}]
+
+
+@everywhere
+def test_client_is_told_what_was_granted(link: Any, where: str, version: str) -> None:
+    server = Server("tools only")
+    server.tool(lambda: "x", name="x")
+    client = link(where, version, server)
+    with client.listen(["tools", "prompts", "x://y"]) as subscription:
+        assert subscription.granted == ["tools"]
+
+
+@everywhere
+def test_client_hears_of_all_notifications_in_order(link: Any, where: str, version: str) -> None:
+    heard: queue.Queue[Any] = queue.Queue()
+
+    def slowly(message: Any) -> None:
+        heard.put(message["method"])
+        if heard.qsize() == 1:
+            raise ValueError("the next one shall be heard")
+    client = link(where, version, on_notification=lambda message: heard.put(message["method"]),
+                  log_level="emergency")
+    assert said(client.call_tool("steps", on_progress=lambda *_: None)) == "done"
+    assert said(client.call_tool("talk")) == "said"
+    names = [heard.get(timeout=PATIENCE) for _ in range(4)]
+    assert names == ["notifications/progress"] * 3 + ["notifications/message"]
+
+
+@everywhere
+def test_client_keeps_results_as_long_as_it_may(link: Any, where: str, version: str) -> None:
+    server = make_server(ttl_ms=3600000)
+    client = link(where, version, server, cache=True, elicit=fill, on_notification=lambda message: told.set())
+    told = threading.Event()
+    calls = [("tools/list", client.list_tools), ("resources/list", client.list_resources),
+             ("resources/templates/list", client.list_resource_templates), ("prompts/list", client.list_prompts),
+             ("resources/read", lambda: client.read_resource("test://text"))]
+    assert {name for name, _ in calls} | {"server/discover"} == {
+        name for name, row in METHODS.items() if row.cacheable}
+    kept = 1 if client.modern else 2        # legacy results say nothing about caching
+    for method, call in calls:
+        assert call() == call() and client.tape.sent().count(method) == kept
+    said(client.call_tool("echo", {"text": "x"})), said(client.call_tool("echo", {"text": "x"}))
+    assert client.tape.sent().count("tools/call") == 2
+    client.read_resource("test://several")
+    assert client.tape.sent().count("resources/read") == kept + 1
+    with client.listen(["tools"]) as changes:
+        server.changed("tools")
+        assert next(iter(changes)) == "tools"
+    client.list_tools()
+    assert client.tape.sent().count("tools/list") == kept + 1
+
+
+@modern_only
+def test_client_keeps_no_result_that_holds_an_answer(link: Any, where: str, version: str) -> None:
+    client = link(where, version, make_server(ttl_ms=3600000), cache=True, elicit=fill)
+    for _ in range(2):
+        assert client.read_resource("test://asks")[0]["text"] == "accept"
+    assert client.tape.sent().count("resources/read") == 4
+
+
+@everywhere
+def test_client_pings_the_server_and_not_its_cache(link: Any, where: str, version: str) -> None:
+    client = link(where, version, make_server(ttl_ms=3600000), cache=True)
+    before = len(client.tape.sent())
+    client.ping()
+    client.ping()
+    assert len(client.tape.sent()) == before + 2
+
+
+@modern_only
+def test_client_forgets_what_is_stale_or_too_much(link: Any, where: str, version: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_CACHED", 2)
+    client = link(where, version, make_server(ttl_ms=3600000), cache=True)
+    for uri in ("test://text", "test://several", "test://json", "test://text"):
+        client.read_resource(uri)
+    assert client.tape.sent().count("resources/read") == 4
+    now = time.monotonic()
+    monkeypatch.setattr(mcp_ref.time, "monotonic", lambda: now + 3601)
+    client.read_resource("test://text")
+    monkeypatch.undo()
+    assert client.tape.sent().count("resources/read") == 5
+
+
+@everywhere
+def test_client_checks_structured_output(link: Any, where: str, version: str) -> None:
+    server, out = make_server(), []         # type: Server, List[Any]
+
+    @server.tool(output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    def counts() -> Any:
+        return {"n": 1}
+    client = link(where, version, server, checks=False)      # it is not the server's fault
+    client.list_tools()
+    structured = "structured output" in rules(version).features
+    assert ("structuredContent" in client.call_tool("counts")) == structured
+    receive = client.receive
+
+    def spoil(message: Any, *more: Any) -> None:
+        if "structuredContent" in message.get("result", {}):
+            message["result"].update(out[0])
+            if out[0] == {}:
+                del message["result"]["structuredContent"]
+        receive(message, *more)
+    client.receive = spoil
+    for flaw in ({"structuredContent": {"n": "x"}}, {"structuredContent": 3}, {}) if structured else ():
+        out[:] = [flaw]
+        with pytest.raises(mcp_ref.Malformed, match="counts"):
+            client.call_tool("counts")
+    out[:] = [{"structuredContent": {"n": "x"}, "isError": True}]
+    assert client.call_tool("counts").get("isError") or not structured
+
+
+# ---- which revision
+
+@everywhere
+def test_client_speaks_the_pinned_revision_or_none(link: Any, where: str, version: str) -> None:
+    client = link(where, version)
+    assert client.version == version and client.tape.sent()[0] == ("server/discover" if client.modern else "initialize")
+    if where == "memory":
+        for other in versions():
+            if other != version:
+                with pytest.raises((mcp_ref.Disconnected, RpcError)):
+                    link(Puppet(**speaks(version)), other, checks=False)
+
+
+def test_client_knows_its_options() -> None:
+    for bad in ({"revision": "2024-10-07"}, {"revision": "new"}):
+        with pytest.raises(ValueError, match=MODERN[0]):
+            mcp_ref.connect(Server("x"), **bad)
+    for url in ("http://", "http://me:secret@example.org/", "ftp://example.org/", "example.org"):
+        with pytest.raises(ValueError, match="URL") as caught:
+            mcp_ref.connect(url)
+        assert "secret" not in str(caught.value) or "me:secret" in url
+
+
+# ---- servers that are not ours: a puppet in memory, a fake process, a fake site
+
+DISCOVERED = {"result": {"resultType": "complete", "supportedVersions": MODERN, "capabilities": {
+    "tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}},
+    "ttlMs": 0, "cacheScope": "private"}}
+INITIALIZED = {"result": {"protocolVersion": LEGACY[0], "serverInfo": {"name": "fake", "version": "1"},
+                          "capabilities": {
+    "tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}, "logging": {}}}}
+NO_TOOLS = {"result": {"resultType": "complete", "tools": []}}
+DONE = {"result": {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}}
+
+
+def refused(code: int, *supported: str) -> Any:
+    """Return an error, as a fake server answers it."""
+    return {"error": {"code": code, "message": "no", **({"data": {"supported": list(supported)}} if supported else {})}}
+
+
+def speaks(version: str) -> Dict[str, Any]:
+    """Return the answers of a server that speaks this revision alone."""
+    if version in MODERN:
+        return {"server/discover": {"result": {**DISCOVERED["result"], "supportedVersions": [version]}},
+                "initialize": refused(-32601)}
+    return {"server/discover": refused(-32601),
+            "initialize": {"result": {**INITIALIZED["result"], "protocolVersion": version}}}
+
+
+class Script:
+    """What a fake answers: by method (or verb), one answer or a list of them, the last of which stays."""
+
+    def __init__(self, answers: Dict[str, Any]) -> None:
+        self.answers = {"server/discover": DISCOVERED, "initialize": INITIALIZED, "tools/list": NO_TOOLS,
+                        "logging/setLevel": {"result": {}}, **answers}
+        self.answers = {key: list(value) if isinstance(value, list) else [value]
+                        for key, value in self.answers.items()}
+        self.lock = threading.Lock()
+
+    def next(self, key: str, otherwise: Any) -> Any:
+        with self.lock:
+            answers = self.answers.get(key, [otherwise])
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+class Puppet(mcp_ref.Transport):
+    """A server in memory that says what it is told to: an answer is a message without its id, a list of whole
+    messages (with ID for the id), or a function of the message that returns one of those; None is silence."""
+
+    def __init__(self, mirrors: bool = False, **answers: Any) -> None:
+        self.script, self.up, self.mirrors = Script(answers), False, mirrors
+
+    def start(self) -> None:
+        self.up = True
+
+    def stop(self) -> None:
+        self.up = False
+
+    def is_up(self) -> bool:
+        return self.up
+
+    def send(self, message: Any, request: Any = None, **_: Any) -> None:
+        if request is not None:
+            request.sent = True
+        answer = self.script.next(message.get("method", "response"), None)
+        answer = answer(message) if callable(answer) else answer
+        if isinstance(answer, dict):
+            answer = [{"jsonrpc": "2.0", "id": "ID", **answer}]
+        for one in answer or ():
+            one = json.loads(json.dumps(one).replace('"ID"', json.dumps(message.get("id"))))
+            self.client.receive(one, request)
+
+
+FAKE = """
+import json, sys
+script, notes = json.loads(sys.argv[1]), open(sys.argv[2], "ab", 0)
+notes.write(b"start ")
+for line in sys.stdin:
+    message = json.loads(line)
+    key = message.get("method", "response")
+    notes.write(key.rpartition("/")[2].encode() + b" ")
+    steps = script.get(key, ["silence"])
+    step = steps.pop(0) if len(steps) > 1 else steps[0]
+    for one in step if isinstance(step, list) else [step]:
+        if one == "die":
+            sys.stderr.write("famous\\nlast words")
+            sys.exit(3)
+        if isinstance(one, dict):
+            one = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **one})
+        if one != "silence":
+            sys.stdout.write(one + "\\n")
+            sys.stdout.flush()
+"""
+
+
+@pytest.fixture
+def fake(link: Any, tmp_path: Path) -> Any:
+    """Connect to a fake server process; `client.notes()` says when it was started, and what it got."""
+    def start(checks: bool = False, options: Any = None, **answers: Any) -> Any:
+        script = Script({key.replace("_", "/"): value for key, value in answers.items()})
+        notes = tmp_path / "notes"
+        command = [sys.executable, "-I", "-S", "-c", FAKE, json.dumps(script.answers), str(notes)]
+        client = link(command, checks=checks, **(options or {}))
+        client.notes = lambda: notes.read_text()
+        return client
+    return start
+
+
+class Ask:
+    """One request to a fake site, and the ways to answer it."""
+
+    def __init__(self, web: "Web", handler: Any, body: bytes) -> None:
+        self.web, self.handler = web, handler
+        self.verb, self.path = handler.command, handler.path
+        self.headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.message = json.loads(body) if body else {}
+        self.key = self.message.get("method", "response") if body else self.verb
+
+    def reply(self, status: int = 200, body: Any = b"", **headers: str) -> None:
+        kind = "text/plain" if isinstance(body, (str, bytes)) else "application/json"
+        if isinstance(body, dict) and ("result" in body or "error" in body):
+            body = {"jsonrpc": "2.0", "id": self.message.get("id"), **body}
+        data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.handler.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **headers}.items():
+            self.handler.send_header(name.replace("_", "-"), value)
+        self.handler.end_headers()
+        self.handler.wfile.write(data)
+
+    def stream(self, *parts: Any, whole: bool = True, **headers: str) -> None:
+        """Answer by a stream of events: bytes, messages, or functions to be called in between.
+        If it is not `whole`, hang up in the middle."""
+        self.handler.send_response(200)
+        for name, value in {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **headers}.items():
+            self.handler.send_header(name.replace("_", "-"), value)
+        self.handler.end_headers()
+        self.handler.close_connection = not whole
+        for part in parts:
+            if callable(part):
+                part()
+                continue
+            if isinstance(part, dict):
+                if "result" in part or "error" in part:
+                    part = {"jsonrpc": "2.0", "id": self.message.get("id"), **part}
+                part = b"data: " + json.dumps(part).encode() + b"\n\n"
+            self.handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        if whole:
+            self.handler.wfile.write(b"0\r\n\r\n")
+
+
+class Web:
+    """A fake site. An answer is a status, (status, body) or (status, body, headers), a message without its id,
+    or a function of the Ask; keys are methods, or verbs where there is no body."""
+
+    def __init__(self, answers: Dict[str, Any]) -> None:
+        import http.server
+        import socketserver
+        web = self
+        self.script, self.asked = Script({"GET": 405, **answers}), []     # type: Script, List[Ask]
+        self.connections: List[socket.socket] = []
+        self.at_the_end: List[Any] = []
+        self.over, self.lock, self.problems = threading.Event(), threading.Lock(), []   # type: Any, Any, List[Any]
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                with web.lock:
+                    web.connections.append(self.request)
+                super().setup()
+
+            def do(self) -> None:
+                ask = Ask(web, self, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                with web.lock:
+                    web.asked.append(ask)
+                answer = web.script.next(ask.key, 200 if ask.verb == "DELETE" else 202)
+                if callable(answer):
+                    answer(ask)
+                elif isinstance(answer, int):
+                    ask.reply(answer)
+                elif isinstance(answer, tuple):
+                    ask.reply(answer[0], answer[1], **dict(*answer[2:]))
+                else:
+                    ask.reply(200, answer)
+            do_GET = do_POST = do_DELETE = do
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
+            daemon_threads, block_on_close, request_queue_size = False, True, 50
+
+            def handle_error(self, *_: Any) -> None:
+                if not isinstance(sys.exc_info()[1], OSError):      # the client hung up: that is its right
+                    web.problems.append(sys.exc_info()[1])
+        self.httpd = Listener(("127.0.0.1", 0), Handler)
+        self.url = "http://127.0.0.1:%d/mcp" % self.httpd.server_address[1]
+        self.thread = threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def keys(self) -> List[str]:
+        with self.lock:
+            return [ask.key for ask in self.asked]
+
+    def of(self, key: str) -> List[Ask]:
+        with self.lock:
+            return [ask for ask in self.asked if ask.key == key]
+
+    def hang(self, _: Any = None) -> None:
+        """Be silent until the end of the test."""
+        assert self.over.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.over.set()
+        for end in self.at_the_end:
+            end()
+        for one in self.connections:
+            mcp_ref._shut(one, socket.SHUT_RDWR)
+        self.httpd.shutdown()
+        self.thread.join(PATIENCE)
+        self.httpd.server_close()
+        assert not self.problems, self.problems[0]
+
+
+class Webs:
+    """Starts fake sites, and connects to them."""
+
+    def __init__(self) -> None:
+        self.started: List[Web] = []
+        self.link: Any = None
+
+    def serve(self, **answers: Any) -> Web:
+        self.started.append(Web({key.replace("_", "/"): value for key, value in answers.items()}))
+        return self.started[-1]
+
+    def __call__(self, version: str = "", options: Any = None, **answers: Any) -> Any:
+        at = self.serve(**answers)
+        client = self.link(at.url, version, checks=False, **(options or {}))
+        client.web = at
+        return client
+
+    def __enter__(self) -> "Webs":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for one in self.started:
+            one.close()
+
+
+@pytest.fixture
+def sites() -> Any:
+    with Webs() as webs:        # closed after the clients
+        yield webs
+
+
+@pytest.fixture
+def web(sites: Any, link: Any) -> Any:
+    sites.link = link
+    return sites
+
+
+# ---- finding the era
+
+UNSUPPORTED = mcp_ref.UNSUPPORTED_VERSION
+LEGACY_WAY = "start discover initialize initialized "
+
+
+@pytest.mark.parametrize("answers, notes", [       # to server/discover -> what the server gets
+    (DISCOVERED, "start discover "),
+    (["what is this?", "{}", DISCOVERED], "start discover "),
+    (refused(-32601), LEGACY_WAY), (refused(-32602), LEGACY_WAY), (refused(-32600), LEGACY_WAY),
+    (refused(-32603), LEGACY_WAY), (refused(-32000), LEGACY_WAY), (refused(0), LEGACY_WAY),
+    (refused(-32700), LEGACY_WAY),
+    ("silence", LEGACY_WAY), ("not JSON at all", LEGACY_WAY),
+    ({"result": {}}, LEGACY_WAY), ({"result": 3}, LEGACY_WAY), ({"result": None}, LEGACY_WAY),
+    ({"result": {"supportedVersions": [5], "capabilities": 3}}, LEGACY_WAY),
+    ({"result": {"supportedVersions": "2026", "capabilities": {}}}, LEGACY_WAY),
+    ({"result": {}, "error": {}}, LEGACY_WAY), ({"error": "no"}, LEGACY_WAY), ({"error": {"code": "x"}}, LEGACY_WAY),
+    ({"result": {**DISCOVERED["result"], "supportedVersions": [LEGACY[0]]}}, LEGACY_WAY),
+    (refused(UNSUPPORTED, LEGACY[0]), LEGACY_WAY), (refused(UNSUPPORTED), LEGACY_WAY),
+    ([refused(UNSUPPORTED, MODERN[0])], "start discover discover initialize initialized "),
+    ("die", "start discover start initialize initialized "),
+])
+def test_client_finds_the_era_of_a_process(fake: Any, answers: Any, notes: str) -> None:
+    if isinstance(answers, list) and answers[0] == "what is this?":
+        answers = [answers]         # all of it at once
+    client = fake(options={"probe": 0.05 if answers in ("silence", "not JSON at all") else PATIENCE},
+                  server_discover=answers)
+    assert client.modern == ("initialize" not in notes)
+    if not client.modern:
+        assert client.server_info["name"] == "fake" and client.version == LEGACY[0]
+    client.list_tools()
+    assert client.notes() == notes + "list "
+
+
+def test_client_asks_a_process_once_more_in_the_same_version(fake: Any) -> None:
+    client = fake(server_discover=[refused(UNSUPPORTED, MODERN[0]), DISCOVERED])
+    assert client.modern and client.notes() == "start discover discover "
+
+
+@pytest.mark.parametrize("error", [mcp_ref.HEADER_MISMATCH, mcp_ref.MISSING_CAPABILITY])
+def test_client_raises_what_only_a_modern_server_says(link: Any, error: int) -> None:
+    with pytest.raises(RpcError) as caught:
+        link(Puppet(**{"server/discover": refused(error)}), checks=False)
+    assert caught.value.code == error
+
+
+@pytest.fixture
+def later_revision(monkeypatch: Any) -> Any:
+    """A revision that is newer than all others, as if it were published."""
+    later = "9998-01-01"
+    monkeypatch.setattr(mcp_ref, "REVISIONS", {later: mcp_ref.Revision(later, "modern"), **REVISIONS})
+    yield later
+    mcp_ref.rules.cache_clear()
+
+
+@pytest.mark.parametrize("answer", [
+    refused(UNSUPPORTED, MODERN[0]), {"result": {**DISCOVERED["result"], "supportedVersions": MODERN}}])
+def test_client_takes_an_older_modern_revision(fake: Any, later_revision: str, answer: Any) -> None:
+    client = fake(server_discover=[answer, DISCOVERED])
+    assert client.version == MODERN[0] and client.notes() == "start discover discover "
+    assert [message["params"]["_meta"][mcp_ref.META_VERSION] for _, message in client.tape.lines
+            if "params" in message] == [later_revision, MODERN[0]]
+
+
+def test_client_changes_its_version_when_the_server_does(link: Any, later_revision: str) -> None:
+    newer = {"result": {**DISCOVERED["result"], "supportedVersions": [later_revision, *MODERN]}}
+    client = link(Puppet(**{"server/discover": [newer, DISCOVERED],
+                            "tools/call": [refused(UNSUPPORTED, MODERN[0]), DONE]}),
+                  checks=False)
+    assert client.version == later_revision
+    assert said(client.call_tool("x")) == "done" and client.version == MODERN[0]
+
+
+def test_client_changes_to_legacy_when_the_server_does(link: Any) -> None:
+    client = link(Puppet(**{"tools/call": [refused(UNSUPPORTED, LEGACY[0]), DONE]}), checks=False)
+    assert said(client.call_tool("x")) == "done" and client.version == LEGACY[0]
+
+
+def test_client_gives_up_a_server_that_is_never_content(link: Any) -> None:
+    client = link(Puppet(**{"tools/call": refused(UNSUPPORTED, *MODERN)}), checks=False)
+    with pytest.raises(RpcError) as caught:
+        client.call_tool("x")
+    assert caught.value.code == UNSUPPORTED
+
+
+@pytest.mark.parametrize("result", [
+    {"protocolVersion": "2024-10-07", "capabilities": {}}, {"protocolVersion": MODERN[0], "capabilities": {}},
+    {"protocolVersion": 5, "capabilities": {}}, {"capabilities": {}}, {"protocolVersion": LEGACY[0]}, [], None])
+def test_client_refuses_a_handshake_that_is_none(link: Any, result: Any) -> None:
+    with pytest.raises((mcp_ref.Disconnected, mcp_ref.Malformed)):
+        link(Puppet(**{"server/discover": refused(-32601), "initialize": {"result": result}}), checks=False)
+
+
+HTTP_LEGACY = ["server/discover", "initialize", "notifications/initialized", "tools/list"]
+
+
+@pytest.mark.parametrize("answer, keys", [
+    (DISCOVERED, ["server/discover", "tools/list"]),
+    (lambda ask: ask.stream(DISCOVERED), ["server/discover", "tools/list"]),
+    (refused(-32601), HTTP_LEGACY), ((404, refused(-32601)), HTTP_LEGACY), ((200, "<html>"), HTTP_LEGACY),
+    (400, HTTP_LEGACY), ((400, "Bad Request: no session"), HTTP_LEGACY), ((400, refused(-32000)), HTTP_LEGACY),
+    ((400, {"error": "x"}), HTTP_LEGACY), ((400, [1]), HTTP_LEGACY), ((400, {"jsonrpc": "2.0", "id": None, "error": {
+        "code": -32600, "message": "m"}}), HTTP_LEGACY),
+    (404, HTTP_LEGACY), (405, HTTP_LEGACY), (406, HTTP_LEGACY), (415, HTTP_LEGACY), (500, HTTP_LEGACY),
+    ((500, refused(-32603)), HTTP_LEGACY), (202, HTTP_LEGACY),
+    ((400, refused(UNSUPPORTED, LEGACY[0])), HTTP_LEGACY), ((400, refused(UNSUPPORTED)), HTTP_LEGACY),
+    ([(400, refused(UNSUPPORTED, MODERN[0])), DISCOVERED], ["server/discover", "server/discover", "tools/list"]),
+    ("silence", HTTP_LEGACY),
+])
+def test_client_finds_the_era_of_a_site(web: Any, answer: Any, keys: List[str]) -> None:
+    options = {"probe": PATIENCE}
+    if answer == "silence":
+        options, answer = {"probe": 0.05}, lambda ask: ask.web.hang()
+    client = web(options=options, server_discover=answer)
+    client.list_tools()
+    assert client.web.keys() == keys and client.modern == (keys != HTTP_LEGACY)
+
+
+@pytest.mark.parametrize("answer, raised", [
+    (401, 401), (403, 403), (429, 429), (503, 503), ((400, refused(mcp_ref.HEADER_MISMATCH)), mcp_ref.HEADER_MISMATCH),
+    ((400, refused(mcp_ref.MISSING_CAPABILITY)), mcp_ref.MISSING_CAPABILITY)])
+def test_client_says_what_a_site_refuses(web: Any, answer: Any, raised: int) -> None:
+    with pytest.raises((RpcError, mcp_ref.HttpError)) as caught:
+        web(server_discover=answer)
+    assert raised == (caught.value.code if isinstance(caught.value, RpcError) else caught.value.status)
+    assert web.started[0].keys() == ["server/discover"]
+
+
+def over_sse(status: int, **results: Any) -> Dict[str, Any]:
+    """Return the answers of a site that speaks HTTP+SSE, where `None` opens no way back; `end` ends the stream."""
+    answers: queue.Queue[Any] = queue.Queue()
+
+    def stream(ask: Ask) -> None:
+        def pump() -> None:
+            ask.web.at_the_end.append(lambda: answers.put(None))
+            for data in iter(answers.get, None):
+                ask.handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        ask.stream(b": hello\n\nevent: endpoint\ndata: /post?s=1\n\n", pump)
+
+    def post(result: Any) -> Any:
+        def answer(ask: Ask) -> None:
+            if ask.path == "/mcp":
+                ask.reply(status)
+                return
+            ask.reply(202)
+            data = json.dumps({"jsonrpc": "2.0", "id": ask.message["id"], **result})
+            answers.put(b"event: message\ndata: " + data.encode() + b"\n\n")
+        return answer
+    found = {name: post(result) if isinstance(result, dict) else result for name, result in results.items()}
+    return {"GET": stream, "server_discover": status, "initialize": post(INITIALIZED), "tools_list": post(NO_TOOLS),
+            "end": lambda: answers.put(None), **found}
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_client_falls_back_to_http_sse(web: Any, status: int) -> None:
+    """The stream opens with the place to post to; all answers come by the stream."""
+    answers = over_sse(status, tools_call=DONE)
+    client = web(**answers)
+    assert client.version == LEGACY[0] and client.list_tools() == []
+    assert said(client.call_tool("x")) == "done"
+    assert {ask.path for ask in client.web.asked[-3:]} == {"/post?s=1"}
+    client.close()
+    answers["end"]()
+    assert "DELETE" not in client.web.keys()
+
+
+def test_client_starts_again_when_the_stream_of_http_sse_ends(web: Any) -> None:
+    answers = over_sse(405, tools_call=[lambda ask: (ask.reply(202), answers["end"]()), 202])
+    client = web(**answers)
+    with pytest.raises(mcp_ref.Disconnected, match="ended"):
+        client.call_tool("x")
+    assert client.list_tools() == [] and len(client.web.of("GET")) == 2
+    client.close()
+    answers["end"]()
+
+
+@pytest.mark.parametrize("get", [
+    404, 405, (200, "x"), lambda ask: ask.stream(b"data: x\n\n"), lambda ask: ask.stream(b"event: endpoint\ndata: "
+    b"http://example.org/post\n\n"), lambda ask: ask.stream(b"")])
+def test_client_says_why_there_is_no_server(web: Any, get: Any) -> None:
+    with pytest.raises(mcp_ref.HttpError) as caught:
+        web(server_discover=404, initialize=(404, "nothing here"), GET=get)
+    assert caught.value.status == 404 and "nothing here" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 404, 500])
+def test_client_does_not_wait_for_what_http_sse_has_refused(web: Any, status: int) -> None:
+    answers = over_sse(405, tools_call=(status, "broken"))
+    client = web(options={"timeout": 2}, **answers)
+    with pytest.raises((mcp_ref.HttpError, mcp_ref.Disconnected)):
+        client.call_tool("x")
+    client.close()
+    answers["end"]()
+
+
+def test_client_says_that_nobody_is_there(link: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(mcp_ref.Disconnected, match="127.0.0.1"):
+            link("http://127.0.0.1:%d/mcp" % free.getsockname()[1])
+    for command in (["/nowhere/to/be/found"], [str(HERE)]):
+        with pytest.raises(mcp_ref.Disconnected, match="cannot start"):
+            link(command)
+
+
+# ---- stdio: processes of every kind
+
+GREETING = """
+import json, os, signal, subprocess, sys, time
+%s
+asked = json.loads(sys.stdin.readline())
+print(json.dumps({"jsonrpc": "2.0", "id": asked["id"],
+                  "result": {"supportedVersions": %r, "capabilities": {"tools": {}},
+    "instructions": WORDS}}), flush=True)
+%s
+"""
+
+
+@pytest.fixture
+def program(link: Any) -> Any:
+    """Connect to a Python program that does something, greets us (saying WORDS), and does something else."""
+    def start(before: str = "WORDS = ''", after: str = "sys.stdin.read()", **options: Any) -> Any:
+        return link([sys.executable, "-I", "-S", "-c", GREETING % (before, MODERN, after)], checks=False, **options)
+    return start
+
+
+def test_client_tells_the_last_words_of_a_server_to_all_that_wait(fake: Any) -> None:
+    client = fake(tools_call=["silence", "silence", "die"])
+    calls = [in_thread(lambda: client.call_tool("x")) for _ in range(2)]
+    wait_until(lambda: client.notes().count("call") == 2)
+    for call in [lambda: client.call_tool("x"), *calls]:
+        with pytest.raises(mcp_ref.Disconnected) as caught:
+            call()
+        assert "status 3" in str(caught.value) and str(caught.value).endswith("famous\nlast words")
+
+
+def test_client_starts_a_dead_server_again(fake: Any) -> None:
+    client = fake(tools_call="die")
+    for _ in range(2):
+        with pytest.raises(mcp_ref.Disconnected):
+            client.call_tool("x")
+    assert client.list_tools() == [] and client.notes() == "start discover call " * 2 + "start discover list "
+
+
+def test_client_knows_the_era_of_a_server_that_it_starts_again(fake: Any) -> None:
+    client = fake(server_discover=refused(-32601), tools_call="die")
+    with pytest.raises(mcp_ref.Disconnected):
+        client.call_tool("x")
+    assert client.list_tools() == []
+    assert client.notes() == LEGACY_WAY + "call start initialize initialized list "
+
+
+def test_client_passes_over_what_is_no_message(fake: Any, tidy: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_MESSAGE_BYTES", 2000)
+    junk = ["Listening on port 3000", "", "  ", "[" * 500, "7", '"x"', "[[[]]]", "{}", '{"jsonrpc": "2.0"}', "\u00e9",
+            '{"jsonrpc": "2.0", "id": 99, "result": {}}', '{"a": NaN}', '{"x": "' + 5000 * "y" + '"}', "z" * 100000]
+    client = fake(tools_call=[[*junk, DONE], DONE])
+    assert said(client.call_tool("x")) == "done"
+    assert said(client.call_tool("x")) == "done"
+    err = tidy.readouterr().err
+    assert "Listening on port 3000" in err and "more than 2000 bytes" in err and "nobody waits for" in err
+    assert all(len(line) < 400 for line in err.splitlines())
+
+
+def test_client_passes_on_what_the_server_logs(program: Any, tidy: Any) -> None:
+    lines: List[str] = []
+    before = "WORDS = 'w'; os.write(2, b'one\\r\\ntwo \\xff\\n' + 9000 * b'x' + b'\\nend')"
+    with program(before, stderr=lines.append) as client:
+        assert client.instructions == "w"
+    assert lines[:2] == ["one", "two \ufffd"] and lines[-1] == "end" and "xxx" not in tidy.readouterr().err
+    with program(before):
+        pass
+    err = tidy.readouterr().err
+    assert err.startswith("one\ntwo \ufffd\n") and err.endswith("end\n")
+
+    def fails(line: str) -> None:
+        raise ValueError(line)
+    with program(before, stderr=fails) as client:
+        assert client.instructions == "w"
+
+
+def test_client_gives_a_server_only_what_it_needs(program: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    monkeypatch.setenv("LANG", "C")
+    client = program("WORDS = json.dumps([dict(os.environ), os.getcwd()])", env={"EXTRA": "1"}, cwd=str(tmp_path))
+    environment, folder = json.loads(client.instructions)
+    assert os.path.samefile(folder, tmp_path)
+    assert environment["EXTRA"] == "1" and environment["LANG"] == "C" and environment["PATH"] == os.environ["PATH"]
+    assert {name for name in environment if name != "__CF_USER_TEXT_ENCODING"} <= {*mcp_ref._INHERITED, "EXTRA"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+@pytest.mark.parametrize("before, after, status", [
+    ("", "sys.stdin.read()", 0),
+    ("", "signal.pause()", -signal.SIGTERM),
+    ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "signal.pause()", -signal.SIGKILL),
+    ("", "sys.stdin.read(); os.close(1); os.close(2); signal.pause()", -signal.SIGTERM),
+    ("child = subprocess.Popen(['sleep', '1000'])", "sys.stdin.read()", 0)])
+def test_client_gets_rid_of_every_server(program: Any, monkeypatch: Any, before: str, after: str, status: int) -> None:
+    monkeypatch.setattr(mcp_ref, "CLOSE_STEP_SECONDS", PATIENCE if status == 0 else 0.05)
+    client = program(before + "\nWORDS = str(child.pid) if 'child' in vars() else ''", after)
+    process = client.transport.process
+    client.close()
+    assert process.returncode == status
+    if client.instructions and Path("/proc/self").exists():
+        stat = Path("/proc", client.instructions, "stat")
+        wait_until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+def test_client_ends_the_children_of_a_server_that_is_quicker(program: Any) -> None:
+    """The server has left before the client asks whether it lives: what it left behind is ended all the same."""
+    client = program("child = subprocess.Popen(['sleep', '1000'])\nWORDS = str(child.pid)")
+    process, poll = client.transport.process, client.transport.process.poll
+
+    def late() -> Any:
+        if process.stdin.closed:
+            process.wait()
+        return poll()
+    process.poll = late
+    client.close()
+    stat = Path("/proc", client.instructions, "stat")
+    try:
+        assert process.returncode == 0
+        wait_until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    finally:
+        if stat.exists():
+            os.kill(int(client.instructions), signal.SIGKILL)
+
+
+def test_client_bears_threads_that_start_late(link: Any, tidy: Any, monkeypatch: Any) -> None:
+    """The server is gone before all threads that listen to it have started."""
+    begin, over = threading.Thread.start, []
+
+    def late(thread: Any) -> None:
+        begin(thread)
+        if thread.name == "mcp-stderr":
+            wait_until(lambda: over)
+    monkeypatch.setattr(threading.Thread, "start", late)
+    monkeypatch.setattr(threading, "excepthook", lambda problem: over.append(problem.exc_value))
+
+    def line(words: str) -> None:
+        threading.Timer(0.02, lambda: over.append(None)).start()    # mcp-stderr goes on, and ends
+    with pytest.raises(mcp_ref.Disconnected, match="no licence"):
+        link([sys.executable, "-I", "-S", "-c", "import sys; sys.exit('no licence')"], stderr=line)
+    assert not any(over), over
+
+
+def test_client_notices_a_server_that_only_closes_its_output(program: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "CLOSE_STEP_SECONDS", 0.05)
+    client = program(after="sys.stdin.readline(); os.close(1); sys.stdin.read()")
+    with pytest.raises(mcp_ref.Disconnected, match="closed its output"):
+        client.call_tool("x")
+
+
+def test_client_does_not_wait_for_a_server_that_does_not_read(program: Any, monkeypatch: Any) -> None:
+    client = program(after="signal.pause()")
+    first = client.transport.process
+    with pytest.raises(TimeoutError):
+        client.call_tool("x", {"text": "x" * 1000000}, timeout=0.1)
+    assert first.wait(PATIENCE) == -signal.SIGKILL      # half a line was written: there is no way back
+    wait_until(lambda: not client.transport.is_up())
+
+
+open_files = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+
+
+@open_files
+def test_client_leaves_no_descriptors(link: Any, fake: Any, web: Any) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+    for warm in (True, False):
+        if not warm:
+            before = count()
+        client = fake(tools_call="die")
+        for _ in range(3):
+            with pytest.raises(mcp_ref.Disconnected):
+                client.call_tool("x")
+        client.close()
+        with pytest.raises(mcp_ref.Disconnected):
+            link(["/nowhere/at/all"])
+        for where in ("stdio", "http", "sse"):
+            with link(where) as client:
+                client.listen(["tools"])
+                client.call_tool("add", {"a": 1})
+            if client.site:
+                client.site.close()
+    wait_until(lambda: count() <= before)
+
+
+@open_files
+def test_client_hands_no_descriptors_down(program: Any) -> None:
+    first = program("WORDS = ' '.join(os.listdir('/proc/self/fd'))")
+    second = program("WORDS = ' '.join(os.listdir('/proc/self/fd'))")
+    assert len(first.instructions.split()) == len(second.instructions.split()) == 4
+
+
+# ---- HTTP: connections, sessions, streams
+
+def test_client_keeps_its_connection(web: Any) -> None:
+    client = web(tools_call=DONE)
+    for _ in range(5):
+        said(client.call_tool("x"))
+    assert len(client.web.connections) == 1
+
+
+def test_client_opens_another_connection_if_the_site_has_closed_it(web: Any) -> None:
+    def close(ask: Ask) -> None:
+        ask.reply(200, DONE)
+        ask.handler.close_connection = True
+    client = web(tools_call=[close, close, DONE])
+    for number in range(3):
+        said(client.call_tool("x"))
+        wait_until(lambda: number == 2 or all(mcp_ref._is_ready(one[1].sock, False) for one in client.transport._kept))
+    assert len(client.web.connections) == 3
+
+
+def test_client_closes_a_connection_that_was_idle_for_long(web: Any, monkeypatch: Any) -> None:
+    client = web(tools_call=DONE)
+    monkeypatch.setattr(mcp_ref, "KEEP_CONNECTION_SECONDS", 0)
+    said(client.call_tool("x"))
+    assert len(client.web.connections) == len(client.web.keys())
+
+
+SESSION = (200, INITIALIZED, {"Mcp_Session_Id": "s1"})
+
+
+def test_client_names_its_session_and_deletes_it(web: Any) -> None:
+    client = web(LEGACY[0], initialize=SESSION, tools_call=DONE)
+    said(client.call_tool("x"))
+    client.close()
+    assert client.web.keys() == ["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"] or \
+        client.web.keys() == ["initialize", "notifications/initialized", "tools/call", "DELETE"]
+    assert "mcp-session-id" not in client.web.asked[0].headers
+    assert {ask.headers["mcp-session-id"] for ask in client.web.asked[1:]} == {"s1"}
+    assert "mcp-protocol-version" not in client.web.asked[0].headers
+    assert {ask.headers["mcp-protocol-version"] for ask in client.web.asked[1:]} == {LEGACY[0]}
+
+
+@pytest.mark.parametrize("status", [405, 404, 500, 204])
+def test_client_closes_whatever_delete_says(web: Any, status: int) -> None:
+    web(LEGACY[0], initialize=SESSION, DELETE=status).close()
+
+
+@pytest.mark.parametrize("ident", ["a b", "\u00e9"])
+def test_client_refuses_an_odd_session_id(web: Any, ident: str) -> None:
+    with pytest.raises(mcp_ref.Malformed, match="session"):
+        web(LEGACY[0], initialize=(200, INITIALIZED, {"Mcp_Session_Id": ident}))
+
+
+@pytest.mark.parametrize("version", [version for version in LEGACY if "streamable sessions" in rules(version).features])
+def test_client_opens_one_new_session_for_one_that_was_lost(link: Any, version: str) -> None:
+    client = link("http", version, on_notification=lambda message: None)
+    for rounds in (1, 2):
+        lost = client.transport._session
+        assert client.site.ask("DELETE", Mcp_Session_Id=lost).status in (200, 204)
+        calls = [in_thread(lambda: client.call_tool("echo", {"text": "x"})) for _ in range(4)]
+        assert [said(call()) for call in calls] == ["x"] * 4
+        assert client.tape.sent().count("initialize") == 1 + rounds and client.transport._session != lost
+
+
+def test_client_subscribes_again_in_a_new_session(link: Any) -> None:
+    client = link("http", LEGACY[0])
+    changes = iter(client.listen(["tools", "test://text"]))
+    client.site.ask("DELETE", Mcp_Session_Id=client.transport._session)
+    client.ping()
+    wait_until(lambda: client.server._peers and any(
+        "test://text" in peer.session.subscribed for peer in list(client.server._peers) if peer.session))
+    client.server.changed("test://text")
+    # Something may have been missed meanwhile, so all of it is announced.
+    assert sorted(next(changes) for _ in range(3)) == ["test://text", "test://text", "tools"]
+
+
+def lose_session(client: Any) -> None:
+    client.site.ask("DELETE", Mcp_Session_Id=client.transport._session)
+
+
+@pytest.mark.parametrize("use", [
+    lambda client: client.notify("notifications/roots/list_changed"),
+    lambda client: client.listen(["tools", "test://text"]), lambda client: client.set_level("error"),
+    lambda client: client.ping()], ids=["notify", "listen", "set_level", "ping"])
+def test_client_never_speaks_of_lost_sessions(link: Any, use: Any) -> None:
+    """Whatever meets a lost session either opens a new one, or raises what the docstring says."""
+    client = link("http", LEGACY[0])
+    lose_session(client)
+    try:
+        use(client)
+    except (RpcError, mcp_ref.Disconnected, mcp_ref.HttpError, mcp_ref.Malformed):
+        pass
+    assert said(client.call_tool("echo", {"text": "x"})) == "x"
+
+
+def test_client_gives_up_a_site_that_forgets_at_once(web: Any) -> None:
+    client = web(LEGACY[0], initialize=SESSION, tools_call=404)
+    with pytest.raises(mcp_ref.Disconnected, match="forgets"):
+        client.call_tool("x")
+
+
+@pytest.mark.parametrize("version, resumes", [(LEGACY[0], True), (LEGACY[-2], True), (MODERN[0], False)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_client_comes_back_for_the_rest_of_a_stream(web: Any, version: str, resumes: bool, whole: bool) -> None:
+    seen: List[Any] = []
+
+    def begin(ask: Ask) -> None:
+        token = ask.message["params"]["_meta"]["progressToken"]
+        ask.web.ident = ask.message["id"]
+        step = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}}
+        ask.stream(b"retry: 5\nid: a\ndata:\n\n", b"id: b\n", step, b"id: c\ndata: {\"jsonr", whole=whole)
+
+    def resume(ask: Ask) -> None:
+        ask.stream(b"id: c\n", {"jsonrpc": "2.0", "id": ask.web.ident, **DONE})
+    initialized = {"result": {**INITIALIZED["result"], "protocolVersion": version}}
+    client = web(version, initialize=(200, initialized, {"Mcp_Session_Id": "s1"}), tools_call=begin, GET=[
+        lambda ask: ask.stream(b"retry: 7\n\n"), resume])
+    call = functools.partial(client.call_tool, "x", on_progress=lambda *step: seen.append(step))
+    if resumes:
+        assert said(call()) == "done"
+        assert [ask.headers["last-event-id"] for ask in client.web.of("GET")] == ["b", "b"]
+    else:
+        with pytest.raises(mcp_ref.Disconnected, match="tools/call"):
+            call()
+        assert client.web.of("GET") == []
+    assert seen == [(1, None, None)] and client.web.keys().count("tools/call") == 1
+
+
+def test_client_comes_back_to_the_stream_of_its_session(web: Any) -> None:
+    heard, listening = queue.Queue(), threading.Event()     # type: queue.Queue[str], threading.Event
+    changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    client = web(LEGACY[0], initialize=SESSION, GET=[
+        lambda ask: ask.stream(b"retry: 5\nid: 1\ndata:\n\n"),
+        lambda ask: ask.stream(listening.wait, b"id: 2\n", changed, ask.web.hang)])
+    client.listen(["tools"], heard.put)
+    listening.set()
+    assert heard.get(timeout=PATIENCE) == "tools"
+    assert [ask.headers.get("last-event-id") for ask in client.web.of("GET")] == [None, "1"]
+
+
+def test_client_listens_again_when_the_stream_breaks(web: Any) -> None:
+    heard: queue.Queue[str] = queue.Queue()
+
+    def listen(*more: Any) -> Any:
+        def answer(ask: Ask) -> None:
+            about = {"_meta": {mcp_ref.META_SUBSCRIPTION: ask.message["id"]}}
+            ask.stream({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
+                "notifications": {"toolsListChanged": True}, **about}}, {
+                    "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": about}, *more,
+                    whole=False)
+        return answer
+    client = web(subscriptions_listen=[listen(), lambda ask: listen(ask.web.hang)(ask)])
+    subscription = client.listen(["tools", "prompts"], heard.put)
+    assert subscription.granted == ["tools"]
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["tools"] * 3      # what may have been missed, too
+    subscription.close()
+
+
+def to(place: str) -> Any:
+    """Redirect to a place."""
+    return lambda ask: ask.reply(307, Location=place.replace("PORT", ask.web.url.split(":")[2].split("/")[0]))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_client_follows_a_redirect_within_the_origin(web: Any, status: int) -> None:
+    client = web(tools_call=[lambda ask: ask.reply(status, Location="/there?x=1"), DONE],
+                 options={"headers": {"Authorization": "Bearer t"}})
+    assert said(client.call_tool("x")) == "done"
+    last = client.web.asked[-1]
+    assert (last.verb, last.path, last.message["method"]) == ("POST", "/there?x=1", "tools/call")
+    assert last.headers["authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.2:PORT/mcp", "http://localhost:PORT/mcp", "http://127.0.0.1:1/mcp",
+                                   "https://127.0.0.1:PORT/mcp", "file:///etc/passwd", "//example.org/", "/mcp", ""])
+def test_client_follows_no_other_redirect(web: Any, place: str) -> None:
+    client = web(tools_call=to(place))
+    with pytest.raises(mcp_ref.HttpError) as caught:
+        client.call_tool("x")
+    assert caught.value.status == 307
+    assert client.web.keys().count("tools/call") == (1 if "//" in place or "file" in place else 1 + mcp_ref.MAX_REDIRECTS)
+
+
+def test_client_reads_no_more_than_it_may(web: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_MESSAGE_BYTES", 1000)
+    long = {"result": {**DONE["result"], "_meta": {"x": 100000 * "y"}}}
+
+    def endless(ask: Ask) -> None:
+        ask.handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n")
+        while not ask.web.over.is_set():
+            ask.handler.wfile.write(10000 * b" ")
+    client = web(tools_call=[long, endless, lambda ask: ask.stream(long),
+                             lambda ask: ask.stream(*[b"data: %1000d\n" % 1] * 100),
+                             (500, "x" * 100000), DONE])
+    for _ in range(5):
+        with pytest.raises((mcp_ref.Malformed, mcp_ref.HttpError)):
+            client.call_tool("x")
+    assert said(client.call_tool("x")) == "done"
+
+
+def test_client_asks_for_authorization_three_times_at_most(web: Any) -> None:
+    asked: List[Any] = []
+
+    async def authorize(refusal: Any) -> Any:
+        asked.append((refusal.status, refusal.headers["www-authenticate"]))
+        return {"Authorization": "Bearer %d" % len(asked)} if len(asked) < 9 else None
+    at = web.serve(server_discover=[(401, "", {"WWW_Authenticate": "Bearer a"}), (403, "", {"WWW_Authenticate": "b"}),
+                                    DISCOVERED], tools_call=(401, "", {"WWW_Authenticate": "c"}))
+    client = web.link(at.url, checks=False, authorize=authorize, headers={"X-Mine": "m"})
+    assert asked == [(401, "Bearer a"), (403, "b")]
+    with pytest.raises(mcp_ref.HttpError) as caught:
+        client.call_tool("x")
+    assert caught.value.status == 401 and len(asked) == 2 + mcp_ref.MAX_AUTHORIZE
+    calls = [ask.headers.get("authorization") for ask in at.of("tools/call")]
+    assert calls == ["Bearer %d" % n for n in range(2, 3 + mcp_ref.MAX_AUTHORIZE)]
+    asked += [0] * 9
+    with pytest.raises(mcp_ref.HttpError):
+        client.call_tool("x")
+    assert {ask.headers["x-mine"] for ask in at.asked} == {"m"}
+
+
+def test_client_makes_headers_for_each_request(web: Any) -> None:
+    seen: List[Any] = []
+
+    def headers(verb: str, url: str) -> Dict[str, str]:
+        seen.append((verb, url))
+        return {"X-Number": str(len(seen))}
+    client = web(LEGACY[0], initialize=SESSION, tools_call=DONE, options={"headers": headers})
+    said(client.call_tool("x"))
+    client.close()
+    assert [ask.headers["x-number"] for ask in client.web.asked] == [str(n + 1) for n in range(len(seen))]
+    assert [verb for verb, _ in seen] == ["POST"] * (len(seen) - 1) + ["DELETE"]
+    assert {url for _, url in seen} == {client.web.url}
+
+
+@pytest.mark.parametrize("answer, problem", [
+    (500, mcp_ref.HttpError), ((503, "busy"), mcp_ref.HttpError), (202, (mcp_ref.Malformed, mcp_ref.HttpError)),
+    ((200, "<html>"), mcp_ref.Malformed), ((200, b""), mcp_ref.Malformed),
+    ((200, {"x": 1}), (mcp_ref.Malformed, mcp_ref.HttpError)),
+    ((200, [1, 2]), mcp_ref.Malformed), ((404, "gone"), mcp_ref.HttpError), ((400, refused(-32602)), RpcError),
+    ((200, {"jsonrpc": "2.0", "id": 999, **DONE}), mcp_ref.Malformed),
+    (lambda ask: ask.stream(b"data: nonsense\n\n"), mcp_ref.Disconnected),
+    (lambda ask: setattr(ask.handler, "close_connection", True), mcp_ref.Disconnected),
+    (lambda ask: (ask.handler.wfile.write(b"HTTP/9.9 what\r\n\r\n"), setattr(ask.handler, "close_connection", True)),
+     mcp_ref.Disconnected),
+    (lambda ask: (ask.handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{"),
+                  setattr(ask.handler, "close_connection", True)), (mcp_ref.Disconnected, mcp_ref.Malformed))])
+def test_client_says_what_is_wrong_with_an_answer(web: Any, answer: Any, problem: Any) -> None:
+    client = web(tools_call=[answer, DONE])
+    with pytest.raises(problem):
+        client.call_tool("x")
+    assert said(client.call_tool("x")) == "done"
+
+
+@pytest.mark.parametrize("answer", [
+    lambda ask: ask.web.hang(), lambda ask: ask.stream(ask.web.hang), lambda ask: ask.stream(b": x\n\n", ask.web.hang),
+    lambda ask: (ask.handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{"), ask.web.hang()),
+    lambda ask: (ask.handler.wfile.write(b"HTTP/1.1 200"), ask.web.hang())])
+@pytest.mark.parametrize("way", ["timeout", "cancel", "close"])
+def test_client_hangs_up_on_a_site_that_is_silent(web: Any, answer: Any, way: str) -> None:
+    client = web(tools_call=answer)
+    requests: List[Any] = []
+    call = in_thread(lambda: client.call_tool("x", started=requests.append, timeout=0.05 if way == "timeout" else None))
+    wait_until(lambda: way == "timeout" or client.web.of("tools/call"))
+    if way == "cancel":
+        requests[-1].cancel()
+    elif way == "close":
+        client.close()
+    with pytest.raises({"timeout": TimeoutError, "cancel": mcp_ref.RequestCancelled,
+                        "close": mcp_ref.Disconnected}[way]):
+        call()
+
+
+EVENTS = [      # a stream, the events in it, the last id, the pause
+    (b"data: a\n\n", [("message", b"a")], "", 1),
+    (b"data:a\ndata:  b\ndata\ndata: c\n\n", [("message", b"a\n b\n\nc")], "", 1),
+    (b"event: e\nid: 7\ndata: a\n\ndata: b\n\n", [("e", b"a"), ("message", b"b")], "7", 1),
+    (b"\xef\xbb\xbfdata: a\n\n", [("message", b"a")], "", 1),
+    (b": comment\n\n:\ndata: a\n: x\ndata: b\n\n", [("message", b"a\nb")], "", 1),
+    (b"retry: 20\n\nretry: x\n\nretry: -5\n\nretry\n\n", [], "", 0.02),
+    (b"id: 1\n\nid: a\0b\ndata: x\n\n", [("message", b"x")], "1", 1),
+    (b"id: 1\ndata: x\n\nid\ndata: y\n\n", [("message", b"x"), ("message", b"y")], "", 1),
+    (b"event: e\n\ndata: x\n\n", [("message", b"x")], "", 1),
+    (b"id: 9\ndata:\n\n", [], "9", 1),
+    (b"what: x\ndatax: y\n data: z\ndata: a\n\n", [("message", b"a")], "", 1),
+    (b"data: a\n\ndata: b\n", [("message", b"a")], "", 1),
+    (b"id: 1\ndata: a\n\nid: 2\ndata: b", [("message", b"a")], "1", 1),     # cut off: 2 has not come
+    ("data: \u00e9\u2028\x85\n\n".encode(), [("message", "\u00e9\u2028\x85".encode())], "", 1),
+]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("number", range(len(EVENTS)))
+def test_client_reads_events_however_they_are_cut(number: int, end: bytes) -> None:
+    stream, wanted, last_id, pause = EVENTS[number]
+    stream = stream.replace(b"\n", end)
+    cuts = [[stream], [stream[n:n + 1] for n in range(len(stream))],
+            *[[stream[:n], stream[n:]] for n in range(1, len(stream))]]
+    for parts in cuts:
+        reader = mcp_ref.Events()
+        found = [one for part in parts for one in reader.feed(part)]
+        assert found == wanted and reader.last_id == last_id and reader.retry == pause, parts
+
+
+def test_client_limits_the_size_of_an_event(monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_MESSAGE_BYTES", 1000)
+    reader = mcp_ref.Events()
+    for _ in range(200):
+        assert reader.feed(b"data: %900d\n\n" % 1)
+    with pytest.raises(mcp_ref.Malformed):
+        for _ in range(200):
+            reader.feed(b"data: %900d\n" % 1)
+    with pytest.raises(mcp_ref.Malformed):
+        for _ in range(200):
+            mcp_ref.Events.feed(reader, b"x" * 900)
+
+
+# ---- headers that repeat the arguments of a tool
+
+def mirrored(**properties: Any) -> Dict[str, Any]:
+    return {"type": "object", "properties": {
+        name: {"type": kind, "x-mcp-header": name.title()} for name, kind in properties.items()}}
+
+
+def test_client_repeats_arguments_in_headers(link: Any, capfd: Any) -> None:
+    """The server refuses what does not agree, so its answer is the proof."""
+    server = make_server()
+    inner = {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "Deep"}}}
+    schema = mirrored(region="string", size="integer", dry="boolean")
+    schema["properties"]["inner"] = inner
+
+    @server.tool(input_schema=schema)
+    def place(**arguments: Any) -> str:
+        return json.dumps(arguments, sort_keys=True)
+    client = link("http", MODERN[0], server)
+    for arguments in ({"region": "eu", "size": 5, "dry": True, "inner": {"n": -3}}, {},
+                      {"region": "\u00fcber", "dry": False},
+                      {"region": " x"}, {"region": "=?base64?eA==?="}, {"region": "a\r\nX-Evil: 1"},
+                      {"region": "tab\there"},
+                      {"region": ""}, {"size": 2**53 - 1}, {"inner": {}}):
+        assert json.loads(said(client.call_tool("place", arguments))) == arguments
+    with pytest.raises(ValueError, match="too large"):
+        client.call_tool("place", {"size": 2**53})
+
+
+@pytest.mark.parametrize("value, header", [
+    ("eu", "eu"), (True, "true"), (False, "false"), (-7, "-7"), ("\u00fc", "=?base64?w7w=?="), ("", ""), (None, None)])
+def test_client_encodes_values_for_headers(web: Any, value: Any, header: Optional[str]) -> None:
+    tool = {"name": "t\u00fc", "inputSchema": mirrored(region="string")}
+    client = web(tools_list={"result": {"tools": [tool]}}, tools_call=DONE)
+    said(client.call_tool("t\u00fc", {} if value is None else {"region": value}))
+    headers = client.web.asked[-1].headers
+    assert headers.get("mcp-param-region") == header and headers["mcp-method"] == "tools/call"
+    assert headers["mcp-name"] == mcp_ref.mirror("t\u00fc") and headers["mcp-protocol-version"] == MODERN[0]
+
+
+BAD_MIRRORS: List[Any] = [
+    {"a": {"type": "number", "x-mcp-header": "A"}}, {"a": {"type": "string", "x-mcp-header": "a b"}},
+    {"a": {"type": "string", "x-mcp-header": ""}}, {"a": {"type": "string", "x-mcp-header": 5}},
+    {"a": {"type": "string", "x-mcp-header": None}}, {"a": {"x-mcp-header": "A"}},
+    {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}},
+    {"a": {"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}},
+    {"a": {"anyOf": [{"type": "string", "x-mcp-header": "A"}]}}, {"a": {"type": "string", "x-mcp-header": "A\r\nB"}}]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_MIRRORS)))
+def test_client_leaves_out_tools_with_bad_headers(link: Any, tidy: Any, number: int) -> None:
+    tools = [{"name": "bad", "inputSchema": {"type": "object", "properties": BAD_MIRRORS[number]}},
+             {"name": "good", "inputSchema": {"type": "object", "properties": {"x-mcp-header": {"type": "number"}}}}]
+    over_http = link(Puppet(mirrors=True, **{"tools/list": {"result": {"tools": tools}}, "tools/call": DONE}),
+                     checks=False)
+    for _ in range(2):
+        assert [tool["name"] for tool in over_http.list_tools()] == ["good"]
+    assert tidy.readouterr().err.count("bad") == 1
+    with pytest.raises(mcp_ref.Malformed, match="header"):
+        over_http.call_tool("bad")
+    assert said(over_http.call_tool("good")) == "done"
+    elsewhere = link(Puppet(**{"tools/list": {"result": {"tools": tools}}}), checks=False)
+    assert len(elsewhere.list_tools()) == 2
+
+
+def test_client_lists_again_when_the_headers_were_wrong(web: Any) -> None:
+    mismatch = (400, refused(mcp_ref.HEADER_MISMATCH))
+    listed = [{"result": {"tools": [{"name": "t", "inputSchema": mirrored(**{name: "string"})}]}} for name in ("old",
+                                                            "new")]
+    client = web(tools_list=listed, tools_call=[mismatch, DONE, mismatch])
+    assert said(client.call_tool("t", {"old": "1", "new": "2"})) == "done"
+    assert [sorted(name for name in ask.headers if "param" in name) for ask in client.web.of("tools/call")] == [
+        ["mcp-param-old"], ["mcp-param-new"]]
+    with pytest.raises(RpcError) as caught:         # but not for ever
+        client.call_tool("t")
+    assert caught.value.code == mcp_ref.HEADER_MISMATCH and client.web.keys().count("tools/call") <= 5
+
+
+# ---- servers that break the protocol
+
+def once(result: Any) -> Dict[str, Any]:
+    """Return a page of a list as an answer."""
+    return {"result": {"resultType": "complete", **result}}
+
+
+WRONG: List[Tuple[str, Any, List[Any]]] = [     # method, the call, results that are none
+    ("tools/list", lambda client: client.list_tools(), [
+        {"tools": None}, {"tools": {}}, {"tools": [3]}, {"tools": [{}]}, {"tools": [{"name": 5}]}, {"tools": ["x"]},
+        {"tools": [], "nextCursor": 5}, {"tools": [None]}]),
+    ("resources/list", lambda client: client.list_resources(), [
+        {"resources": "x"}, {"resources": [{"uri": "x:y"}]}, {"resources": [{"uri": 1, "name": "n"}]}]),
+    ("resources/templates/list", lambda client: client.list_resource_templates(), [
+        {"resourceTemplates": [{"name": "n"}]}, {"resources": []}]),
+    ("prompts/list", lambda client: client.list_prompts(), [{"prompts": [{"title": "n"}]}, {"prompts": 0}]),
+    ("tools/call", lambda client: client.call_tool("x"), [
+        {"content": None}, {"content": "text"}, {"content": {}}, {"content": [], "isError": "yes"}]),
+    ("resources/read", lambda client: client.read_resource("x:y"), [
+        {"contents": [3]}, {"contents": [{"text": "no uri"}]}, {"contents": "x"}]),
+    ("prompts/get", lambda client: client.get_prompt("x"), [{"messages": 3}, {"messages": None}]),
+    ("completion/complete", lambda client: client.complete("x", "y", ""), [
+        {"completion": []}, {"completion": {}}, {"completion": {"values": [3]}}, {"completion": {"values": "ab"}}]),
+]
+
+
+@pytest.mark.parametrize("version", [MODERN[0], LEGACY[0]])
+@pytest.mark.parametrize("method, call, results", WRONG, ids=[row[0] for row in WRONG])
+def test_client_refuses_results_that_are_none(link: Any, version: str, method: str, call: Any,
+                                              results: List[Any]) -> None:
+    assert {row[0] for row in WRONG} == set(mcp_ref.RESULTS) - {"initialize", "server/discover"}
+    wrong = [*results, {}, [], "x", 3, True, None]
+    for result in wrong:
+        client = link(Puppet(**{**speaks(version), "initialize": INITIALIZED, "server/discover": DISCOVERED,
+                                method: {"result": result}}), version, checks=False)
+        with pytest.raises(mcp_ref.Malformed, match=method.split("/")[0][:6]):
+            call(client)
+
+
+RESPONSES = [       # what comes for a request with the id ID -> whether the call fails with Malformed
+    ([{"id": "ID", **DONE, "error": {"code": 1, "message": "m"}}], True), ([{"id": "ID"}], True),
+    ([{"id": "ID", "error": 3}], True), ([{"id": "ID", "error": {}}], True),
+    ([{"id": "ID", "error": {"code": "x"}}], True),
+    ([{"id": "ID", "error": {"code": 1.5, "message": "m"}}], True), ([{"id": "ID", "error": None}], True),
+    ([{"id": 999, **DONE}, {"id": "ID", **DONE}], False), ([{"id": "ID", **DONE}, {"id": "ID", **DONE}], False),
+    ([{"id": None, **DONE}, {"id": True, **DONE}, {"id": {}, **DONE}, {"id": [], **DONE}, {"id": 2.0, **DONE},
+      {"id": "2",
+      **DONE}, {**DONE}, {"id": "ID", **DONE}], False), ([[{"id": "ID", **DONE}], 3], False),
+    ([{"id": "ID", "result": {"content": [], "resultType": 5}}], True),
+    ([{"id": "ID", "result": {"content": [], "resultType": "task"}}], True),
+    ([{"id": "ID", "result": {"content": [{"type": "text", "text": "done"}]}}], False)]
+
+
+@pytest.mark.parametrize("number", range(len(RESPONSES)))
+def test_client_takes_one_good_response(link: Any, number: int) -> None:
+    messages, fails = RESPONSES[number]
+    messages = [{"jsonrpc": "2.0", **one} if isinstance(one, dict) else one for one in messages]
+    client = link(Puppet(**{"tools/call": [messages, DONE]}), checks=False)
+    if fails:
+        with pytest.raises(mcp_ref.Malformed):
+            client.call_tool("x")
+    else:
+        assert said(client.call_tool("x")) == "done"
+    assert said(client.call_tool("x")) == "done"
+
+
+NOISE: List[Any] = [
+    {"method": "notifications/progress"}, {"method": "notifications/progress", "params": [1]},
+    {"method": "notifications/progress", "params": {"progressToken": {}, "progress": 1}},
+    {"method": "notifications/progress", "params": {"progressToken": "ID"}},
+    {"method": "notifications/progress", "params": {"progressToken": "ID", "progress": "x"}},
+    {"method": "notifications/cancelled", "params": {"requestId": []}}, {"method": "notifications/cancelled"},
+    {"method": "notifications/message"}, {"method": "notifications/message", "params": {"level": 5}},
+    {"method": "notifications/elicitation/complete", "params": {"elicitationId": {}}},
+    {"method": "notifications/resources/updated", "params": {"uri": ["x"]}},
+    {"method": "notifications/resources/updated"},
+    {"method": "notifications/tools/list_changed", "params": {"_meta": 3}}, {"method": "nobody/knows", "params": 7},
+    {"method": "notifications/subscriptions/acknowledged"},
+    {"method": "notifications/subscriptions/acknowledged", "params": {"notifications": 3}},
+    {"method": 5}, {"id": 5, "method": "ping", "params": 3}, {"id": None, "method": "ping"}, {"id": {}, "method": "x"}]
+
+
+@pytest.mark.parametrize("version", [MODERN[0], LEGACY[0]])
+@pytest.mark.parametrize("number", range(len(NOISE)))
+def test_client_bears_any_notification(link: Any, version: str, number: int) -> None:
+    noise = [{"jsonrpc": "2.0", **NOISE[number]}, NOISE[number], {"jsonrpc": "2.0", "id": "ID", **DONE}]
+    client = link(Puppet(**{**speaks(version), "initialize": INITIALIZED, "server/discover": DISCOVERED,
+                            "tools/call": [noise],
+                            "resources/subscribe": {"result": {}}}),
+                  version, checks=False, on_log=lambda params: None, on_notification=lambda message: None, cache=True)
+    steps: List[Any] = []
+    assert said(client.call_tool("x", on_progress=lambda *step: steps.append(step))) == "done" and steps == []
+
+
+@pytest.mark.parametrize("granted", [{"resourceSubscriptions": 5}, {"resourceSubscriptions": {"x:y": 1}},
+                                     {"toolsListChanged": 1},
+                                     {"resourceSubscriptions": [[]]}, {"x": 1}, {}])
+@pytest.mark.parametrize("over", ["memory", "http"])
+def test_client_bears_any_acknowledgment(link: Any, web: Any, granted: Any, over: str) -> None:
+    def answer(message: Any) -> Any:
+        return {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
+            "notifications": granted, "_meta": {mcp_ref.META_SUBSCRIPTION: message["id"]}}}
+    if over == "memory":
+        client = link(Puppet(**{"subscriptions/listen": lambda message: [answer(message)]}), checks=False, timeout=2)
+    else:
+        client = web(subscriptions_listen=lambda ask: ask.stream(answer(ask.message), ask.web.hang),
+                     options={"timeout": 2})
+    try:
+        with client.listen(["tools", "x:y"]) as subscription:
+            assert subscription.granted in ([], ["x:y"]) or granted == {"toolsListChanged": 1}
+    except (mcp_ref.Malformed, mcp_ref.ServerLacks):
+        pass
+
+
+def test_client_is_asked_too_much_or_nonsense(link: Any) -> None:
+    """[legacy] Each question gets its answer, or an error; and the call goes on."""
+    asked: List[Any] = []
+    answers: queue.Queue[Any] = queue.Queue()
+    form = {"type": "object", "properties": {"x": {"type": "string"}}}
+    questions = [("ping", {}, None), ("nobody/knows", {}, -32601), ("sampling/createMessage", {}, -32601),
+                 ("elicitation/create", {}, -32602), ("elicitation/create", {"message": 5, "requestedSchema": form},
+                                                      -32602),
+                 ("elicitation/create", {"message": "m", "mode": "url", "url": "https://x"}, -32602),
+                 ("elicitation/create", {"message": "m", "requestedSchema": {"type": 5}}, -32602),
+                 ("elicitation/create", {"message": "m", "requestedSchema": form}, None)]
+
+    def call(message: Any) -> Any:
+        return [{"jsonrpc": "2.0", "id": "q%d" % n, "method": method, "params": params}
+                for n, (method, params, _) in enumerate(questions)]
+    client = link(Puppet(**{**speaks(LEGACY[0]), "initialize": INITIALIZED, "tools/call": call,
+                            "response": lambda message:
+                            answers.put(message)}), LEGACY[0], checks=False,
+                            elicit=lambda params: asked.append(1) or {"x": "y"})
+    with pytest.raises(TimeoutError):
+        client.call_tool("x", timeout=0.05)
+    found = {}
+    for _ in questions:
+        answer = answers.get(timeout=PATIENCE)
+        found[answer["id"]] = answer.get("error", {}).get("code")
+    assert [(row[:2], found["q%d" % n]) for n, row in enumerate(questions)] == [(row[:2], row[2]) for row in questions]
+    assert asked == [1] or asked == [1, 1]
+
+
+def test_client_answers_only_so_many_questions_at_once(link: Any, tidy: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_ANSWERING", 3)
+    go, answers = threading.Event(), queue.Queue()      # type: threading.Event, queue.Queue[Any]
+    asks = [{"jsonrpc": "2.0", "id": n, "method": "roots/list"} for n in (1, 2, 3, 3, 4)]
+    client = link(Puppet(**{**speaks(LEGACY[0]), "tools/call": [asks], "initialize": INITIALIZED,
+                            "response": lambda message: answers.put(message)}),
+                  LEGACY[0], checks=False, roots=lambda params: [] if go.wait(PATIENCE) else None)
+    with pytest.raises(TimeoutError):
+        client.call_tool("x", timeout=0.05)
+    go.set()
+    assert sorted(answers.get(timeout=PATIENCE)["id"] for _ in range(3)) == [1, 2, 3]
+    assert tidy.readouterr().err.count("too many requests") == 2
+
+
+def test_client_does_not_answer_a_modern_server_that_asks_by_request(link: Any, tidy: Any) -> None:
+    asks = [{"jsonrpc": "2.0", "id": 1, "method": "roots/list"}, {"jsonrpc": "2.0", "id": "ID", **DONE}]
+    client = link(Puppet(**{"tools/call": [asks]}), MODERN[0], checks=False, roots=[])
+    assert said(client.call_tool("x")) == "done"
+    assert client.tape.sent().count("tools/call") == 1 and "must not send" in tidy.readouterr().err
+    assert not [message for way, message in client.tape.lines if way == ">" and "method" not in message]
+
+
+def needs(**members: Any) -> Any:
+    return {"result": {"resultType": "input_required", **members}}
+
+
+@pytest.mark.parametrize("answer", [
+    needs(), needs(inputRequests=3), needs(inputRequests=[]), needs(requestState=5), needs(inputRequests={"k": 3}),
+    needs(inputRequests={"k": {}}), needs(inputRequests={"k": {"method": "tools/call"}}),
+    needs(inputRequests={"k": {"method": ["x"]}}), needs(inputRequests={"k": {"method": {}}}),
+    needs(inputRequests={"k": {"method": "roots/list", "params": 3}}),
+    needs(inputRequests={"k": {"method": "sampling/createMessage", "params": {}}}),
+    needs(inputRequests={"k": {"method": "elicitation/create", "params": {}}})])
+def test_client_refuses_questions_that_are_none(link: Any, answer: Any) -> None:
+    client = link(Puppet(**{"tools/call": answer}), MODERN[0], checks=False, roots=[], elicit=fill)
+    with pytest.raises(mcp_ref.Malformed):
+        client.call_tool("x")
+
+
+def test_client_answers_in_so_many_rounds_only(link: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_ROUNDS", 4)
+    again = needs(inputRequests={"k": {"method": "roots/list"}})
+    puppet = Puppet(**{"tools/call": [*[again] * 9, DONE], "tools/list": needs(requestState="s"),
+                       "prompts/get": [needs(requestState="s\u00e9"), {"result": {"messages": []}}]})
+    client = link(puppet, MODERN[0], checks=False, roots=["file:///x"])
+    with pytest.raises(mcp_ref.Malformed, match="again and again"):
+        client.call_tool("x")
+    assert client.tape.sent().count("tools/call") == 5
+    assert client.tape.params("tools/call")[1] == {"name": "x",
+                                                   "inputResponses": {"k": {"roots": [{"uri": "file:///x"}]}}}
+    with pytest.raises(mcp_ref.Malformed):      # it may not ask
+        client.list_tools()
+    assert client.get_prompt("p") == {"messages": []}       # only a state: it goes back as it came
+    assert client.tape.params("prompts/get")[1] == {"name": "p", "requestState": "s\u00e9"}
+
+
+def test_client_does_not_go_round_in_circles(link: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mcp_ref, "MAX_PAGES", 6)
+    pages = [once({"tools": [{"name": "t", "inputSchema": {}}], "nextCursor": cursor}) for cursor in "ababababab"]
+    for answers in ([pages[0]], pages, [once({"tools": [], "nextCursor": ""})]):
+        client = link(Puppet(**{"tools/list": answers}), MODERN[0], checks=False)
+        with pytest.raises(mcp_ref.Malformed, match="tools/list"):
+            client.list_tools()
+        assert client.tape.sent().count("tools/list") <= 6
+    client = link(Puppet(**{"tools/list": [once({"tools": [], "nextCursor": ""}), NO_TOOLS]}), MODERN[0], checks=False)
+    assert client.list_tools() == [] and client.tape.params("tools/list") == [{}, {"cursor": ""}]
+
+
+@pytest.mark.parametrize("schema", [
+    {"$ref": "https://example.org/schema"}, {"properties": {"a": {"$ref": "file:///etc/passwd"}}}, {"type": 5},
+    {"$ref": "#/nowhere"}, {"properties": 3}])
+def test_client_fetches_no_schema(link: Any, schema: Any, monkeypatch: Any) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is ever fetched")
+    monkeypatch.setattr(socket, "create_connection", never)
+    tools = once({"tools": [{"name": "x", "inputSchema": {}, "outputSchema": schema}]})
+    done = {"result": {**DONE["result"], "structuredContent": {"a": 1}}}
+    client = link(Puppet(**{"tools/list": tools, "tools/call": done}), MODERN[0], checks=False)
+    client.list_tools()
+    with pytest.raises(mcp_ref.Malformed, match="schema"):
+        client.call_tool("x")
+
+
+def test_client_passes_over_schemas_of_other_dialects(link: Any) -> None:
+    for schema in ("http://json-schema.org/draft-07/schema#", "urn:x"):
+        tools = once({"tools": [{"name": "x", "inputSchema": {},
+                                 "outputSchema": {"$schema": schema, "type": "string"}}]})
+        client = link(Puppet(**{"tools/list": tools, "tools/call": DONE}), MODERN[0], checks=False)
+        client.list_tools()
+        assert said(client.call_tool("x")) == "done"
+
+
+# ---- the command line
+
+def command(capsys: Any, *words: str) -> Tuple[int, str, str]:
+    """Run a verb in this process; return status, stdout and stderr."""
+    with pytest.raises(SystemExit) as left:
+        mcp_ref.main(list(words))
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return int(left.value.code or 0), out, err
+
+
+LISTED = """\
+mcp_ref-demo %s, speaks %s
+  A demonstration: echo, add, a note, a greeting.
+
+tools
+  echo(text: a string)
+      Return the text.
+  add(a: a number, b: a number)
+      Add two numbers.
+
+resources
+  demo://note  note  text/plain
+      A note to read.
+
+prompts
+  greet(name)
+      Ask for a greeting.
+"""
+
+
+@pytest.fixture
+def tidy_cli(capsys: Any) -> Any:
+    before = set(threading.enumerate())
+    yield capsys
+    wait_until(lambda: not [one for one in threading.enumerate()
+                            if one not in before and one.name in CLIENT_THREADS])
+
+
+@pytest.fixture
+def demo_url(site: Any, tidy_cli: Any) -> str:
+    return "http://127.0.0.1:%d/mcp" % site(mcp_ref.demo()).port
+
+
+def test_client_command_line_lists(demo_url: str, tidy_cli: Any) -> None:
+    status, out, err = command(tidy_cli, "list", demo_url)
+    plain = re.sub(r": (a|an) (?=[a-z]+[,)])", ": ", LISTED % (mcp_ref.__version__, MODERN[0]))
+    assert (status, re.sub(r": (a|an) (?=[a-z]+[,)])", ": ", out), err) == (0, plain, "")
+    status, out, _ = command(tidy_cli, "list", demo_url, "--json", "--revision", LEGACY[0])
+    listed = json.loads(out)
+    assert status == 0 and listed["version"] == LEGACY[0] and listed["serverInfo"]["name"] == "mcp_ref-demo"
+    assert [tool["name"] for tool in listed["tools"]] == ["echo", "add"] and listed["resourceTemplates"] == []
+
+
+@pytest.mark.parametrize("words, status, out, err", [
+    ("call URL echo text=hello", 0, "hello\n", ""), ("call URL echo text=5", 0, "5\n", ""),
+    ("call URL echo text=a=b", 0, "a=b\n", ""), ("call URL echo text=", 0, "\n", ""),
+    ("call URL add a=2 b=3", 0, "5", ""), ("call URL add a=2.5 b=-1e1", 0, "-7.5\n", ""),
+    ('call URL add {"a":1,"b":2}', 0, "3", ""), ("call URL add a=two b=3", 2, "", "a=two"),
+    ("call URL add a", 2, "", "KEY=VALUE"), ("call URL add {", 2, "", "JSON"), ("call URL add a=2", 1, "", "b"),
+    ("call URL nobody", 1, "", "echo, add"), ("call URL", 2, "", "--help"), ("call", 2, "", "--help"),
+    ("read URL demo://note", 0, "This text comes from the demo server of mcp_ref.py.\n", ""),
+    ("read URL demo://nobody", 1, "", "error -32602"), ("read URL", 2, "", "--help"),
+    ("read URL a b", 2, "", "--help"), ("prompt URL greet name=Ada", 0,
+                                        "user: Write a short, friendly greeting for Ada.\n", ""),
+    ("prompt URL greet", 1, "", "error -32602"), ("prompt URL nobody", 1, "", "error -32602"),
+    ("list URL x", 2, "", "--help"), ("list URL --nonsense", 2, "", "--nonsense"), ("list", 2, "", "URL"),
+    ("list URL --revision 2024-10-07", 2, "", MODERN[0]), ("list URL --revision", 2, "", MODERN[0]),
+    ("list URL --timeout soon", 2, "", "timeout"), ("list nothing.py", 2, "", "nothing.py"),
+    ("list http://127.0.0.1:1/mcp", 2, "", "127.0.0.1:1"), ("list http://", 2, "", "URL"),
+    ("list URL/elsewhere", 2, "", "404"), ("list -- /nowhere/at/all", 2, "", "cannot start"),
+    ("list --help", 0, "usage:", ""),
+])
+def test_client_command_line(demo_url: str, tidy_cli: Any, words: str, status: int, out: str, err: str) -> None:
+    arguments = [word.replace("URL", demo_url) for word in words.split(" ")]
+    if "--help" in arguments:
+        mcp_ref.main(arguments)
+        assert out in tidy_cli.readouterr().out
+        return
+    found = command(tidy_cli, *arguments)
+    assert found[0] == status and (found[1] == out or out == out.rstrip("\n") and out and found[1].startswith(out)), found
+    assert err in found[2] and (status == 0) == (found[2] == ""), found
+
+
+def test_client_command_line_as_json_and_with_a_trace(demo_url: str, tidy_cli: Any) -> None:
+    status, out, err = command(tidy_cli, "call", demo_url, "add", "a=2", "b=3", "--json", "--trace")
+    assert status == 0 and json.loads(out)["structuredContent"] == {"result": 5}
+    lines = err.splitlines()
+    assert re.fullmatch(r" *\d+\.\d{3} > request server/discover", lines[0])
+    for way, what in ((">", "request tools/call"), ("<", "result of tools/call"), ("<", "result of server/discover")):
+        assert [line for line in lines if line.endswith("%s %s" % (way, what))], (way, what)
+    assert all(isinstance(json.loads(line), dict) for line in lines[1::2])
+    status, out, _ = command(tidy_cli, "read", demo_url, "demo://note", "--json")
+    assert json.loads(out)[0]["mimeType"] == "text/plain"
+    status, out, _ = command(tidy_cli, "prompt", demo_url, "greet", "name=Ada", "--json")
+    assert "Ada" in json.loads(out)["messages"][0]["content"]["text"]
+    _, _, err = command(tidy_cli, "read", demo_url, "demo://nobody", "--trace")
+    assert "< error to resources/read" in err
+
+
+def test_client_command_line_shows_all_content(site: Any, tidy_cli: Any) -> None:
+    at = "http://127.0.0.1:%d/mcp" % site().port
+    status, out, err = command(tidy_cli, "call", at, "everything")
+    assert out.splitlines() == ["t", "[image, image/png, 9 bytes]", "[audio, audio/wav, 3 bytes]", "inside",
+                                "[x://z ]", "[x://y]"]
+    status, out, err = command(tidy_cli, "call", at, "steps")
+    assert (out, err.splitlines()) == ("done\n",
+                                       ["progress 0 of 3 at 0", "progress 1 of 3 at 1", "progress 2.5 of 3 at 2.5"])
+    assert command(tidy_cli, "call", at, "fails", "how=own") == (1, "", "error 7: seven [7]\n")
+    status, out, err = command(tidy_cli, "call", at, "talk")
+    assert status == 0 and "emergency: " in err and "debug" not in err
+    status, out, err = command(tidy_cli, "call", at, "typed", "color=r", 'point={"x": 5}', "tags=[1]", "pick=b")
+    assert status == 0 and "Point(x=5, y=0)" in out and "{1}" in out
+    status, out, err = command(tidy_cli, "list", at)
+    assert "add(a: integer, b: integer = 2)" in re.sub(r": an? ", ": ", out) and "resource templates" in out
+
+
+def test_client_command_line_converts_by_schemas_with_alternatives(site: Any, tidy_cli: Any) -> None:
+    """Optional[int] is anyOf in most servers."""
+    at = "http://127.0.0.1:%d/mcp" % site().port
+    status, out, _ = command(tidy_cli, "call", at, "typed", "color=r", "either=4", 'more={"k": {"x": 1}}')
+    assert status == 0 and "'a', 4, {'k': Point(x=1, y=0)}" in out
+
+
+def test_client_command_line_writes_bytes_as_they_are(site: Any, capsysbinary: Any) -> None:
+    at = "http://127.0.0.1:%d/mcp" % site().port
+    with pytest.raises(SystemExit) as left:
+        mcp_ref.main(["read", at, "test://blob"])
+    assert not left.value.code and capsysbinary.readouterr().out == PNG
+
+
+def test_client_command_line_sends_headers(site: Any, tidy_cli: Any) -> None:
+    at = "http://127.0.0.1:%d/mcp" % site(mcp_ref.demo(), authorize=mcp_ref.bearer({"sesame": "ada"})).port
+    assert command(tidy_cli, "list", at)[0] == 2
+    assert command(tidy_cli, "list", at, "--header", "Authorization: Bearer sesame")[0] == 0
+    assert command(tidy_cli, "list", at, "--header=Authorization: Bearer sesame")[0] == 0
+
+
+ODD = [     # what a server may send, and a verb that shows it
+    ("list", {"tools/list": once({"tools": [{"name": "t"}]})}),
+    ("list", {"tools/list": once({"tools": [{"name": "t", "inputSchema": 3, "description": 5}]})}),
+    ("list", {"tools/list": once({"tools": [{"name": "t", "inputSchema": {"properties": {"a": 3}, "required": 5}}]})}),
+    ("list", {"tools/list": once({"tools": [{"name": "t", "inputSchema": {"properties": [1]}}]})}),
+    ("list", {"prompts/list": once({"prompts": [{"name": "p", "arguments": [3]}]})}),
+    ("list", {"prompts/list": once({"prompts": [{"name": "p", "arguments": 3}]})}),
+    ("list", {"resources/list": once({"resources": [{"name": "p", "uri": "x:y", "mimeType": 5}]})}),
+    ("list", {"server/discover": once({**DISCOVERED["result"], "instructions": 5})}),
+    ("call t", {"tools/list": once({"tools": [{"name": "t"}]}), "tools/call": DONE}),
+    ("call t a=1", {"tools/list": once({"tools": [{"name": "t", "inputSchema": {"properties": 3}}]}),
+                    "tools/call": DONE}),
+    ("call t a=1", {"tools/list": once({"tools": [{"name": "t", "inputSchema": {"properties": {"a": {"type": 3}}}}]}),
+                    "tools/call": DONE}),
+    ("call t", {"tools/list": once({"tools": [{"name": "t", "inputSchema": {}}]}),
+                "tools/call": once({"content": [3, None, {"type": "text"}]})}),
+    ("read x:y", {"resources/read": once({"contents": [{"uri": "x:y", "text": 5}, {"uri": "x:y", "blob": 5},
+                                                       {"uri": "x:y", "blob": "?"}]})}),
+    ("prompt p", {"prompts/get": once({"messages": [3, {"role": 5}, {"role": "user", "content": []}]})}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_client_command_line_shows_odd_things_without_falling_over(sites: Any, number: int) -> None:
+    verb, answers = ODD[number]
+    empty = {"prompts/list": once({"prompts": []}), "resources/list": once({"resources": []}),
+             "resources/templates/list": once({"resourceTemplates": []})}
+    at = Web({**empty, **answers})
+    sites.started.append(at)
+    words = verb.split()
+    with pytest.raises(SystemExit) as left:
+        mcp_ref.main([words[0], at.url, *words[1:]])
+    assert left.value.code in (0, 1, 2, None)
+
+
+@pytest.mark.parametrize("lines, sent", [
+    (["x", "7", "y"], {"a": "x", "b": 7}), (["x", "", "yes"], {"a": "x"}), (["x", "7", "n"], "decline"),
+    (["x", "7", ""], "decline"), (["x", "seven", "8", "y"], {"a": "x", "b": 8}), ([], "cancel"), (["x"], "cancel"),
+    (["x", "7"], "cancel")])
+def test_client_command_line_fills_forms(monkeypatch: Any, capsys: Any, lines: List[str], sent: Any) -> None:
+    """`b` has a default, which is filled in later; the end of input is always a way out."""
+    form = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 5}},
+            "required": ["a"]}
+    typed = iter(lines)
+
+    def read() -> str:
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+    monkeypatch.setattr("builtins.input", read)
+    assert mcp_ref._fill_form({"message": "Which?", "requestedSchema": form}) == sent
+    assert "Which?" in capsys.readouterr().err
+
+
+def test_client_command_line_with_processes(tmp_path: Path) -> None:
+    module = str(HERE / "mcp_ref.py")
+    done = run(module, "list", "--", sys.executable, module)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mcp_ref-demo %s, speaks %s\n" % (mcp_ref.__version__, MODERN[0]))
+    (tmp_path / "shout.py").write_text('def shout(text: str) -> str:\n    """Say it louder."""\n    return text.upper()\n')
+    done = run(module, "call", str(tmp_path / "shout.py"), "shout", "text=hello")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "HELLO\n", "")
+    done = run(module, "list", "--", sys.executable, "-c", "import sys; sys.exit('no licence')")
+    assert done.returncode == 2 and "no licence" in done.stderr and "Traceback" not in done.stderr
+    assert run(module, "call", "--trace", "--", sys.executable, module).returncode == 2
+
+
+# ---- what a reviewer of the rules found missing
+
+def acknowledged(message: Any, **granted: Any) -> Dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
+        "_meta": {mcp_ref.META_SUBSCRIPTION: message["id"]}, "notifications": granted}}
+
+
+def test_client_hears_that_the_server_ends_a_subscription(link: Any) -> None:
+    """basic/patterns/cancellation: the one use that a modern server has for notifications/cancelled."""
+    def listened(message: Any) -> Any:
+        return [acknowledged(message, toolsListChanged=True), {
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}}]
+    client = link(Puppet(**{"subscriptions/listen": listened}), MODERN[0], checks=False)
+    heard = client.listen("tools")
+    assert list(heard) == [] and heard.over.is_set()
+    heard.close()
+    assert "notifications/cancelled" not in client.tape.sent()      # it is over: there is nothing to cancel
+
+
+@pytest.mark.parametrize("answer", [
+    {"error": {"code": -32022, "message": "no", "data": {"supported": ["2099-01-01"], "requested": "x"}}},
+    {"result": {"resultType": "complete", "supportedVersions": ["2099-01-01"], "capabilities": {}}}])
+def test_client_says_that_there_is_no_common_version(link: Any, answer: Any) -> None:
+    puppet = Puppet(**{"server/discover": answer})
+    with pytest.raises(mcp_ref.ServerLacks, match="speaks 2099-01-01"):
+        link(puppet, checks=False)
+
+
+def test_client_reads_a_modern_error_to_initialize_over_http(web: Any) -> None:
+    """A modern server that was slow to answer the probe is asked once more."""
+    refusal = {"error": {"code": -32022, "message": "no", "data": {"supported": MODERN, "requested": "x"}}}
+    let = threading.Event()
+
+    def late(ask: Any) -> None:
+        let.wait(PATIENCE)
+        ask.reply(200, DISCOVERED)
+    client = web(options={"probe": 0.05}, server_discover=[late, DISCOVERED],
+                   initialize=lambda ask: (let.set(), ask.reply(400, refusal)), tools_call=DONE)
+    assert client.version == MODERN[0] and said(client.call_tool("x")) == "done"
+    assert "GET" not in [ask.verb for ask in client.web.asked]
+
+
+def test_client_does_not_sample_with_tools_unless_declared(link: Any) -> None:
+    question = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1, "tools": []}}
+    asks = {"result": {"resultType": "input_required", "inputRequests": {"k": question}}}
+    script = {"tools/call": [asks, DONE]}
+    with pytest.raises(mcp_ref.Malformed, match="sampling.tools"):
+        link(Puppet(**script), MODERN[0], checks=False, sample=lambda params: "x").call_tool("x")
+    declared = {"sampling": {"tools": {}}}
+    client = link(Puppet(**script), MODERN[0], checks=False, sample=lambda params: "x", declare=declared)
+    assert said(client.call_tool("x")) == "done"
+
+
+@pytest.mark.parametrize("version", [MODERN[0], LEGACY[0]])
+def test_client_cancels_while_a_question_is_answered(link: Any, version: str) -> None:
+    begun: List[Any] = []
+
+    def elicit(params: Any) -> Any:
+        begun[-1].cancel()
+        return "decline"
+    server = Server("s")
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        return str(ctx.elicit("Who?", name=str))
+    client = link("memory", version, server, elicit=elicit)
+    with pytest.raises(mcp_ref.RequestCancelled):
+        client.call_tool("ask", started=begun.append)
+
+
+def test_client_keeps_nothing_for_callers_that_vary(web: Any) -> None:
+    """server/utilities/caching: a private result is not for the next one."""
+    read = [{"result": {"resultType": "complete", "contents": [{"uri": "x://y", "text": who}], "ttlMs": 60000,
+                        "cacheScope": scope}} for scope, who in (("private", "ada"), ("public", "all"))]
+    client = web(MODERN[0], {"cache": True, "headers": lambda verb, url: {"Authorization": "Bearer x"}},
+                   resources_read=read)
+    client.capabilities["resources"] = {}
+    assert [client.read_resource("x://y")[0]["text"] for _ in range(3)] == ["ada", "all", "all"]
+
+
+def test_client_starts_a_cached_list_again_when_its_cursor_is_refused(link: Any) -> None:
+    def page(name: str, **more: Any) -> Any:
+        return {"result": {"resultType": "complete", "prompts": [{"name": name}], "ttlMs": 60000,
+                           "cacheScope": "private", **more}}
+    refusal = {"error": {"code": -32602, "message": "no such cursor"}}
+    puppet = Puppet(**{"prompts/list": [page("a", nextCursor="1"), page("b", ttlMs=0), refusal, page("c")]})
+    client = link(puppet, MODERN[0], checks=False, cache=True)
+    client.capabilities["prompts"] = {}
+    assert [one["name"] for one in client.list_prompts()] == ["a", "b"]
+    assert [one["name"] for one in client.list_prompts()] == ["c"]
+
+
+def test_client_does_not_keep_what_changed_on_its_way(link: Any) -> None:
+    listed = {"resultType": "complete", "tools": [], "ttlMs": 60000, "cacheScope": "private"}
+    changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    puppet = Puppet(**{"tools/list": [[changed, {"jsonrpc": "2.0", "id": "ID", "result": listed}],
+                                      {"result": listed}]})
+    client = link(puppet, MODERN[0], checks=False, cache=True)
+    client.capabilities["tools"] = {}
+    for _ in range(3):
+        client.list_tools()
+    assert client.tape.sent().count("tools/list") == 2
+
+
+@pytest.mark.parametrize("version", [MODERN[0], LEGACY[0]])
+def test_client_hears_of_what_is_below_a_resource(link: Any, version: str) -> None:
+    """The URI of an update may be that of a part of what was subscribed to."""
+    client = link("memory", version)
+    with client.listen("test://blob") as heard:
+        mine = {"_meta": {mcp_ref.META_SUBSCRIPTION: heard.id}} if client.modern else {}
+        for uri in ("test://blob/part", "test://blob"):
+            client.receive({"jsonrpc": "2.0", "method": "notifications/resources/updated",
+                            "params": {"uri": uri, **mine}})
+        changes = iter(heard)
+        assert [next(changes), next(changes)] == ["test://blob/part", "test://blob"]
+
+
+def test_client_knows_the_levels() -> None:
+    with pytest.raises(ValueError, match="log_level"):
+        mcp_ref.connect(Server("s"), log_level="loud")
+
+
+def test_client_cancels_what_a_callback_breaks_off(link: Any) -> None:
+    server, gone = Server("s"), threading.Event()
+
+    @server.tool
+    def work(ctx: Context) -> None:
+        ctx.on_cancel(gone.set)
+        ctx.progress(1)
+        gone.wait(PATIENCE)
+    client = link("memory", MODERN[0], server)
+
+    def enough(*_: Any) -> None:
+        raise KeyError("enough")
+    with pytest.raises(KeyError):
+        client.call_tool("work", on_progress=enough)
+    assert gone.wait(PATIENCE)
+
+
+def test_client_completes_prompts_with_odd_names(link: Any) -> None:
+    server = Server("s")
+
+    @server.prompt(name="git:commit")
+    def commit(kind: str) -> str:
+        return kind
+
+    @server.completion("git:commit", "kind")
+    def kinds(typed: str) -> List[str]:
+        return ["fix"]
+    assert link("memory", MODERN[0], server).complete("git:commit", "kind", "") == ["fix"]
+
+
+def test_client_ends_a_server_whose_children_hold_its_pipes(link: Any) -> None:
+    """The group is ended with its leader, and nothing is waited for in vain."""
+    source = ("import subprocess, sys; subprocess.Popen(['sleep', '60']);\n"
+              "sys.path.insert(0, %r); import mcp_ref; mcp_ref.demo().run([])" % str(HERE))
+    client = link([sys.executable, "-c", source], MODERN[0])
+    process = client.transport.process
+    client.close()
+    assert process.poll() == 0 and not any(thread.is_alive() for thread in client.transport._threads)
+
+
+def test_the_command_line_lets_a_form_be_edited(monkeypatch: Any, capsys: Any) -> None:
+    typed = iter(["x", "e", "y", "yes"])
+    monkeypatch.setattr("builtins.input", lambda: next(typed))
+    form = {"message": "Which?", "requestedSchema": {"type": "object", "required": ["a"], "properties": {
+        "a": {"type": "string", "title": "A letter", "oneOf": [{"const": "x", "title": "Ex"}, {"const": "y"}]}}}}
+    assert mcp_ref._fill_form(form, "demo") == {"a": "y"}
+    shown = capsys.readouterr().err
+    assert "demo asks: Which?" in shown and "A letter" in shown and '"x"  Ex' in shown and "Ctrl-D" in shown
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_the_command_line_takes_its_server_along(tmp_path: Path) -> None:
+    """Whoever ends it by SIGTERM does not leave a server behind."""
+    (tmp_path / "s.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    command = [sys.executable, str(HERE / "mcp_ref.py"), "list", "--", sys.executable, "s.py"]
+    process = subprocess.Popen(command, cwd=str(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    process.terminate()
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_context_without_a_hint_is_a_mistake() -> None:
+    def who(ctx):       # type: ignore[no-untyped-def]
+        return ctx.principal
+    with pytest.raises(TypeError, match="ctx: Context"):
+        Server("s").tool(who)
+
+
+@pytest.mark.parametrize("words, said", [
+    (["lst", "x.py"], "makes no sense: lst x.py"), (["list", "nofile.py"], "there is no file"),
+    (["list", "http://x", "--header", "nocolon"], "NAME: VALUE"), (["list", "http://x", "--timeout", "-1"], "seconds"),
+    (["list", "http://x", "--revision"], "--revision takes"), (["call", "--", "x"], "before the --"),
+    (["list", "x", "--", "y"], "one word too many: x"), (["list", "http://x", "--odd"], "no option --odd")])
+def test_the_command_line_says_what_is_wrong_with_it(capsys: Any, words: List[str], said: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        mcp_ref.main(words)
+    assert left.value.code == 2 and said in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------
 # The module itself, the examples and the README
 # ------------------------------------------------------------------------------------------
 
