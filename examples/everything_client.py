@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Do what the official conformance suite expects of a client: `everything_client.py URL`.
+
+The suite starts a server that is odd in some way, and this program with its URL; the environment
+says which scenario it is, and sometimes more:
+
+    MCP_CONFORMANCE_SCENARIO            its name
+    MCP_CONFORMANCE_PROTOCOL_VERSION    the revision that it is about
+    MCP_CONFORMANCE_CONTEXT             a JSON object: {"name": ..., ...}
+
+Without a scenario it looks at all that is offered: it prints nothing, calls each tool with made-up
+arguments, and declines what it is asked; what goes wrong is raised.
+
+    $ python3 examples/everything_client.py http://127.0.0.1:8000/mcp
+"""
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from mcp_ref import RpcError, connect, versions
+
+SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
+CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+
+# Arguments for a tool: one for each thing that its schema requires.
+SAMPLES = {"integer": 5, "number": 2.5, "boolean": True, "array": [], "object": {}, "null": None}
+
+
+def sample(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that will do for a schema: what is required, and plain."""
+    return {name: part.get("default", SAMPLES.get(part.get("type"), "text"))
+            for name, part in schema.get("properties", {}).items()
+            if name in schema.get("required", ())}
+
+
+def look_at_all(client: Any) -> None:
+    """List everything; then call each tool, read each resource, get each prompt."""
+    for tool in client.list_tools():
+        client.call_tool(tool["name"], sample(tool["inputSchema"]))
+    for resource in client.list_resources():
+        client.read_resource(resource["uri"])
+    client.list_resource_templates()
+    for prompt in client.list_prompts():
+        client.get_prompt(prompt["name"], {one["name"]: "text" for one in prompt.get(
+            "arguments", ()) if one.get("required")})
+
+
+def call_as_told(client: Any) -> None:
+    """Call the tools that the scenario names, with its arguments: some become headers."""
+    client.list_tools()
+    for call in CONTEXT["toolCalls"]:
+        client.call_tool(call["name"], call["arguments"])
+
+
+def echo_schema(client: Any) -> None:
+    """Give back the schema of a tool as it came: nothing of it may be lost on the way."""
+    schemas = {tool["name"]: tool["inputSchema"] for tool in client.list_tools()}
+    client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
+
+
+def call_all_tools(client: Any) -> None:
+    """Call every tool; one that answers with an error does not keep us from the next."""
+    for tool in client.list_tools():
+        try:
+            client.call_tool(tool["name"], sample(tool["inputSchema"]))
+        except RpcError as error:
+            print(f"{tool['name']}: {error}", file=sys.stderr)
+
+
+SCENARIOS = {
+    "http-custom-headers": call_as_told,
+    "json-schema-2020-12-preservation": echo_schema,
+    "json-schema-ref-no-deref": lambda client: client.list_tools(),
+    "sep-2322-client-request-state": call_all_tools,
+}
+
+
+def main(url: str) -> None:
+    """Connect as the scenario wants it, and do what it is about."""
+    # A revision of the modern era is tried first anyway; an older one has to be asked for.
+    revision = VERSION if VERSION in versions("legacy") else ""
+    # A client that can be asked something opens a stream of its own for that, in a legacy session;
+    # sse-retry takes any such stream for an answer to what it did to another.
+    answers: dict[str, Any] = {} if SCENARIO == "sse-retry" else {
+        "elicit": lambda form: {} if SCENARIO else "decline", "sample": lambda question: "a text", "roots": []}
+    with connect(url, revision=revision, timeout=20, **answers) as client:
+        SCENARIOS.get(SCENARIO, look_at_all)(client)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    main(sys.argv[1])
