@@ -36,7 +36,7 @@ import sys
 import threading
 
 sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
-from mcp_ref import Context, Endpoint, Server, bearer, http_server, serve_http
+from mcp_ref import Context, Endpoint, Server, bearer, http_server
 
 server = Server("counter")
 known = bearer({"sesame": "ada"})           # token: whose it is; in earnest, from a safe place
@@ -74,7 +74,5 @@ if __name__ == "__main__":
         demo(httpd.server_port, 2, "sesame")
         demo(httpd.server_port, 3, "sesame", progressToken="p1")
         httpd.close()
-    elif sys.argv[1:2] == ["--http"]:
-        serve_http(server, port=int(sys.argv[2]), authorize=known)
     else:
-        server.run()
+        server.run(authorize=known)         # or serve_http(server, "127.0.0.1", 8000, ...)
