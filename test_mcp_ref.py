@@ -6559,6 +6559,337 @@ def test_the_command_line_says_what_is_wrong_with_it(capsys: Any, words: List[st
 
 
 # ------------------------------------------------------------------------------------------
+# The gateway, examples/10_gateway.py: real upstreams, clients of both eras
+# ------------------------------------------------------------------------------------------
+
+def load_gateway() -> Any:
+    """Import the example, whose name is no identifier."""
+    path = HERE / "examples" / "10_gateway.py"
+    spec: Any = importlib.util.spec_from_file_location("gateway", path)
+    module = sys.modules["gateway"] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+gw = load_gateway()
+ERAS = (MODERN[0], *LEGACY[:2])
+PID_SERVER = '''
+import os, sys
+sys.path.insert(0, {here!r})
+from mcp_ref import Server
+server = Server("pid")
+@server.tool
+def pid() -> int:
+    return os.getpid()
+@server.tool
+def die() -> None:
+    os._exit(3)
+server.run()
+'''
+
+
+def many_things() -> Server:
+    """Make a server with all that a gateway has to carry."""
+    server = Server("up")
+    server.seen = threading.Event()
+
+    @server.tool(name="dir/list it")
+    def odd() -> str:
+        return "odd"
+
+    @server.tool(name="a" * 80)
+    def longest() -> str:
+        return "long"
+
+    @server.tool(input_schema={"type": "object", "properties": {
+        "where": {"type": "string", "x-mcp-header": "Where"}}})
+    def fail(**arguments: str) -> str:
+        raise RpcError(4711, "its own error", {"why": arguments})
+
+    @server.tool
+    def broken() -> str:
+        raise OSError("as a result")
+
+    @server.tool
+    def hang(ctx: Context) -> str:
+        ctx.progress(1, 2, "hanging")
+        wait_until(lambda: ctx.cancelled)
+        server.seen.set()
+        return "nobody reads this"
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        answers = ctx.ask({"name": elicitation("Who?", name=str)})
+        town = ctx.elicit("Where, " + answers["name"]["content"]["name"] + "?", key="t", town=str)
+        return json.dumps([town["action"], town.get("content")])
+
+    @server.tool
+    def consult(ctx: Context) -> str:
+        folders = ctx.list_roots(key="r")
+        return folders[0]["uri"] + ctx.sample("Think", key="s")["content"]["text"]
+
+    @server.tool
+    def talk(ctx: Context) -> str:
+        ctx.log("info", "one")
+        ctx.progress(1, 2)
+        ctx.progress(2, 2)
+        return "talked"
+
+    @server.tool
+    def linked() -> list:
+        return [mcp_ref.link("memo://a", "a"), mcp_ref.text("x")]
+
+    @server.resource("memo://{name}")
+    def memo(name: str) -> str:
+        return "memo " + name
+
+    @server.resource("memo://today")
+    def today() -> str:
+        return "today"
+
+    @server.prompt
+    def greet(name: str) -> str:
+        return "Hello " + name
+
+    @server.completion("greet", "name")
+    def names(typed: str) -> list:
+        return ["ada", "alan"]
+
+    @server.completion("memo://{name}", "name")
+    def memos(typed: str) -> list:
+        return ["today"]
+    return server
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: Any) -> Any:
+    """Yield (URL of the gateway, the server behind it, the gateway)."""
+    path = tmp_path_factory.mktemp("gw") / "pid.py"
+    path.write_text(PID_SERVER.format(here=str(HERE)))
+    gw.FIRST_PAUSE = 0.05
+    server: Any = many_things()
+    up = mcp_ref.http_server(mcp_ref.Endpoint(server))
+    threading.Thread(target=up.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{up.server_port}/mcp"
+    gateway = gw.Gateway({
+        "My_Up": {"url": url}, "old": {"url": url, "revision": ERAS[1]},
+        "pid": {"command": [sys.executable, str(path)]}, "dead": {"command": ["/nonexistent"]}},
+        {"all": {"My_Up": ["*"], "old": ["*"], "pid": ["*"], "dead": ["*"]},
+         "few": {"My_Up": ["t*"]}})
+    httpd = mcp_ref.http_server(gw.Router(gateway))
+    threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
+    wait_until(lambda: all(one.tried.is_set() for one in gateway.upstreams.values()))
+    yield f"http://127.0.0.1:{httpd.server_port}/mcp/", server, gateway
+    gateway.close()
+    httpd.close()
+    up.close()
+
+
+@pytest.fixture(params=ERAS)
+def fronted(joined: Any, request: Any) -> Any:
+    heard = []
+    answers = {"elicit": lambda params: {"name": "Ada"} if "name" in
+               params["requestedSchema"]["properties"] else "cancel",
+               "sample": lambda params: "deep", "roots": ["file:///tmp"]}
+    with mcp_ref.connect(joined[0] + "all", revision=request.param, on_log=heard.append, **answers) as found:
+        found.heard = heard
+        yield found
+
+
+def test_gateway_lists(fronted: Any, joined: Any) -> None:
+    names = [tool["name"] for tool in fronted.list_tools()]
+    assert names[0] == "My_Up__dir_x2f_list_x20_it" and len(set(names)) == len(names) == 20
+    assert all(len(name) <= 64 for name in names) and names[-2:] == ["pid__pid", "pid__die"]
+    assert "x-mcp-header" not in json.dumps(fronted.list_tools())
+    assert said(fronted.call_tool(names[0])) == "odd" and said(fronted.call_tool(names[1])) == "long"
+    with mcp_ref.connect(joined[0] + "few", revision=fronted.version) as few:
+        assert [tool["name"] for tool in few.list_tools()] == ["My_Up__talk"]
+        for name in ("My_Up__ask", "pid__pid", "x", "My_Up__"):
+            with pytest.raises(RpcError, match="Unknown tool"):
+                few.call_tool(name)
+
+
+def test_gateway_resources_prompts_completion(fronted: Any) -> None:
+    assert [one["uri"] for one in fronted.list_resources()] == [
+        "my-up+memo://today", "old+memo://today"]
+    assert fronted.list_resource_templates()[0]["uriTemplate"] == "my-up+memo://{name}"
+    for name, scheme in ("My_Up", "my-up"), ("old", "old"):
+        contents = fronted.read_resource(scheme + "+memo://milk")
+        assert contents[0]["uri"] == scheme + "+memo://milk" and contents[0]["text"] == "memo milk"
+        with pytest.raises(RpcError) as problem:
+            fronted.read_resource(scheme + "+none://milk")
+        # as the upstream says it, but for a code that modern clients do not know
+        assert problem.value.code == (
+            -32002 if name == "old" and not fronted.modern else -32602)
+        assert fronted.get_prompt(name + "__greet", {"name": "you"})["messages"][0]["content"][
+            "text"] == "Hello you"
+        assert fronted.complete(name + "__greet", "name", "a") == ["ada", "alan"]
+        assert fronted.complete(scheme + "+memo://{name}", "name", "") == ["today"]
+        assert fronted.call_tool(name + "__linked")["content"][0]["uri"] == scheme + "+memo://a"
+    with pytest.raises(RpcError, match="Resource not found"):
+        fronted.read_resource("memo://milk")
+
+
+def test_gateway_errors(fronted: Any) -> None:
+    for name in "My_Up", "old":
+        with pytest.raises(RpcError) as problem:
+            fronted.call_tool(name + "__fail", {"where": "there"})
+        assert (problem.value.code, str(problem.value)) == (4711, "its own error")
+        assert problem.value.data == {"server": name, "originalError": {
+            "code": 4711, "message": "its own error", "data": {"why": {"where": "there"}}}}
+        assert fronted.call_tool(name + "__broken")["isError"]
+    with pytest.raises(RpcError) as problem:
+        fronted.call_tool("dead__anything")
+    assert problem.value.code == -32603 and problem.value.data == {"server": "dead"}
+
+
+@pytest.mark.parametrize("name", ["My_Up", "old"])
+def test_gateway_questions_progress_logs(fronted: Any, joined: Any, name: Any) -> None:
+    assert json.loads(said(fronted.call_tool(name + "__ask"))) == ["cancel", None]
+    assert said(fronted.call_tool(name + "__consult")) == "file:///tmpdeep"
+    heard = []
+    fronted.call_tool(name + "__talk", on_progress=lambda *progress: heard.append(progress[:2]))
+    assert heard == [(1, 2), (2, 2)]
+    wait_until(lambda: fronted.heard)
+    assert fronted.heard[0]["data"] == "one"
+    assert not joined[2].parked
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_gateway_who_did_not_declare_is_not_asked(joined: Any, version: Any) -> None:
+    with mcp_ref.connect(joined[0] + "all", revision=version) as bare:
+        with pytest.raises(RpcError, match="The client has no roots") as problem:
+            bare.call_tool("My_Up__consult")
+        assert problem.value.code == (-32021 if bare.modern else -32603)
+        assert problem.value.data["requiredCapabilities"] == {"roots": {}}
+
+
+def test_gateway_a_question_that_may_be_for_two_is_for_nobody(joined: Any) -> None:
+    relays = [object.__new__(gw.Relay), object.__new__(gw.Relay)]
+    relays[0].owner, relays[1].owner = "one", "two"
+    for tags in relays, [], [None]:
+        with pytest.raises(RpcError, match="cannot be told"):
+            joined[2].upstreams["old"].ask("roots/list", {}, tags)
+
+
+def test_gateway_an_answer_is_good_for_one_request(joined: Any) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": ERAS[0],
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    server, heard = joined[2].profiles["all"].server, []
+
+    def send(name, **more):
+        server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": name, "_meta": meta, **more}}, heard.append)
+        return heard.pop()
+    asked = send("My_Up__ask")["result"]
+    key, = asked["inputRequests"]
+    answer = {key: {"action": "accept", "content": {"name": "Eve"}}}
+    assert "nothing that is still asked" in send("My_Up__talk", inputResponses=answer)["error"][
+        "message"]
+    flawed = send("My_Up__ask", inputResponses={key: {"action": "accept", "content": {}}})
+    assert [*flawed["result"]["inputRequests"]] == [key]        # it is asked again
+    assert "Where, Eve?" in json.dumps(send("My_Up__ask", inputResponses=answer))
+    assert "error" in send("My_Up__ask", inputResponses=answer)     # once
+    assert len(joined[2].parked) == 1
+    relay = next(iter(joined[2].parked.values()))
+    relay.parked -= 2 * gw.PARKED_SECONDS
+    joined[2].sweep()
+    wait_until(lambda: relay.over.is_set())
+    assert not joined[2].parked
+
+
+@pytest.mark.parametrize("name", ["My_Up", "old"])
+def test_gateway_cancel(fronted: Any, joined: Any, name: Any) -> None:
+    joined[1].seen.clear()
+    begun = []
+    with pytest.raises(Exception, match="cancelled"):
+        fronted.call_tool(name + "__hang", on_progress=lambda *_: begun[0].cancel(),
+                         started=begun.append)
+    assert joined[1].seen.wait(5)
+
+
+def test_gateway_changes(fronted: Any, joined: Any) -> None:
+    heard, watching = queue.SimpleQueue(), joined[2].upstreams["old"]
+    with fronted.listen(["tools", "old+memo://today"], heard.put):
+        wait_until(lambda: "memo://today" in watching.subscription.granted)
+        joined[1].changed("memo://today")
+        assert heard.get(timeout=5) == "old+memo://today"
+        for change in (lambda: joined[1].tool(mcp_ref.text, name="grown"),
+                       lambda: joined[1].tools.pop("grown")):
+            change()
+            joined[1].changed("tools")
+            assert [heard.get(timeout=5), heard.get(timeout=5)] == ["tools", "tools"]   # of both
+            names = [tool["name"] for tool in fronted.list_tools()]
+            known = "grown" in joined[1].tools
+            assert ("old__grown" in names) == ("My_Up__grown" in names) == known
+
+
+def test_gateway_a_dead_upstream_comes_back(fronted: Any, joined: Any) -> None:
+    heard, first = queue.SimpleQueue(), said(fronted.call_tool("pid__pid"))
+    with fronted.listen(["tools"], heard.put):
+        with pytest.raises(RpcError) as problem:
+            fronted.call_tool("pid__die")
+        assert problem.value.code == -32603 and problem.value.data == {"server": "pid"}
+        assert heard.get(timeout=5) == "tools"          # it is gone
+        assert "My_Up__talk" in [tool["name"] for tool in fronted.list_tools()]
+        assert heard.get(timeout=5) == "tools"          # it is back
+    assert said(fronted.call_tool("pid__pid")) != first
+
+
+def test_gateway_http_and_sse(joined: Any) -> None:
+    from http.client import HTTPConnection
+    connection = HTTPConnection(*joined[0].split("/")[2].split(":"))
+    connection.request("GET", "/mcp/all", headers={"Accept": "text/event-stream"})
+    answer = connection.getresponse()
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert answer.readline() == b"event: endpoint\n"
+    assert answer.readline().startswith(b"data: /mcp/all/messages?session_id=")
+    connection.close()
+    connection = HTTPConnection(*joined[0].split("/")[2].split(":"))
+    connection.request("GET", "/mcp/none")
+    answer = connection.getresponse()
+    assert answer.status == 404 and "/mcp/all" in json.load(answer)["error"]["message"]
+    connection.close()
+
+
+def test_gateway_names_are_told_apart() -> None:
+    names = ["a", "a_b", "a__b", "_x2f_", "_x2f/", "/", "_/", "x2f_", "/x2f_", "_x5f_x2f_", "é_x"]
+    assert len({gw.escaped(name) for name in names}) == len(names)
+
+    prefixes = [gw.prefix_of(name) for name in ("a b", "a__b", "__a_", "a" * 99)]
+    assert prefixes == ["a-b", "a-b", "a", prefixes[3]] and len(prefixes[3]) == 32
+
+
+@pytest.mark.parametrize("config, problem", [
+    ("{", "Expecting"), ("[]", "no object"), ("{}", '"servers"'),
+    ('{"servers": {"a": {}}}', "either a command or a url"),
+    ('{"servers": {"a": {"command": []}}}', "command is empty"),
+    ('{"servers": {"a": {"url": "ftp://x"}}}', "no URL"),
+    ('{"servers": {"a b": {"command": "x"}, "A-b": {"command": "x"}}}', "share a prefix"),
+    ('{"servers": {"a": {"command": "x"}}, "profiles": {"p": {"servers": ["b"]}}}', "no server"),
+    ('{"mcpServers": {"a": {"command": "x", "args": [1]}}}', "args is a list"),
+])
+def test_gateway_bad_configuration(tmp_path: Any, config: Any, problem: Any) -> None:
+    (tmp_path / "c.json").write_text(config)
+    with pytest.raises(ValueError) as found:
+        gw.read_config(str(tmp_path / "c.json"))
+    assert problem in str(found.value)
+
+
+def test_gateway_on_stdio(tmp_path: Any) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"mcpServers": {"demo": {
+        "command": sys.executable, "args": [str(HERE / "mcp_ref.py")]}}}))
+    command = [sys.executable, str(HERE / "examples" / "10_gateway.py"), str(path)]
+    with mcp_ref.connect(command, stderr=lambda line: None) as client:
+        assert said(client.call_tool("demo__add", {"a": 2, "b": 3})) == "5"
+    done = subprocess.run([*command, "--profile", "none"], capture_output=True, text=True)
+    assert done.returncode == 2 and 'no profile "none"' in done.stderr
+
+
+# ------------------------------------------------------------------------------------------
 # The module itself, the examples and the README
 # ------------------------------------------------------------------------------------------
 
