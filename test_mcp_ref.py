@@ -6562,6 +6562,57 @@ def test_the_command_line_says_what_is_wrong_with_it(capsys: Any, words: List[st
     assert left.value.code == 2 and said in capsys.readouterr().err
 
 
+# A certificate for localhost that nobody else trusts, and its key: good for a hundred years, secret from nobody.
+CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7f4Zi9+4pt0uhU6B
+jC66UB7ZBlW2Gpq5/yl+P1puTn6hRANCAAQK7wXAsDKuiTtsdPGZuRxHsSiVudZc
+UO7BAmru1P4pf/lf6gOyOllSIIjNyyo6ggGqab4d8NLzl3ik9lMi1q0X
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBpDCCAUugAwIBAgIUYjKoCYZa9mXDULq6sr6TA4Hriv8wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMDE0NTQzNloYDzIxMjYxMDI3
+MTQ1NDM2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAQK7wXAsDKuiTtsdPGZuRxHsSiVudZcUO7BAmru1P4pf/lf6gOyOllS
+IIjNyyo6ggGqab4d8NLzl3ik9lMi1q0Xo3kwdzAdBgNVHQ4EFgQUZn6p/6LzZGYc
+fxywKP83O0o8urgwHwYDVR0jBBgwFoAUZn6p/6LzZGYcfxywKP83O0o8urgwFAYD
+VR0RBA0wC4IJbG9jYWxob3N0MA8GA1UdEwEB/wQFMAMBAf8wDgYDVR0PAQH/BAQD
+AgKEMAoGCCqGSM49BAMCA0cAMEQCIB++wPrLzNtmyN4/zdiJtWIVTOZPH3G+flAA
+725Sb+22AiAbuL/QgaWSu2ZvdZpl8zuh44HEeeCrdxSGRf7wtjnRAw==
+-----END CERTIFICATE-----
+"""
+
+
+@pytest.fixture
+def tls_port(tmp_path: Path) -> Any:
+    """A server with TLS, as a proxy in front of it would have it; yields its port and the certificate's path."""
+    import ssl
+    path = tmp_path / "localhost.pem"
+    path.write_text(CERTIFICATE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(path))
+    httpd = mcp_ref.http_server(mcp_ref.Endpoint(mcp_ref.demo()))
+    httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield httpd.server_port, str(path)
+    httpd.close()
+    thread.join(PATIENCE)
+
+
+def test_client_trusts_no_certificate_blindly(tls_port: Any, link: Any, capfd: Any) -> None:
+    import ssl
+    port, path = tls_port
+    known = ssl.create_default_context(cafile=path)
+    client = link("https://localhost:%d/mcp" % port, checks=False, tls=known)
+    assert said(client.call_tool("echo", {"text": "sealed"})) == "sealed"
+    with client.listen("tools") as changes:     # a stream goes through it as well
+        assert changes.granted == ["tools"]
+    for host, context in (("localhost", None), ("127.0.0.1", known)):     # unknown issuer; another name
+        with pytest.raises(mcp_ref.Disconnected, match="(?i)certificate"):
+            link("https://%s:%d/mcp" % (host, port), checks=False, tls=context)
+
+
 # ------------------------------------------------------------------------------------------
 # The gateway, examples/10_gateway.py: real upstreams, clients of both eras
 # ------------------------------------------------------------------------------------------
