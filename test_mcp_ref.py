@@ -7041,6 +7041,24 @@ def test_the_readme_shows_what_happens() -> None:
     assert in_shell(fenced("sh")[0].strip(), HERE) == fenced("json")[0]
 
 
+def test_the_readmes_client_asks() -> None:
+    assert in_shell(fenced("sh")[1].strip(), HERE) == "5\n"
+    snippet, = [block for block in fenced("python") if "connect(" in block]
+    done = run("-c", snippet.replace('"python3"', repr(sys.executable)), cwd=str(HERE))
+    assert done.stdout.splitlines() == ["%s ['echo', 'add']" % MODERN[0], "5"]
+
+
+def test_the_readmes_tool_asks(tmp_path: Path) -> None:
+    """The server of the first screen, and the tool that has a Context, together."""
+    hello = fenced("python")[0].replace("server.run()", "")
+    deploy, = [block for block in fenced("python") if "ctx: Context" in block]
+    (tmp_path / "both.py").write_text(hello + deploy + "server.run()", encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "both.py")]
+    for sure, said in ((True, "Deployed."), (False, "Not deployed.")):
+        with mcp_ref.connect(command, env={"PYTHONPATH": str(HERE)}, elicit=lambda form, sure=sure: {"sure": sure}) as one:
+            assert one.call_tool("deploy", {"where": "test"})["content"][0]["text"] == said
+
+
 def test_the_readmes_servers_serve(tmp_path: Path) -> None:
     hello, shout = fenced("python")[:2]
     assert len(hello.splitlines()) <= 9
