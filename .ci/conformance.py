@@ -80,8 +80,14 @@ def run_client(suite):
                f"exec {sys.executable} {HERE / 'examples/everything_client.py'}"]
     bad = 0
     for arguments, expected in CLIENT_RUNS:
-        scenarios, done = run(command, arguments)
-        bad += judge("client " + " ".join(arguments), scenarios, expected, done)
+        # One of them wants us back within 200 ms of the moment, while 20 interpreters start: on a
+        # machine that is busy with something else, all may be tried once more.
+        for attempt in (1, 2):
+            scenarios, done = run(command, arguments)
+            flaws = judge("client " + " ".join(arguments), scenarios, expected, done)
+            if not flaws or attempt == 2:
+                break
+        bad += flaws
         for name in sorted(scenarios):
             alone, done = run(command, ["--scenario", name, *arguments[2:]])
             silent = not any(check["status"] == "SUCCESS" for check in alone.get(name, ()))
