@@ -199,10 +199,25 @@ PARAMS = {
     "logging/setLevel":         "level:str",
     "subscriptions/listen":     "notifications:dict",
 }
-_TYPES_OF_PARAMS = {"str": (str, "a string"), "dict": (dict, "an object")}
-_PARAMS = {name: [(param, *_TYPES_OF_PARAMS[kind.rstrip("?")], kind.endswith("?"))
-                  for param, kind in (word.split(":") for word in words.split())]
-           for name, words in PARAMS.items()}
+# What a result must have, likewise.
+RESULTS = {
+    "initialize":               "protocolVersion:str capabilities:dict",
+    "server/discover":          "supportedVersions:list capabilities:dict",
+    "tools/list":               "tools:list nextCursor:str?",
+    "tools/call":               "content:list isError:bool?",
+    "resources/list":           "resources:list nextCursor:str?",
+    "resources/templates/list": "resourceTemplates:list nextCursor:str?",
+    "resources/read":           "contents:list",
+    "prompts/list":             "prompts:list nextCursor:str?",
+    "prompts/get":              "messages:list",
+    "completion/complete":      "completion:dict",
+}
+_KINDS = {"str": (str, "a string"), "dict": (dict, "an object"), "list": (list, "an array"),
+          "bool": (bool, "true or false")}
+_PARAMS, _RESULTS = ({
+    method: [(name, *_KINDS[kind.rstrip("?")], kind.endswith("?"))
+             for name, kind in (word.split(":") for word in words.split())]
+    for method, words in table.items()} for table in (PARAMS, RESULTS))
 
 
 class Notification(NamedTuple):
@@ -4428,23 +4443,6 @@ MAX_UNHEARD = 1000          # notifications that wait for a slow callback; the n
 MAX_CACHED = 256            # results that are kept, if caching is asked for
 MAX_AUTHORIZE = 3           # times that `authorize` is asked for one request
 
-# What a result must have and, with "?", may have, as in PARAMS. Others are passed over.
-RESULTS = {
-    "initialize":               "protocolVersion:str capabilities:dict",
-    "server/discover":          "supportedVersions:list capabilities:dict",
-    "tools/list":               "tools:list nextCursor:str?",
-    "tools/call":               "content:list isError:bool?",
-    "resources/list":           "resources:list nextCursor:str?",
-    "resources/templates/list": "resourceTemplates:list nextCursor:str?",
-    "resources/read":           "contents:list",
-    "prompts/list":             "prompts:list nextCursor:str?",
-    "prompts/get":              "messages:list",
-    "completion/complete":      "completion:dict",
-}
-_TYPES_OF_RESULTS = {"str": str, "dict": dict, "list": list, "bool": bool}
-_RESULTS = {method: [(name, _TYPES_OF_RESULTS[kind.rstrip("?")], kind.endswith("?"))
-                     for name, kind in (word.split(":") for word in words.split())]
-            for method, words in RESULTS.items()}
 # What each item of a list must have, all of it strings.
 _ITEMS = {"tools": "name", "resources": "uri name", "resourceTemplates": "uriTemplate name",
           "prompts": "name", "contents": "uri", "messages": "role"}
@@ -4524,7 +4522,7 @@ class Request:
         self.take(RequestCancelled(f"{self.method} was cancelled"))
         self.hang_up()
 
-    def wait(self, block: bool = True) -> Message | None:
+    def wait(self, block: bool = True) -> Any:
         """Return the response, reporting progress meanwhile; None if it is not there yet.
 
         Raises TimeoutError at the deadline, and what the reading thread has to report.
@@ -4541,7 +4539,7 @@ class Request:
             if isinstance(item, BaseException):
                 raise item
             if "method" not in item:
-                return typing.cast(Message, item)
+                return item
             if time.monotonic() > self.deadline:        # a flood of progress must not hide it
                 raise self.late()
             params = item["params"]
@@ -4711,7 +4709,7 @@ class Client:
     (one of your functions refused to answer), HttpError.
     """
 
-    def __init__(self, transport: Any, *, revision: str = "", timeout: float = CALL_SECONDS,
+    def __init__(self, transport: Transport, *, revision: str = "", timeout: float = CALL_SECONDS,
                  probe: float = PROBE_SECONDS, elicit: Callable[..., Any] | None = None,
                  visit: Callable[..., Any] | None = None,
                  sample: Callable[..., Any] | None = None, roots: Any = None,
@@ -5048,7 +5046,7 @@ class Client:
         self._running[request.id] = request
         try:
             self._show(">", message)
-            return typing.cast(Message, self.transport.request(message, request))
+            return self.transport.request(message, request)
         except BaseException as trouble:        # noqa: BLE001  raised again
             problem = trouble
             self._given_up = [*self._given_up[-99:], request.id]
@@ -5272,7 +5270,8 @@ class Client:
                 return {"action": "decline"}
             raise Malformed(f"the server asks for {question['method']}, which was not offered")
         try:
-            return typing.cast(Message, answer(question.get("params", {}), [tag]))
+            found: Message = answer(question.get("params", {}), [tag])
+            return found
         except RpcError as problem:     # there is no way to say it to a modern server
             if problem.code == INVALID_PARAMS:
                 raise Malformed(f"the server asks what makes no sense: {problem}") from None
@@ -5330,7 +5329,7 @@ class Client:
                 url if by_page else schema, str if by_page else dict):
             raise _invalid("an elicitation has a message, and a requestedSchema or url")
         try:
-            if by_page and not re.fullmatch(r"https?://[!-~]+", typing.cast(str, url)):
+            if by_page and not re.fullmatch(r"https?://[!-~]+", str(url)):
                 raise ValueError("the url of a page is of http or https")
             form = Schema({} if by_page else schema, foreign=True)
         except ValueError as problem:
@@ -5519,8 +5518,9 @@ class Client:
     def read_resource(self, uri: str, **options: Any) -> list[Message]:
         """Read a resource. Returns contents: {"uri", "text" or "blob" (base64), ...}."""
         self._require("resources")
-        result = self.request("resources/read", {"uri": uri}, **options)
-        return typing.cast("list[Message]", result["contents"])
+        contents: list[Message] = self.request(
+            "resources/read", {"uri": uri}, **options)["contents"]
+        return contents
 
     def list_prompts(self) -> list[Message]:
         """Return all prompts: server/prompts §Prompt."""
@@ -5623,7 +5623,7 @@ def _flaw_of_result(method: str, result: Any) -> str | None:
     """Say what is wrong with a result, if anything."""
     if not isinstance(result, dict):
         return "it is no object"
-    for name, kind, optional in _RESULTS.get(method, ()):
+    for name, kind, _, optional in _RESULTS.get(method, ()):
         value = result.get(name)
         if not isinstance(value, kind) and not (optional and value is None):
             return f"{name} is {shown(json.dumps(value))}"
@@ -5739,7 +5739,8 @@ class Transport:
     def request(self, message: Message, request: Request) -> Message:
         """Send a request, wait, return the response."""
         self.send(message, request)
-        return typing.cast(Message, request.wait())
+        response: Message = request.wait()
+        return response
 
     def send(self, message: Message, request: Request | None = None,
              timeout: float = SEND_SECONDS) -> None:
@@ -6214,7 +6215,7 @@ class HttpTransport(Transport):
                 self._take_answer(wire, message, request)
         if request is None:
             return {}
-        response = request.wait(block=bool(self._post_to))
+        response: Message | None = request.wait(block=bool(self._post_to))
         if response is None:
             raise Malformed(f"the answer to {request.method} holds no response to it")
         return response
@@ -6315,11 +6316,12 @@ class HttpTransport(Transport):
             for kind, data in wire.events(events):
                 if kind == "message":
                     self._take_event(data, request)
-                response = request.wait(block=False)
+                response: Message | None = request.wait(block=False)
                 if response is not None:
                     wire.answered = True
                     return response
-        return request.wait(block=False)
+        response = request.wait(block=False)
+        return response
 
     def _take_event(self, data: bytes, request: Request | None = None) -> None:
         try:
@@ -6456,7 +6458,8 @@ class HttpTransport(Transport):
         with self._authorizing:
             if self._granted is not granted:
                 return                              # another thread has got some meanwhile
-            found = _settled(typing.cast(Any, self._authorize), [refusal], {})
+            authorize: Any = self._authorize
+            found = _settled(authorize, [refusal], {})
             if found is None:
                 raise refusal
             self._granted = dict(found)
@@ -6855,8 +6858,7 @@ def run_client(arguments: list[str]) -> int:
         rest, command = rest[:rest.index("--")], rest[rest.index("--") + 1:]
     words, options, headers = _read_words(rest)
     target: Any = command or _target(words.pop(0) if words else "")
-    needed, may_have_more = {"list": (0, False), "call": (1, True), "read": (1, False),
-                             "prompt": (1, True)}[verb]
+    run, needed, may_have_more = _VERBS[verb]
     if len(words) < needed:
         raise _Usage(f"{verb} needs a name" + (", before the --" if command else ""))
     if len(words) > needed and not may_have_more:
@@ -6883,7 +6885,7 @@ def run_client(arguments: list[str]) -> int:
         if client.modern:                   # a legacy one may have complained at length
             for line in said:
                 _note(line)
-        return _VERBS[verb](client, words, "json" in options)
+        return run(client, words, "json" in options)
 
 
 def _target(word: str) -> Any:
@@ -6971,7 +6973,8 @@ def _arguments_of(words: list[str], schema: Any) -> Message:
     """Return arguments of KEY=VALUE, converted as the schema wants, or of one JSON object."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         try:
-            return typing.cast(Message, decode(words[0].encode()))
+            whole: Message = decode(words[0].encode())
+            return whole
         except RpcError as problem:
             raise _Usage(f"the arguments are no JSON: {problem}") from None
     arguments: Message = {}
@@ -7030,8 +7033,10 @@ def _get_named(client: Client, words: list[str], as_json: bool) -> int:
     return 0
 
 
-_VERBS: dict[str, Callable[[Client, list[str], bool], int]] = {
-    "list": _list_all, "call": _call_named, "read": _read_named, "prompt": _get_named}
+# What runs a verb, how many words it needs after the server's, and whether more may follow.
+_VERBS: dict[str, tuple[Callable[[Client, list[str], bool], int], int, bool]] = {
+    "list": (_list_all, 0, False), "call": (_call_named, 1, True),
+    "read": (_read_named, 1, False), "prompt": (_get_named, 1, True)}
 
 
 def _shown_content(block: Any) -> str:
