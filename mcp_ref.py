@@ -4752,7 +4752,7 @@ class Client:
         self._unusable: Message = {}                # tools that were left out, and why
         self._foreign: Message = {}                 # output schemas of other dialects
         self._changes = 0                           # counts notifications of changes
-        self._cache: dict[str, tuple[float, Message]] | None = {} if cache else None
+        self._cache: dict[str, tuple[float, str]] | None = {} if cache else None
         self._left = threading.Event()              # set by close()
         self._reviving = False                      # [legacy] a thread is at it
         self._telling = threading.Lock()            # a leaf: guards starting the two threads
@@ -5408,8 +5408,9 @@ class Client:
         return result
 
     def _cached(self, key: str) -> Message | None:
-        until, result = (self._cache or {}).get(key, (0.0, _EMPTY))
-        return result if time.monotonic() < until else None
+        until, source = (self._cache or {}).get(key, (0.0, ""))
+        result: Message | None = json.loads(source) if time.monotonic() < until else None
+        return result
 
     def _forget_results(self) -> None:
         if self._cache:
@@ -5423,7 +5424,8 @@ class Client:
         if key and self._cache is not None and _is_finite(fresh) and fresh > 0:
             while len(self._cache) >= MAX_CACHED:
                 self._cache.pop(next(iter(self._cache)), None)
-            self._cache[key] = time.monotonic() + min(fresh / 1000, 1e9), result
+            # As text: whoever changes what was returned does not change it for the next.
+            self._cache[key] = time.monotonic() + min(fresh / 1000, 1e9), json.dumps(result)
 
     # ---- the methods
 

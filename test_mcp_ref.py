@@ -6531,6 +6531,15 @@ def test_the_command_line_lets_a_form_be_edited(monkeypatch: Any, capsys: Any) -
     assert "demo asks: Which?" in shown and "A letter" in shown and '"x"  Ex' in shown and "Ctrl-D" in shown
 
 
+def test_client_keeps_results_for_itself(link: Any) -> None:
+    client = link("memory", MODERN[0], Server("s", ttl_ms=60000), cache=True)
+    client.server.tool(lambda: "x", name="x")
+    client.capabilities["tools"] = {}
+    client.list_tools()[0]["name"] = "changed by the caller"
+    assert [tool["name"] for tool in client.list_tools()] == ["x"]
+    assert client.tape.sent().count("tools/list") == 1
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_the_command_line_takes_its_server_along(tmp_path: Path) -> None:
     """Whoever ends it by SIGTERM does not leave a server behind."""
