@@ -6465,8 +6465,7 @@ class HttpTransport(Transport):
             if found is None:
                 raise refusal
             self._granted = dict(found)
-            if self.client._cache:
-                self.client._cache.clear()          # server/utilities/caching §Cache Scope Field
+            self.client._forget_results()           # server/utilities/caching §Cache Scope Field
 
     def _redirected(self, url: str, wire: _Wire) -> str:
         from urllib.parse import urljoin
