@@ -546,14 +546,15 @@ def _is_writable(stream: Any) -> bool:
         return True
 
 
-def _is_ready(stream: Any, to_write: bool) -> bool:
-    """Tell whether a descriptor could be read from, or written to, without waiting."""
+def _is_ready(stream: Any, to_write: bool, seconds: float = 0) -> bool:
+    """Tell whether a descriptor could be read from, or written to, now or in so many seconds."""
     import select
     if not hasattr(select, "poll"):                 # Windows, where it has to be a socket
-        return any(select.select([] if to_write else [stream], [stream] if to_write else [], [], 0))
+        return any(select.select([] if to_write else [stream], [stream] if to_write else [], [],
+                                 seconds))
     poll = select.poll()                            # select() cannot do more than 1024 of them
     poll.register(stream.fileno(), select.POLLOUT if to_write else select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(seconds * 1000))
 
 
 def shown(value: Any) -> str:
@@ -4657,23 +4658,25 @@ class Subscription:
                 self.client._result_of("resources/subscribe", self.client._exchange(
                     self.client._new_request("resources/subscribe"), {"uri": what}))
                 granted.append(what)
+        self._grant(granted, bool(again))
+
+    def _grant(self, granted: list[str], again: bool) -> None:
+        """Note what was granted; if it is not for the first time, some changes may be missed."""
         self.granted = granted
         for what in granted if again else ():
             self.take(what)
 
     def acknowledge(self, granted: Message) -> None:
         """Modern: take the first message of a subscription: .../subscriptions §Acknowledgment."""
-        again = self._known.is_set()
         uris: Any = granted.get("resourceSubscriptions")
         uris = uris if isinstance(uris, list) else []
-        self.granted = [what for what in self.wanted if (
-            what in uris if ":" in what else granted.get(what + "ListChanged") is True)]
+        self._grant([what for what in self.wanted if (
+            what in uris if ":" in what else granted.get(what + "ListChanged") is True)],
+            self._known.is_set())
         if self._request is not None:
             self._request.deadline = float("inf")
         self._pause = 0.5
         self._known.set()
-        for what in self.granted if again else ():
-            self.take(what)
 
     def _run(self) -> None:
         """Modern: keep the request open, and open it again should the connection break."""
@@ -5049,7 +5052,7 @@ class Client:
             return self.transport.request(message, request)
         except BaseException as trouble:        # noqa: BLE001  raised again
             problem = trouble
-            self._given_up = [*self._given_up[-99:], request.id]
+            self._give_up(request.id)
             if request.cancelled:           # whatever it was that we saw of it first
                 problem = RequestCancelled(f"{request.method} was cancelled")
             elif isinstance(problem, TimeoutError):
@@ -5060,6 +5063,10 @@ class Client:
             raise problem from None
         finally:
             self._running.pop(request.id, None)
+
+    def _give_up(self, ident: Any) -> None:
+        """Remember that nobody waits any more: the response may still come."""
+        self._given_up = [*self._given_up[-99:], ident]
 
     def _with_meta(self, request: Request, params: Message) -> Message:
         """Return the params with what every request of this era carries: basic/index §_meta."""
@@ -5137,7 +5144,7 @@ class Client:
         for ident in list(self._running):
             request = self._running.pop(ident, None)
             if request is not None:
-                self._given_up = [*self._given_up[-99:], ident]
+                self._give_up(ident)
                 request.take(problem)
         for event in [*self._answering.values(), *self._visited.values()]:
             event.set()
@@ -5188,7 +5195,7 @@ class Client:
                 self._answering[ident].set()
             ours = self._running.get(ident)     # basic/patterns/cancellation: the one use that a
             if self.modern and ours is not None and ours.method == "subscriptions/listen":
-                self._given_up = [*self._given_up[-99:], ident]     # modern server has for it
+                self._give_up(ident)            # modern server has for it
                 self._running.pop(ident, None)
                 ours.take({"result": {}})
         elif name == "notifications/elicitation/complete":
@@ -5871,7 +5878,7 @@ class StdioTransport(Transport):
             try:
                 left = left[os.write(descriptor, left):]
             except BlockingIOError:
-                _wait_writable(descriptor, 0.05)        # then look whether we are to stop
+                _is_ready(process.stdin, True, 0.05)    # then look whether we are to stop
                 if time.monotonic() > deadline:
                     if len(left) < len(line):
                         process.kill()
@@ -6025,14 +6032,6 @@ def _chunks_of(stream: Any, process: Any = None) -> Iterator[bytes]:
         yield chunk
 
 
-def _wait_writable(descriptor: int, seconds: float) -> None:
-    """Wait until a pipe takes something, or for so long."""
-    import select
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    poll.poll(seconds * 1000)
-
-
 class Events:
     """Reads an event stream: feed() takes bytes as they come, and returns the events in them.
 
@@ -6129,6 +6128,7 @@ class HttpTransport(Transport):
         self._wires: dict[_Wire, None] = {}         # HTTP requests under way: for mcp-deadline
         self._woken = threading.Condition()         # guards the two above
         self._watching = False
+        self._nearest = float("inf")                # when mcp-deadline will look again
         self._stream: threading.Thread | None = None    # [legacy] mcp-stream, and what it reads
         self._stream_wire: _Wire | None = None
         self._stream_over = threading.Event()       # [legacy] set when its session is
@@ -6147,8 +6147,7 @@ class HttpTransport(Transport):
         for wire in list(self._wires):
             wire.hang_up()
         for _, connection, response in kept:
-            connection.close()
-            response.close()
+            _discard(connection, response)
 
     def is_up(self) -> bool:
         return self._up
@@ -6316,8 +6315,7 @@ class HttpTransport(Transport):
         """Read a stream; return the response if it came before the end."""
         with wire:
             for kind, data in wire.events(events):
-                if kind == "message":
-                    self._take_event(data, request)
+                self._take_event(kind, data, request)
                 response: Message | None = request.wait(block=False)
                 if response is not None:
                     wire.answered = True
@@ -6325,7 +6323,9 @@ class HttpTransport(Transport):
         response = request.wait(block=False)
         return response
 
-    def _take_event(self, data: bytes, request: Request | None = None) -> None:
+    def _take_event(self, kind: str, data: bytes, request: Request | None = None) -> None:
+        if kind != "message":
+            return
         try:
             message = decode(data)
         except RpcError as problem:
@@ -6361,8 +6361,7 @@ class HttpTransport(Transport):
                     self._streaming.set()
                     for kind, data in wire.events(events):
                         pause = 1.0
-                        if kind == "message":
-                            self._take_event(data)
+                        self._take_event(kind, data)
             except _SessionLost as lost:
                 self.forget_session(str(lost))
                 self.client.revive()
@@ -6410,8 +6409,7 @@ class HttpTransport(Transport):
         try:
             with wire:
                 for kind, data in reader:
-                    if kind == "message":
-                        self._take_event(data)
+                    self._take_event(kind, data)
         except (OSError, Malformed) as trouble:
             problem = trouble
         if not self._over.is_set():
@@ -6489,8 +6487,7 @@ class HttpTransport(Transport):
             if time.monotonic() - since < KEEP_CONNECTION_SECONDS \
                     and _is_finished(connection, response):
                 return connection
-            connection.close()
-            response.close()
+            _discard(connection, response)
 
     def keep(self, connection: Any, response: Any) -> None:
         """Keep a connection for the next request; what ends the response may still have to come."""
@@ -6498,8 +6495,7 @@ class HttpTransport(Transport):
             if self._up and len(self._kept) < MAX_KEPT:
                 self._kept.append((time.monotonic(), connection, response))
                 return
-        connection.close()
-        response.close()
+        _discard(connection, response)
 
     def watch(self, wire: _Wire) -> None:
         """Hang up on it at its deadline, whatever the server does until then."""
@@ -6510,7 +6506,8 @@ class HttpTransport(Transport):
             if not self._watching:
                 self._watching = True
                 threading.Thread(target=self._watch, name="mcp-deadline", daemon=True).start()
-            self._woken.notify()
+            if wire.deadline() < self._nearest:     # else it is awake in time
+                self._woken.notify()
 
     def unwatch(self, wire: _Wire) -> None:
         with self._woken:
@@ -6524,8 +6521,8 @@ class HttpTransport(Transport):
                     self._wires.pop(wire)
                     wire.late = True
                     wire.hang_up()
-                nearest = min((wire.deadline() for wire in self._wires), default=float("inf"))
-                self._woken.wait(min(nearest - now, 3600.0))
+                self._nearest = min([now + 3600, *(wire.deadline() for wire in self._wires)])
+                self._woken.wait(self._nearest - now)
             self._watching = False
 
 
@@ -6542,6 +6539,13 @@ def _is_finished(connection: Any, response: Any) -> bool:
         return not _is_ready(connection.sock, False)
     except (OSError, HTTPException, ValueError, AttributeError):
         return False
+
+
+def _discard(connection: Any, response: Any) -> None:
+    """Close a connection for good; its socket stays open for as long as a response reads it."""
+    connection.close()
+    if response is not None:
+        response.close()
 
 
 def _in(seconds: float) -> Callable[[], float]:
@@ -6678,10 +6682,8 @@ class _Wire:
             if response is not None and not self.broken and not response.will_close and (
                     response.isclosed() or response.length == 0 or self.answered):
                 self.transport.keep(connection, response)
-                return
-            connection.close()
-            if response is not None:
-                response.close()
+            else:
+                _discard(connection, response)
 
 
 def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None = None,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import functools
 import http.client
 import importlib.util
@@ -4100,13 +4101,20 @@ CLIENT_THREADS = {"mcp-read", "mcp-stderr", "mcp-stream", "mcp-deadline", "mcp-l
                   "mcp-call"}
 
 
+@contextlib.contextmanager
+def no_new_threads() -> Any:
+    """Wait in the end until the threads of clients are gone that were not there before."""
+    before = set(threading.enumerate())
+    yield
+    wait_until(lambda: not [one for one in threading.enumerate()
+                            if one not in before and one.name in CLIENT_THREADS])
+
+
 @pytest.fixture
 def tidy(capfd: Any) -> Any:
     """A client that is closed leaves no thread behind, and no traceback on stderr."""
-    before = set(threading.enumerate())
-    yield capfd
-    wait_until(lambda: not [one for one in threading.enumerate()
-                            if one not in before and one.name in CLIENT_THREADS])
+    with no_new_threads():
+        yield capfd
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -6186,10 +6194,8 @@ prompts
 
 @pytest.fixture
 def tidy_cli(capsys: Any) -> Any:
-    before = set(threading.enumerate())
-    yield capsys
-    wait_until(lambda: not [one for one in threading.enumerate()
-                            if one not in before and one.name in CLIENT_THREADS])
+    with no_new_threads():
+        yield capsys
 
 
 @pytest.fixture
