@@ -1047,7 +1047,9 @@ class Server:
 
     `tools`, `resources`, `templates` and `prompts` are dicts, by name or URI: to unregister, delete
     from them, then call changed(). All of it may be done while requests run. Set `on_watch` to a
-    function, and it is called with each URI that a client wants to hear of.
+    function, and it is called with each URI that a client wants to hear of. `filters`: what an
+    extension adds to the filter of a subscription: a function for each member, that takes its value
+    and the Context, and returns what is granted of it (see tell()).
     """
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
@@ -1070,7 +1072,9 @@ class Server:
         self.prompts: dict[str, Entry] = {}
         self.completions: dict[tuple[str, str], tuple[Callable[..., Any], Signature]] = {}
         self.methods: dict[str, tuple[Callable[..., Any], Signature]] = {}      # of extensions
+        self.mirrored: dict[str, str] = {}          # their params that HTTP repeats in Mcp-Name
         self.extensions: dict[str, Message] = {}    # their settings, by identifier
+        self.filters: dict[str, Callable[[Any, Context], Any]] = {}
         self.on_watch: Callable[[str], Any] = _drop     # called with each URI that is subscribed to
         self._run_on = run
         self._kinds: dict[str, None] = {}           # tools, resources, prompts: what ever was
@@ -1161,18 +1165,21 @@ class Server:
             return function
         return register
 
-    def method(self, name: str, *, extension: str = "", settings: Message = _EMPTY) -> Decorator:
+    def method(self, name: str, *, extension: str = "", settings: Message = _EMPTY,
+               mirrored: str = "") -> Decorator:
         """Register a function for a method of an extension: it takes params, and returns a result.
 
         `extension`: the identifier that capabilities.extensions lists, with its `settings`; the
-        method's name if there is none. (basic/versioning §Extension Negotiation) A method of the
-        core, such as tools/list, is taken over altogether: a proxy has no other use for it.
+        method's name if there is none. (basic/versioning §Extension Negotiation) `mirrored`: the
+        param that HTTP repeats in the header Mcp-Name. A method of the core, such as tools/list, is
+        taken over altogether: a proxy has no other use for it.
         """
         if name.startswith("rpc.") or "/" not in (extension or name):
             raise ValueError(f"{name!r}: rpc.* and names without a prefix/ are taken")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.methods[name] = function, Signature(function, False)
+            self.mirrored[name] = mirrored
             if name not in METHODS:
                 self.extensions.setdefault(extension or name, {}).update(settings)
             elif METHODS[name].capability in ("tools", "resources", "prompts"):
@@ -1423,11 +1430,7 @@ class Server:
         if name not in NOTIFICATIONS:
             raise ValueError(f"{what!r} is neither tools, prompts or resources nor a URI")
         row, params = NOTIFICATIONS[name], {"uri": what} if ":" in what else {}
-        for ctx in list(self._listening):
-            wanted = ctx.filter.get(row.filter)
-            if wanted is True or isinstance(wanted, list) and what in wanted:
-                ctx._emit({"jsonrpc": "2.0", "method": name,
-                           "params": {**params, "_meta": {META_SUBSCRIPTION: ctx.id}}})
+        self.tell(row.filter, what, name, params)
         with self._lock:
             peers = list(self._peers)
         for peer in peers:
@@ -1436,6 +1439,15 @@ class Server:
                     and row.capability + "/list" in session.methods \
                     and (not params or what in session.subscribed):
                 peer.send({"jsonrpc": "2.0", "method": name, **_present(params=params or None)})
+
+    def tell(self, member: str, what: Any, method: str, params: Message) -> None:
+        """Send a notification to each subscription whose filter has `member`: True, or a list with
+        `what` in it. From any thread."""
+        for ctx in list(self._listening):
+            wanted = ctx.filter.get(member)
+            if wanted is True or isinstance(wanted, list) and what in wanted:
+                ctx._emit({"jsonrpc": "2.0", "method": method,
+                           "params": {**params, "_meta": {META_SUBSCRIPTION: ctx.id}}})
 
     def end_subscription(self, ctx: Context) -> None:
         """End a subscription from this side, if it is one: .../subscriptions §Graceful Closure."""
@@ -1485,6 +1497,8 @@ class Server:
                 raise _invalid(f"notifications.{row.filter} is no such value")
             if value and row.capability in declared:
                 ctx.filter[row.filter] = value
+        for member in wanted.keys() & self.filters.keys():
+            ctx.filter.update(_present(**{member: self.filters[member](wanted[member], ctx)}))
         for uri in ctx.filter.get("resourceSubscriptions", ()):
             self.on_watch(uri)
         with ctx._gate:             # a change in this very moment waits, and follows
@@ -1863,6 +1877,8 @@ def _tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     """Make a result of what a tool returned: server/tools §Tool Result, §Output Schema."""
     if isinstance(value, str) and entry.output is None:
         return {"content": [{"type": "text", "text": value}]}
+    if isinstance(value, dict) and "resultType" in value and ctx.session is None:
+        return value                            # of an extension: basic/index §ResultType
     plain = _plainly(value, entry) if entry.output is not None else None
     if plain is not None:                                       # valid by the schema
         result = {"content": [_as_text(plain[0])], "structuredContent": plain[1]}
@@ -3171,12 +3187,17 @@ _LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
 class HttpError(Exception):
-    """An answer that is no message: an `authorize` hook raises it too. `headers` go out with it."""
+    """An answer that is no message: an `authorize` hook raises it too. `headers` go out with it.
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+    In a client, `url` is what answered.
+    """
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None,
+                 url: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.headers = headers or {}
+        self.url = url
 
 
 class Exchange:
@@ -3581,8 +3602,9 @@ class Endpoint:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server Validation."""
         params, row = message.get("params", _EMPTY), METHODS.get(message["method"])
         wanted = {"MCP-Protocol-Version": meta[META_VERSION], "Mcp-Method": message["method"]}
-        if row is not None and row.mirrored and isinstance(params.get(row.mirrored), str):
-            wanted["Mcp-Name"] = params[row.mirrored]
+        member = row.mirrored if row is not None else self.server.mirrored.get(message["method"])
+        if member and isinstance(params.get(member), str):
+            wanted["Mcp-Name"] = params[member]
         entry = self.server.tools.get(str(params.get("name"))) \
             if message["method"] == "tools/call" else None
         if entry is not None:
@@ -4562,15 +4584,17 @@ class Subscription:
 
     Each change is "tools", "prompts", "resources" or a URI, as in Server.changed(). `granted` says
     which of those the server agreed to. Iteration ends with the subscription. After a break in the
-    connection everything granted is announced once, since a change may have been missed.
+    connection everything granted is announced once, since a change may have been missed. What an
+    extension's filter asked for comes as a whole notification; `filter` says what was granted.
     """
 
     def __init__(self, client: Client, wanted: Iterable[str],
-                 callback: Callable[[str], Any] | None) -> None:
+                 callback: Callable[[Any], Any] | None, filters: Message) -> None:
         from queue import SimpleQueue
         self.client = client
         self.wanted = list(_several(wanted))
         self.granted: list[str] = []
+        self.filters, self.filter = filters, _EMPTY     # modern: of extensions; what was granted
         self.over = threading.Event()
         self.id: Any = None                     # modern: of the request that keeps it open
         self._callback = callback
@@ -4581,7 +4605,7 @@ class Subscription:
         self._began = False                     # the request has gone out
         self._pause = 0.5                       # seconds, before trying again
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Any]:
         yield from iter(self._changes.get, None)
         self._changes.put(None)                 # for those who come back
 
@@ -4591,7 +4615,7 @@ class Subscription:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, change: str) -> None:
+    def take(self, change: Any) -> None:
         """Note a change."""
         if self._callback is not None:
             self.client._tell(self._callback, change)
@@ -4639,9 +4663,10 @@ class Subscription:
                 self.client.open()              # which renews us, too
             except BaseException as trouble:    # noqa: BLE001  raised again below
                 self._problem = trouble
-        if not self.granted and self._problem is None:
+        if not self.granted and not self.filters.keys() & self.filter.keys() \
+                and self._problem is None:
             self._problem = ServerLacks("the server tells of no changes of "
-                                        + ", ".join(self.wanted))
+                                        + ", ".join([*self.wanted, *self.filters]))
         if self._problem is not None:
             self.close()
             raise self._problem
@@ -4669,7 +4694,7 @@ class Subscription:
     def acknowledge(self, granted: Message) -> None:
         """Modern: take the first message of a subscription: .../subscriptions §Acknowledgment."""
         uris: Any = granted.get("resourceSubscriptions")
-        uris = uris if isinstance(uris, list) else []
+        uris, self.filter = uris if isinstance(uris, list) else [], granted
         self._grant([what for what in self.wanted if (
             what in uris if ":" in what else granted.get(what + "ListChanged") is True)],
             self._known.is_set())
@@ -4682,7 +4707,7 @@ class Subscription:
         """Modern: keep the request open, and open it again should the connection break."""
         uris = [what for what in self.wanted if ":" in what]
         wanted = {**{what + "ListChanged": True for what in self.wanted if ":" not in what},
-                  **_present(resourceSubscriptions=uris or None)}
+                  **_present(resourceSubscriptions=uris or None), **self.filters}
         while not self.over.is_set():
             try:
                 self.client._call("subscriptions/listen", {"notifications": wanted}, self._started)
@@ -4710,6 +4735,10 @@ class Client:
     `instructions` are what the server says of itself. Methods block, and raise RpcError (the
     server's error), TimeoutError, RequestCancelled, Disconnected, Malformed, ServerLacks, AskError
     (one of your functions refused to answer), HttpError.
+
+    For extensions: `result_types` are functions, by resultType, that make a whole result of one of
+    that type; they take method, result and tag. `mirrored` says which param of their methods HTTP
+    repeats in Mcp-Name. `answer()` answers a question, `left` is set when the client is closed.
     """
 
     def __init__(self, transport: Transport, *, revision: str = "", timeout: float = CALL_SECONDS,
@@ -4750,13 +4779,15 @@ class Client:
         self._answering: dict[Any, threading.Event] = {}    # [legacy] theirs: set if cancelled
         self._visited: dict[str, threading.Event] = {}      # [legacy] pages, by elicitation id
         self._subscriptions: dict[Subscription, None] = {}
+        self.mirrored: dict[str, str] = {}          # methods of extensions: what Mcp-Name repeats
+        self.result_types: dict[str, Callable[[str, Message, Any], Message]] = {}
         self._tools: dict[str, Message] = {}        # as last listed, for headers and output
         self._listed = False
         self._unusable: Message = {}                # tools that were left out, and why
         self._foreign: Message = {}                 # output schemas of other dialects
         self._changes = 0                           # counts notifications of changes
         self._cache: dict[str, tuple[float, str]] | None = {} if cache else None
-        self._left = threading.Event()              # set by close()
+        self.left = threading.Event()               # set by close()
         self._reviving = False                      # [legacy] a thread is at it
         self._telling = threading.Lock()            # a leaf: guards starting the two threads
         self._unheard: Any = None                   # the queue of mcp-hear, and the thread
@@ -4775,7 +4806,7 @@ class Client:
             for subscription in list(self._subscriptions):
                 subscription._end()
             self.closed = True
-            self._left.set()
+            self.left.set()
             self.lost(Disconnected("the client was closed"))
             self.transport.close()
             if self._unheard is not None:
@@ -4969,7 +5000,11 @@ class Client:
                     and self._visit_all(error, tag, timeout):
                 continue
             result = self._result_of(method, response)
-            if not self.modern or result.get("resultType", "complete") == "complete":
+            kind = result.get("resultType", "complete") if self.modern else "complete"
+            if isinstance(kind, str) and kind in self.result_types:
+                result = self.result_types[kind](method, result, tag)
+                return self._result_of(method, {"result": result})
+            if kind == "complete":
                 if not asked.keys() & _INPUT and changes == self._changes:
                     self._keep(key, result)             # server/utilities/caching §Cache Key
                 return result
@@ -5161,7 +5196,7 @@ class Client:
 
     def _revive(self) -> None:
         pause = 0.5
-        while self._subscriptions and not self._left.wait(pause):
+        while self._subscriptions and not self.left.wait(pause):
             pause = min(2 * pause, 30)
             try:
                 self.open()
@@ -5214,6 +5249,10 @@ class Client:
     def _hear_change(self, name: str, params: Message, about: Any) -> None:
         """Drop what a change makes stale, and tell who listens: server/utilities/caching."""
         row = NOTIFICATIONS.get(name)
+        if row is None:
+            for subscription in list(self._subscriptions):
+                if subscription.id == about and subscription.filters:
+                    subscription.take({"method": name, "params": params})
         if row is None or not row.filter:
             return
         what = params.get("uri") if row.filter == "resourceSubscriptions" else row.capability
@@ -5261,12 +5300,13 @@ class Client:
         if not isinstance(questions, (dict, type(None))) or not isinstance(
                 state, (str, type(None))) or questions is None and state is None:
             raise Malformed(f"{method} requires input, but says neither which nor a state")
-        answers = {key: self._answer_input(question, tag)
+        answers = {key: self.answer(question, tag)
                    for key, question in (questions or {}).items()}
         return _present(inputResponses=answers if questions is not None else None,
                         requestState=state)
 
-    def _answer_input(self, question: Any, tag: Any) -> Message:
+    def answer(self, question: Any, tag: Any = None) -> Message:
+        """Answer a modern server's question, {"method", "params"}; AskError, Malformed."""
         if not isinstance(question, dict) or not isinstance(question.get("method"), str) \
                 or question["method"] not in self._answers \
                 or not isinstance(question.get("params", {}), dict):
@@ -5575,16 +5615,17 @@ class Client:
             self.request("logging/setLevel", {"level": level})
         self.log_level = level          # modern: each request says it
 
-    def listen(self, wanted: Iterable[str], callback: Callable[[str], Any] | None = None,
-               timeout: float | None = None) -> Subscription:
+    def listen(self, wanted: Iterable[str], callback: Callable[[Any], Any] | None = None,
+               timeout: float | None = None, filters: Message = _EMPTY) -> Subscription:
         """Have changes announced: "tools", "prompts", "resources", URIs. See Subscription.
 
+        `filters`: members that an extension adds to the filter.
         basic/patterns/subscriptions; [2025-11-25] server/resources §Subscriptions
         """
         self.open()
         if not self.modern:
             self.transport.listen()
-        subscription = Subscription(self, wanted, callback)
+        subscription = Subscription(self, wanted, callback, filters)
         subscription.open(self.timeout if timeout is None else timeout)
         return subscription
 
@@ -6098,15 +6139,16 @@ class HttpTransport(Transport):
 
     `headers`: a dict, or a callable that makes one for (verb, url), once for each HTTP request.
     `authorize`: called with the HttpError of a 401 or 403; returns headers for this and the
-    following requests, or None to give up. `tls`: an ssl.SSLContext (None: the platform's
-    certificates). Redirects are followed within the origin only; proxies are not looked for.
+    following requests, in one of these two forms, or None to give up. `tls`: an ssl.SSLContext
+    (None: the platform's certificates). Redirects are followed within the origin only; proxies are
+    not looked for.
     """
 
     cancels = False             # to hang up is to cancel: .../streamable-http §Cancellation
     mirrors = True
 
     def __init__(self, url: str, *, headers: Any = None, tls: Any = None,
-                 authorize: Callable[[HttpError], dict[str, str] | None] | None = None) -> None:
+                 authorize: Callable[[HttpError], Any] | None = None) -> None:
         from urllib.parse import urlsplit
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
@@ -6120,7 +6162,7 @@ class HttpTransport(Transport):
         self._tls = tls
         self._authorize = authorize
         self._authorizing = threading.Lock()        # held while `authorize` is asked
-        self._granted: dict[str, str] = {}          # what it returned last
+        self._granted: Any = {}                     # what it returned last
         self._up = False
         self._session = ""                          # [legacy] the id that `initialize` was given
         self._post_to = ""                          # [legacy] where HTTP+SSE wants messages
@@ -6229,8 +6271,9 @@ class HttpTransport(Transport):
         if edition.modern:
             found["Mcp-Method"] = method
             row = METHODS.get(method)
-            if row is not None and isinstance(params.get(row.mirrored), str):
-                found["Mcp-Name"] = mirror(params[row.mirrored])
+            member = row.mirrored if row is not None else self.client.mirrored.get(method)
+            if isinstance(params.get(member), str):
+                found["Mcp-Name"] = mirror(params[member])
             if method == "tools/call":
                 tool = self.client._tools.get(str(params.get("name")), _EMPTY)
                 for name, value in _mirrored_arguments(
@@ -6278,7 +6321,8 @@ class HttpTransport(Transport):
         said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
         return HttpError(wire.response.status, "{} answers {} {}{}".format(
             self.url, wire.response.status, wire.response.reason, ": " + shown(said)
-            if said else ""), {name.lower(): value for name, value in wire.response.getheaders()})
+            if said else ""), {name.lower(): value for name, value in wire.response.getheaders()},
+            self.url)
 
     def _follow(self, wire: _Wire, request: Request) -> Message:
         """Read the stream of a request until its response; come back for the rest if it breaks.
@@ -6428,10 +6472,11 @@ class HttpTransport(Transport):
         tries = redirects = 0
         while True:
             granted = self._granted
-            own = self._headers(verb, url) if callable(self._headers) else self._headers
+            own, more = (one(verb, url) if callable(one) else one
+                         for one in (self._headers, granted))
             session = {"Mcp-Session-Id": self._session} if self._session else {}
             wire = _Wire(self, deadline, {"User-Agent": f"mcp_ref/{__version__}", **headers,
-                                          **session, **own, **granted})
+                                          **session, **own, **more})
             wire.send(verb, url, body, request)
             status = wire.response.status
             if status in (401, 403) and tries < MAX_AUTHORIZE and self._authorize is not None \
@@ -6453,7 +6498,7 @@ class HttpTransport(Transport):
             else:
                 return wire
 
-    def _ask_for_grant(self, refusal: HttpError, granted: dict[str, str]) -> None:
+    def _ask_for_grant(self, refusal: HttpError, granted: Any) -> None:
         """Ask `authorize` for headers, one thread at a time; HttpError if it has none."""
         with self._authorizing:
             if self._granted is not granted:
@@ -6462,7 +6507,7 @@ class HttpTransport(Transport):
             found = _settled(authorize, [refusal], {})
             if found is None:
                 raise refusal
-            self._granted = dict(found)
+            self._granted = found if callable(found) else dict(found)
             self.client._forget_results()           # server/utilities/caching §Cache Scope Field
 
     def _redirected(self, url: str, wire: _Wire) -> str:
@@ -6688,7 +6733,7 @@ class _Wire:
 
 def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None = None,
             stderr: Callable[[str], Any] | None = None, headers: Any = None, tls: Any = None,
-            authorize: Callable[[HttpError], dict[str, str] | None] | None = None,
+            authorize: Callable[[HttpError], Any] | None = None,
             **options: Any) -> Client:
     """Connect to a server, and find out which revisions it speaks. Use it as a context manager.
 
