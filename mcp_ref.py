@@ -6319,9 +6319,12 @@ class HttpTransport(Transport):
     def _refusal(self, wire: _Wire, body: bytes) -> HttpError:
         """Make the exception for an answer that is no message."""
         said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
+        for word in wire.headers.get("Authorization", "").split()[1:]:
+            said = said.replace(word, "***")        # it may come back, but goes no further
+        heads = wire.response.headers
         return HttpError(wire.response.status, "{} answers {} {}{}".format(
             self.url, wire.response.status, wire.response.reason, ": " + shown(said)
-            if said else ""), {name.lower(): value for name, value in wire.response.getheaders()},
+            if said else ""), {name.lower(): ", ".join(heads.get_all(name)) for name in heads},
             self.url)
 
     def _follow(self, wire: _Wire, request: Request) -> Message:
@@ -6484,7 +6487,12 @@ class HttpTransport(Transport):
                 tries += 1
                 with wire:
                     refusal = self._refusal(wire, wire.body())
+                began = time.monotonic()
                 self._ask_for_grant(refusal, granted)
+                if request is not None:             # a user who has to log in takes his time
+                    request.deadline += time.monotonic() - began
+                else:
+                    deadline = _in(deadline() - began)
             elif status in (301, 302, 307, 308) and redirects < MAX_REDIRECTS:
                 redirects += 1
                 with wire:

@@ -20,8 +20,19 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from oauth import (
+    Browser,
+    ClientCredentials,
+    EnterpriseManaged,
+    Key,
+    OAuth,
+    Workload,
+    exchange,
+)
 
 from mcp_ref import RpcError, connect, versions
 
@@ -74,6 +85,37 @@ def call_all_tools(client: Any) -> None:
             print(f"{tool['name']}: {error}", file=sys.stderr)
 
 
+class NoBrowser(Browser):
+    """Logs in without a user: the suite's pages send the browser back at once."""
+
+    def start(self, again: str = "") -> str:
+        return "http://localhost:3000/callback"     # nobody listens there
+
+    def visit(self, url: str, state: str) -> str:
+        return urljoin(url, str(exchange("GET", url, {}).headers.get("location", "")))
+
+    def stop(self) -> None:
+        pass
+
+
+def log_in() -> OAuth:
+    """Return the hook for protected servers: who we are is in the context, if it matters."""
+    own: dict[str, Any] = {"client_id": CONTEXT.get("client_id", ""),
+                           "client_secret": CONTEXT.get("client_secret", ""),
+                           "issuer": CONTEXT.get("issuer", "")}
+    if "private_key_pem" in CONTEXT:
+        own.update(key=Key.from_pem(CONTEXT["private_key_pem"]))
+    if SCENARIO.startswith("auth/client-credentials"):
+        own.update(grant=ClientCredentials())
+    if "valid_jwt" in CONTEXT:
+        own.update(grant=Workload(CONTEXT["valid_jwt"]))
+    if "idp_id_token" in CONTEXT:
+        own.update(grant=EnterpriseManaged(
+            CONTEXT["idp_token_endpoint"], CONTEXT["idp_id_token"], CONTEXT["idp_client_id"]))
+    return OAuth(metadata_url="https://conformance-test.local/client-metadata.json",
+                 browser=NoBrowser(), **own)
+
+
 SCENARIOS = {
     "http-custom-headers": call_as_told,
     "json-schema-2020-12-preservation": echo_schema,
@@ -90,7 +132,7 @@ def main(url: str) -> None:
     # sse-retry takes any such stream for an answer to what it did to another.
     answers: dict[str, Any] = {} if SCENARIO == "sse-retry" else {
         "elicit": lambda form: {} if SCENARIO else "decline", "sample": lambda question: "a text", "roots": []}
-    with connect(url, revision=revision, timeout=20, **answers) as client:
+    with connect(url, revision=revision, timeout=20, authorize=log_in(), **answers) as client:
         SCENARIOS.get(SCENARIO, look_at_all)(client)
 
 
