@@ -57,6 +57,8 @@ Map. Read from the top; each part can be read in one sitting, and you may stop a
                                     11  client transports: stdio, HTTP, memory
                                     12  the command line
 
+Lines `# >8 name` and `# 8< name` enclose what a copy can do without: examples/cut.py takes it out.
+
 Threads, and the locks that each may take, in this order:
 
     thread                      started by                locks
@@ -375,7 +377,11 @@ def rules(version: str) -> Rules:
 
 def versions(era: str = "") -> list[str]:
     """List the revisions, newest first: of an era, or all."""
-    return [row.date for row in REVISIONS.values() if era in ("", row.era)]
+    served = ["modern"]
+    # >8 legacy
+    served.append("legacy")
+    # 8< legacy
+    return [row.date for row in REVISIONS.values() if row.era in served and era in ("", row.era)]
 
 
 # ==========================================================================================
@@ -391,6 +397,7 @@ MAX_DEPTH = 100                 # objects in objects; more has no use, and could
 MAX_BATCH = 100                 # members of a batch; more would only hide a flood
 MAX_LOGGED = 200                # characters of foreign input that a log or an error repeats
 MAX_LOG_LINE = 3000             # characters of a line of the log; beyond, its middle is left out
+_EMPTY: Message = {}
 
 
 class RpcError(Exception):
@@ -563,6 +570,57 @@ def shown(value: Any) -> str:
     return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
 
 
+# ---- small things that both roles need
+
+class AskError(Exception):
+    """A question got no usable answer. `error` is the client's error object, if it has one."""
+
+    def __init__(self, message: str, error: Message | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+def _failure(error: RpcError, ident: Any) -> Message:
+    """Make an error response, without an id if none was readable: basic/index §Error Responses."""
+    response = {"jsonrpc": "2.0", "id": ident, "error": error.to_json()}
+    return response if ident is not None else {"jsonrpc": "2.0", "error": response["error"]}
+
+
+def _said(problem: BaseException) -> str:
+    """Return what an exception says, and what it is called if it says nothing, or only a key."""
+    try:
+        if isinstance(problem, KeyError) and problem.args:
+            return f"KeyError: {problem}"
+        return str(problem) or type(problem).__name__
+    except Exception:                           # noqa: BLE001
+        return type(problem).__name__
+
+
+def _log_traceback(what: str, problem: BaseException) -> None:
+    """Write what went wrong in a handler to stderr, and nowhere else."""
+    if isinstance(problem, AskError):           # the client's doing: where we were tells nothing
+        log(f"{shown(what)} failed: {_said(problem)}")
+        return
+    import traceback
+    log("{} failed\n{}".format(shown(what), "".join(traceback.format_exception(
+        type(problem), problem, problem.__traceback__)).rstrip()))
+
+
+def _settled(function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
+    """Call, and await what is to be awaited, on a loop of its own: it can hold up nobody else."""
+    value = function(*positional, **named)
+    if isinstance(value, types.CoroutineType):
+        import asyncio
+        return asyncio.run(value)
+    return value
+
+
+def _base64(data: bytes) -> str:
+    import base64
+    return base64.b64encode(data).decode()
+
+
+# >8 server
 # ==========================================================================================
 # 3. One request: Session, Context, sealed request state
 #
@@ -578,6 +636,7 @@ STATE_SECONDS = 900         # how long a modern client may take to answer; then 
 ASK_SECONDS = 300           # how long a legacy handler waits for an answer; people need their time
 
 
+# >8 legacy
 class Session:
     """[legacy] What `initialize` said: a memo of what modern requests carry in `_meta`."""
 
@@ -589,6 +648,7 @@ class Session:
         self.log_level = "info"             # until logging/setLevel; this default is left to us
         self.subscribed: set[str] = set()   # URIs, by resources/subscribe
         self.ready = threading.Event()      # set by notifications/initialized
+# 8< legacy
 
 
 class NotFound(Exception):
@@ -601,14 +661,6 @@ class ClientLacks(RpcError):
     Modern: answered MISSING_CAPABILITY with `data.requiredCapabilities` (basic/index §_meta);
     legacy: a tool's result with `isError`.
     """
-
-
-class AskError(Exception):
-    """A question got no usable answer. `error` is the client's error object, if it has one."""
-
-    def __init__(self, message: str, error: Message | None = None) -> None:
-        super().__init__(message)
-        self.error = error
 
 
 class _InputRequired(BaseException):
@@ -786,9 +838,11 @@ class Context:
         if self._keys & questions.keys():
             raise ValueError(f"a key was used before, of these: {', '.join(questions)}")
         self._keys.update(questions)
-        if self.session is None:
-            return self._ask_by_result(questions)
-        return self._ask_by_request(questions)
+        # >8 legacy
+        if self.session is not None:
+            return self._ask_by_request(questions)
+        # 8< legacy
+        return self._ask_by_result(questions)
 
     def _require(self, questions: Iterable[Message]) -> None:
         """Refuse to ask what the client did not declare, or what its revision does not have."""
@@ -829,6 +883,7 @@ class Context:
             raise _InputRequired(missing)
         return {key: self._known[key][1] for key in questions}
 
+    # >8 legacy
     def _ask_by_request(self, questions: dict[str, Message]) -> dict[str, Message]:
         """[legacy] Send the questions as requests, then wait for the responses."""
         deadline = time.monotonic() + ASK_SECONDS
@@ -851,6 +906,7 @@ class Context:
                 raise AskError("the client's answer to {} is malformed: {}".format(
                     question["method"], flaw))
         return answers
+    # 8< legacy
 
 
 # ---- the questions: plain requests without an id
@@ -1021,9 +1077,6 @@ def _digest(value: Any) -> str:
 MAX_RUNNING = 1000          # requests in flight with one peer; the next ones are refused
 MAX_COMPLETIONS = 100       # values: server/utilities/completion §Completion Results
 START_SECONDS = 30          # how long `run=` may take to start a handler: its loop may be dead
-_EMPTY: Message = {}
-
-
 class Entry(NamedTuple):
     """What is registered: the definition, as it is listed, and the function behind it."""
     definition: Message
@@ -1248,8 +1301,10 @@ class Server:
 
         The rest is running the handler, and may be called on any thread.
         """
+        # >8 legacy
         if isinstance(message, list):
             return self._accept_batch(message, send, peer, principal)
+        # 8< legacy
         try:
             kind = kind_of(message)
             if kind == "request":
@@ -1287,19 +1342,23 @@ class Server:
             _check_meta(meta)
             session, edition = None, _served(meta)
             offered = self._offered(edition.version)
+        # >8 legacy
         elif method == "initialize":                                # legacy: opens the session
             self._initialize(message, send, peer)
             return None
+        # 8< legacy
         elif method == "ping":                                      # at any time, and at once
             send({"jsonrpc": "2.0", "id": message["id"], "result": {}})
             return None
         elif session is None:                                       # neither
             raise _NO_ERA
+        # >8 legacy
         elif peer.ordered and not session.ready.is_set():           # legacy, but too early
             # [2025-11-25] basic/lifecycle §Initialization
             raise _invalid("the handshake is not complete: send notifications/initialized first")
         else:                                                       # legacy
             edition, offered = session.rules, session.methods
+        # 8< legacy
         if method not in offered:
             self.not_found(method)
         _check_params(method, message.get("params", _EMPTY))
@@ -1320,6 +1379,7 @@ class Server:
         elif name == "notifications/initialized" and peer.session is not None:
             peer.session.ready.set()
 
+    # >8 legacy
     def _accept_batch(self, batch: list[Any], send: Send, peer: Peer,
                       principal: Any) -> Callable[[], None] | None:
         """[legacy] Serve an array of messages: [2025-03-26] basic/index §Batching."""
@@ -1357,6 +1417,7 @@ class Server:
             return rest
         rest()
         return None
+    # 8< legacy
 
     def _run(self, ctx: Context, function: Callable[[Server, Context], Message | None]) -> None:
         """Run the function of a method, and send the response, whatever happens."""
@@ -1431,6 +1492,7 @@ class Server:
             raise ValueError(f"{what!r} is neither tools, prompts or resources nor a URI")
         row, params = NOTIFICATIONS[name], {"uri": what} if ":" in what else {}
         self.tell(row.filter, what, name, params)
+        # >8 legacy
         with self._lock:
             peers = list(self._peers)
         for peer in peers:
@@ -1439,6 +1501,7 @@ class Server:
                     and row.capability + "/list" in session.methods \
                     and (not params or what in session.subscribed):
                 peer.send({"jsonrpc": "2.0", "method": name, **_present(params=params or None)})
+        # 8< legacy
 
     def tell(self, member: str, what: Any, method: str, params: Message) -> None:
         """Send a notification to each subscription whose filter has `member`: True, or a list with
@@ -1466,6 +1529,7 @@ class Server:
 
     # ---- one function per method: a Context comes in, a result goes out
 
+    # >8 legacy
     def _initialize(self, message: Message, send: Send, peer: Peer) -> None:
         """[legacy] Open, or reopen, the session: [2025-11-25] basic/lifecycle §Initialization."""
         params = message.get("params", _EMPTY)
@@ -1480,6 +1544,7 @@ class Server:
         send({"jsonrpc": "2.0", "id": message["id"], "result": _present(
             protocolVersion=version, capabilities=self.capabilities(version),
             serverInfo=rules(version).fit("server", self.info), instructions=self.instructions)})
+    # 8< legacy
 
     def _discover(self, ctx: Context) -> Message:
         """server/discover §Response."""
@@ -1599,6 +1664,7 @@ class Server:
         return {"completion": {"values": values[:MAX_COMPLETIONS], "total": len(values),
                                "hasMore": len(values) > MAX_COMPLETIONS}}
 
+    # >8 legacy
     def _set_level(self, ctx: Context) -> Message:
         """[legacy] [2025-11-25] server/utilities/logging §Setting Log Level."""
         if ctx.params["level"] not in LOG_LEVELS:
@@ -1621,6 +1687,7 @@ class Server:
         if ctx.session is not None:
             ctx.session.subscribed.discard(ctx.params["uri"])
         return {}
+    # 8< legacy
 
     def _extension(self, ctx: Context) -> Message:
         """Run a method that was registered with @server.method."""
@@ -1642,8 +1709,11 @@ class Server:
             ctx, "template", "resourceTemplates", self.templates),
         "prompts/list": lambda self, ctx: self._list(ctx, "prompt", "prompts", self.prompts),
         "tools/call": _call_tool, "resources/read": _read_resource, "prompts/get": _get_prompt,
-        "completion/complete": _complete, "logging/setLevel": _set_level,
+        "completion/complete": _complete,
+        # >8 legacy
+        "logging/setLevel": _set_level,
         "resources/subscribe": _subscribe, "resources/unsubscribe": _unsubscribe,
+        # 8< legacy
     }
 
     def run(self, arguments: list[str] | None = None, **options: Any) -> None:
@@ -1654,6 +1724,7 @@ class Server:
         arguments = sys.argv[1:] if arguments is None else arguments
         arguments = [part for word in arguments for part in (
             word.split("=", 1) if word.startswith("--http=") else [word])]
+        # >8 http
         if "--http" in arguments:
             host, _, port = "".join(arguments[arguments.index("--http") + 1:][:1]).rpartition(":")
             if not port.isdecimal() or int(port) > 65535:
@@ -1662,7 +1733,9 @@ class Server:
                 serve_http(self, host.strip("[]") or "127.0.0.1", int(port), **options)
             except OSError as problem:
                 raise SystemExit(f"mcp_ref: {host}:{port}: {problem}") from None
-        elif not Server._loading:
+            return
+        # 8< http
+        if not Server._loading:
             sys.setswitchinterval(0.0005)       # a tool that computes shall not delay the reader
             if not serve_stdio(self):
                 os._exit(0)                     # a handler still runs, and would spoil the exit
@@ -1730,41 +1803,6 @@ def _check_params(method: str, params: Message) -> None:
             raise _invalid(f"{method} needs {name}, {kind_name}")
 
 
-def _failure(error: RpcError, ident: Any) -> Message:
-    """Make an error response, without an id if none was readable: basic/index §Error Responses."""
-    response = {"jsonrpc": "2.0", "id": ident, "error": error.to_json()}
-    return response if ident is not None else {"jsonrpc": "2.0", "error": response["error"]}
-
-
-def _said(problem: BaseException) -> str:
-    """Return what an exception says, and what it is called if it says nothing, or only a key."""
-    try:
-        if isinstance(problem, KeyError) and problem.args:
-            return f"KeyError: {problem}"
-        return str(problem) or type(problem).__name__
-    except Exception:                           # noqa: BLE001
-        return type(problem).__name__
-
-
-def _log_traceback(what: str, problem: BaseException) -> None:
-    """Write what went wrong in a handler to stderr, and nowhere else."""
-    if isinstance(problem, AskError):           # the client's doing: where we were tells nothing
-        log(f"{shown(what)} failed: {_said(problem)}")
-        return
-    import traceback
-    log("{} failed\n{}".format(shown(what), "".join(traceback.format_exception(
-        type(problem), problem, problem.__traceback__)).rstrip()))
-
-
-def _settled(function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
-    """Call, and await what is to be awaited, on a loop of its own: it can hold up nobody else."""
-    value = function(*positional, **named)
-    if isinstance(value, types.CoroutineType):
-        import asyncio
-        return asyncio.run(value)
-    return value
-
-
 def _run_there(run: Callable[[Callable[[], None]], Any], call: Callable[[], Any]) -> Any:
     """Have `run` call it on a thread of its choice; wait; return or raise what came of it."""
     outcome: list[Any] = []
@@ -1816,11 +1854,6 @@ def embedded(uri: str, value: str | bytes, mime_type: str | None = None,
 def link(uri: str, name: str, **members: Any) -> Message:
     """Make a link to a resource; before 2025-06-18 it goes out as text."""
     return {"type": "resource_link", "uri": uri, "name": name, **members}
-
-
-def _base64(data: bytes) -> str:
-    import base64
-    return base64.b64encode(data).decode()
 
 
 def _is_content(value: Any) -> bool:
@@ -2030,6 +2063,7 @@ def _from_strings(entry: Entry, strings: dict[str, str]) -> Message:
 # ==========================================================================================
 
 
+# >8 legacy
 class Call:
     """[legacy] One request of ours to the client, from being made until it is settled."""
 
@@ -2082,6 +2116,7 @@ class Call:
         if self.ctx.peer.calls.pop(self.id, None) is not None and pending and self._sent:
             self.ctx._send({"jsonrpc": "2.0", "method": "notifications/cancelled",
                             "params": {"requestId": self.id}})
+# 8< legacy
 
 
 def _drop(message: Any) -> None:
@@ -2487,32 +2522,6 @@ def _default(value: Any) -> Message:
         return {}
 
 
-_NO_DEFAULT = object()
-
-
-def _parameters_of(function: Any) -> list[tuple[str, str, Any]]:
-    """List the parameters as (name, "", "/", "*" or "**" for its kind, default).
-
-    Plain functions are read here: to import `inspect` takes longer than to start the rest.
-    """
-    if type(function) is not types.FunctionType or hasattr(function, "__wrapped__"):
-        from inspect import signature
-        return [(name, {0: "/", 2: "*", 4: "**"}.get(one.kind, ""),
-                 _NO_DEFAULT if one.default is one.empty else one.default)
-                for name, one in signature(function).parameters.items()]
-    code, defaults = function.__code__, function.__defaults__ or ()
-    count, names = code.co_argcount, list(code.co_varnames)
-    given = dict(zip(names[count - len(defaults):count], defaults))
-    given.update(function.__kwdefaults__ or {})
-    listed = [(name, "/" if index < code.co_posonlyargcount else "", given.get(name, _NO_DEFAULT))
-              for index, name in enumerate(names[:count + code.co_kwonlyargcount])]
-    rest = names[len(listed):]
-    for flag, kind in ((4, "*"), (8, "**")):        # inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
-        if code.co_flags & flag:
-            listed.append((rest.pop(0), kind, _NO_DEFAULT))
-    return listed
-
-
 def _doc_of(function: Any) -> str:
     """Return the docstring without its indentation."""
     first, *rest = (function.__doc__ or "").expandtabs().strip().splitlines() or [""]
@@ -2753,6 +2762,33 @@ def _field(hint: Any) -> Message:
     if schema.get("type") not in ("string", "number", "integer", "boolean"):
         raise TypeError(f"{hint} cannot be a field of a form: forms are flat")
     return schema
+# 8< server
+
+
+_NO_DEFAULT = object()
+
+
+def _parameters_of(function: Any) -> list[tuple[str, str, Any]]:
+    """List the parameters as (name, "", "/", "*" or "**" for its kind, default).
+
+    Plain functions are read here: to import `inspect` takes longer than to start the rest.
+    """
+    if type(function) is not types.FunctionType or hasattr(function, "__wrapped__"):
+        from inspect import signature
+        return [(name, {0: "/", 2: "*", 4: "**"}.get(one.kind, ""),
+                 _NO_DEFAULT if one.default is one.empty else one.default)
+                for name, one in signature(function).parameters.items()]
+    code, defaults = function.__code__, function.__defaults__ or ()
+    count, names = code.co_argcount, list(code.co_varnames)
+    given = dict(zip(names[count - len(defaults):count], defaults))
+    given.update(function.__kwdefaults__ or {})
+    listed = [(name, "/" if index < code.co_posonlyargcount else "", given.get(name, _NO_DEFAULT))
+              for index, name in enumerate(names[:count + code.co_kwonlyargcount])]
+    rest = names[len(listed):]
+    for flag, kind in ((4, "*"), (8, "**")):        # inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
+        if code.co_flags & flag:
+            listed.append((rest.pop(0), kind, _NO_DEFAULT))
+    return listed
 
 
 # ==========================================================================================
@@ -3200,6 +3236,70 @@ class HttpError(Exception):
         self.url = url
 
 
+def _several(names: Iterable[str]) -> Iterable[str]:
+    """Return names; one alone may come as it is."""
+    return [names] if isinstance(names, str) else names
+
+
+def _mirrored_arguments(schema: Any, arguments: Any, depth: int = 0) -> Message:
+    """Return headers of arguments, with what they must say; None: they must not be there.
+
+    basic/transports/streamable-http §Custom Headers from Tool Parameters
+    """
+    found: Message = {}
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, part in properties.items() if isinstance(properties, dict) and depth < MAX_DEPTH \
+            else ():
+        value = arguments.get(name) if isinstance(arguments, dict) else None
+        if isinstance(part, dict):
+            if isinstance(part.get("x-mcp-header"), str):
+                found["Mcp-Param-" + part["x-mcp-header"]] = value
+            found.update(_mirrored_arguments(part, value, depth + 1))
+    return found
+
+
+def mirror(value: Any) -> str:
+    """Return a value as a header has it: .../streamable-http §Value Encoding."""
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
+    if re.fullmatch(r"|[!-~]|[!-~][\t -~]*[!-~]", plain) \
+            and not re.fullmatch(r"=\?base64\?.*\?=", plain):
+        return plain
+    return f"=?base64?{_base64(plain.encode('utf-8', 'surrogatepass'))}?="
+
+
+def unmirror(value: str) -> str | None:
+    """Return what a header stands for; None if it is not well encoded."""
+    if value.isascii() and value.isprintable() and not value.startswith("=?base64?"):
+        return value
+    import base64
+    found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
+    if not found:
+        return value if re.fullmatch(r"[\t -~]*", value) else None
+    try:
+        return base64.b64decode(found[1], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def _same_value(given: str | None, value: Any) -> bool:
+    """Compare a header with the body's value; numbers as numbers."""
+    if given is not None and _is_number(value):
+        try:
+            return bool(re.fullmatch("[-+.0-9eE]+", given) and json.loads(given) == value)
+        except ValueError:
+            return False
+    return given == (value if isinstance(value, str) else str(value).lower())
+
+
+def _shut(connection: Any, how: int) -> None:
+    """Shut a connection down, one way or both, if it is still up."""
+    try:
+        connection.shutdown(how)
+    except OSError:
+        pass
+
+
+# >8 http
 class Exchange:
     """One HTTP request, and the way to answer it: what a skin (serve_http, WSGI, ...) provides.
 
@@ -3418,7 +3518,9 @@ class Endpoint:
         self.sse_on_get = sse_on_get
         self.calls_per_second = calls_per_second
         self._allowance = (float(calls_per_second), time.monotonic())   # calls left, and when
+        # >8 legacy
         self.sessions = Sessions(self)
+        # 8< legacy
         self.replies: dict[Any, None] = {}  # those under way, for the housekeeper
         self.closed = threading.Event()
         self._housekeeper: threading.Thread | None = None
@@ -3459,19 +3561,22 @@ class Endpoint:
             raise HttpError(400, exchange.flaw)
         well_known = "/.well-known/oauth-protected-resource"
         describes = self.metadata is not None and path in (well_known, well_known + self.path)
-        verbs = "GET" if describes else {
-            self.path: "GET, POST, DELETE", "/sse": "GET", "/messages": "POST",
-            self.path + "/messages": "POST"}.get(path)
-        if verbs is None:
+        verbs = "GET" if describes else "POST" if path == self.path else ""
+        # >8 legacy
+        in_session = "mcp-session-id" in exchange.headers
+        opens_sse = self.sse_on_get and method == "GET" and not in_session \
+            and "mcp-protocol-version" not in exchange.headers
+        if path == self.path and (in_session or opens_sse):
+            verbs = "GET, POST, DELETE"     # without a session there is nothing to get or delete
+        elif not verbs:
+            verbs = {"/sse": "GET", "/messages": "POST", self.path + "/messages": "POST"}.get(
+                path, "")
+        # 8< legacy
+        if not verbs:
             raise HttpError(404, "Not found; the MCP endpoint is " + self.path)
         if method == "OPTIONS" and self.cors:
             self._answer(exchange, 204, headers, None)
             return
-        in_session = "mcp-session-id" in exchange.headers
-        opens_sse = self.sse_on_get and method == "GET" and not in_session \
-            and "mcp-protocol-version" not in exchange.headers
-        if path == self.path and not in_session and not opens_sse:
-            verbs = "POST"                  # without a session there is nothing to get or delete
         if method not in verbs.split(", "):
             raise HttpError(405, "Method not allowed", {"Allow": verbs})
         if describes:
@@ -3479,16 +3584,18 @@ class Endpoint:
             return
         principal = _settled(self.authorize, [exchange.headers], {}) if self.authorize else None
         self._count_call()
-        if path == "/sse" or path == self.path and opens_sse:
-            self.sessions.open_sse(exchange, headers, principal)
-        elif path in ("/messages", self.path + "/messages"):
-            self.sessions.post_sse(exchange, headers, principal)
-        elif method == "POST":
+        if path == self.path and method == "POST":
             self._post(exchange, headers, principal)
+        # >8 legacy
+        elif path == "/sse" or path == self.path and opens_sse:
+            self.sessions.open_sse(exchange, headers, principal)
+        elif method == "POST":
+            self.sessions.post_sse(exchange, headers, principal)
         elif method == "GET":
             self.sessions.get(exchange, headers, principal)
         else:
             self.sessions.delete(exchange, headers, principal)
+        # 8< legacy
 
     def _count_call(self) -> None:
         """Refuse calls beyond calls_per_second: a bucket fills at that rate, up to a second's."""
@@ -3532,9 +3639,11 @@ class Endpoint:
         meta = _modern_meta(message)
         if meta is not None:
             self._post_modern(exchange, headers, principal, message, meta)
+        # >8 legacy
         elif "mcp-session-id" in exchange.headers or self.stateless or (
                 isinstance(message, dict) and message.get("method") == "initialize"):
             self.sessions.post(exchange, headers, principal, message)
+        # 8< legacy
         elif isinstance(message, list):
             self._refuse(exchange, headers, RpcError(
                 INVALID_REQUEST, "Invalid request: no batches here"), None)
@@ -3566,8 +3675,12 @@ class Endpoint:
     def _refuse(self, exchange: Exchange, headers: dict[str, str], error: RpcError,
                 message: Any) -> None:
         """Answer with an error that was found before a handler ran."""
+        peer = Peer(ordered=False)
+        # >8 legacy
+        peer = self.sessions.peer(exchange)
+        # 8< legacy
         self.server.refuse(error, message, lambda answer: self._answer(
-            exchange, ERRORS[error.code].status, headers, answer), self.sessions.peer(exchange))
+            exchange, ERRORS[error.code].status, headers, answer), peer)
 
     def _post_modern(self, exchange: Exchange, headers: dict[str, str], principal: Any,
                      message: Message, meta: Message) -> None:
@@ -3655,7 +3768,9 @@ class Endpoint:
             try:
                 for reply in list(self.replies):
                     reply.look_after(now)
+                # >8 legacy
                 self.sessions.expire(now)
+                # 8< legacy
             except Exception as problem:        # noqa: BLE001 (nobody would keep house any more)
                 _log_traceback("keeping house", problem)
 
@@ -3664,7 +3779,9 @@ class Endpoint:
         for ctx in list(self.server._listening):
             self.server.end_subscription(ctx)
         self.closed.set()
+        # >8 legacy
         self.sessions.close()
+        # 8< legacy
 
 
 def _modern_meta(message: Any) -> Message | None:
@@ -3699,11 +3816,6 @@ def bearer(tokens: dict[str, Any], header: str = "authorization",
     return authorize
 
 
-def _several(names: Iterable[str]) -> Iterable[str]:
-    """Return names; one alone may come as it is."""
-    return [names] if isinstance(names, str) else names
-
-
 def _name_of(host: str) -> str:
     """Return the host's name without the port: "[::1]:80" is "::1"."""
     found = re.fullmatch(r"\[([^\]]*)\](?::\d*)?|([^:]*)(?::\d*)?", host.strip().lower())
@@ -3717,56 +3829,7 @@ def _one_line(value: str) -> str:
     return re.sub(r"[^\t -~]", "", value)
 
 
-def _mirrored_arguments(schema: Any, arguments: Any, depth: int = 0) -> Message:
-    """Return headers of arguments, with what they must say; None: they must not be there.
-
-    basic/transports/streamable-http §Custom Headers from Tool Parameters
-    """
-    found: Message = {}
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    for name, part in properties.items() if isinstance(properties, dict) and depth < MAX_DEPTH \
-            else ():
-        value = arguments.get(name) if isinstance(arguments, dict) else None
-        if isinstance(part, dict):
-            if isinstance(part.get("x-mcp-header"), str):
-                found["Mcp-Param-" + part["x-mcp-header"]] = value
-            found.update(_mirrored_arguments(part, value, depth + 1))
-    return found
-
-
-def mirror(value: Any) -> str:
-    """Return a value as a header has it: .../streamable-http §Value Encoding."""
-    plain = str(value).lower() if isinstance(value, bool) else str(value)
-    if re.fullmatch(r"|[!-~]|[!-~][\t -~]*[!-~]", plain) \
-            and not re.fullmatch(r"=\?base64\?.*\?=", plain):
-        return plain
-    return f"=?base64?{_base64(plain.encode('utf-8', 'surrogatepass'))}?="
-
-
-def unmirror(value: str) -> str | None:
-    """Return what a header stands for; None if it is not well encoded."""
-    if value.isascii() and value.isprintable() and not value.startswith("=?base64?"):
-        return value
-    import base64
-    found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
-    if not found:
-        return value if re.fullmatch(r"[\t -~]*", value) else None
-    try:
-        return base64.b64decode(found[1], validate=True).decode()
-    except ValueError:
-        return None
-
-
-def _same_value(given: str | None, value: Any) -> bool:
-    """Compare a header with the body's value; numbers as numbers."""
-    if given is not None and _is_number(value):
-        try:
-            return bool(re.fullmatch("[-+.0-9eE]+", given) and json.loads(given) == value)
-        except ValueError:
-            return False
-    return given == (value if isinstance(value, str) else str(value).lower())
-
-
+# >8 legacy
 # ==========================================================================================
 # 8. [legacy] HTTP sessions, streams and resumption; HTTP+SSE of 2024-11-05
 #
@@ -4162,6 +4225,7 @@ class Sessions:
             work = self.endpoint.server.accept(message, session.peer.send, session.peer, principal)
             if work is not None:    # not here: the next POST may come on this same connection
                 threading.Thread(target=work, name="mcp-sse", daemon=True).start()
+# 8< legacy
 
 
 # ==========================================================================================
@@ -4193,14 +4257,6 @@ def _head(status: int, headers: dict[str, str]) -> bytes:
     lines = [f"HTTP/1.1 {status} {responses.get(status, '')}",
              *[f"{name}: {value}" for name, value in headers.items()], "\r\n"]
     return "\r\n".join(lines).encode("ascii")
-
-
-def _shut(connection: Any, how: int) -> None:
-    """Shut a connection down, one way or both, if it is still up."""
-    try:
-        connection.shutdown(how)
-    except OSError:
-        pass
 
 
 class HttpExchange(Exchange):
@@ -4434,6 +4490,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     if endpoint.hosts is None and host in _LOOPBACK:
         endpoint.hosts = set(_LOOPBACK)
     return HttpServer()
+# 8< http
 
 
 # ==========================================================================================
@@ -4441,6 +4498,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 # ==========================================================================================
 
 
+# >8 client
 # ==========================================================================================
 # 10. The client
 #
@@ -4630,17 +4688,21 @@ class Subscription:
         self.client._subscriptions.pop(self, None)
         if self._request is not None:
             self._request.cancel()
+        # >8 legacy
         elif not self.client.modern and self.client.transport.is_up():
             left = {uri for other in list(self.client._subscriptions) for uri in other.granted}
             for uri in self.granted:
                 if ":" in uri and uri not in left and not self.client.closed:
                     self._unsubscribe(uri)
+        # 8< legacy
 
+    # >8 legacy
     def _unsubscribe(self, uri: str) -> None:
         try:
             self.client._call("resources/unsubscribe", {"uri": uri})
         except (OSError, RpcError, HttpError, Malformed) as problem:
             log(f"resources/unsubscribe: {problem}")
+    # 8< legacy
 
     def _end(self, problem: BaseException | None = None) -> None:
         self._problem = self._problem or problem
@@ -4655,6 +4717,7 @@ class Subscription:
             threading.Thread(target=self._run, name="mcp-listen", daemon=True).start()
             if not self._known.wait(timeout):
                 self._problem = TimeoutError("the server did not acknowledge the subscription")
+        # >8 legacy
         else:
             try:
                 self.renew()
@@ -4663,6 +4726,7 @@ class Subscription:
                 self.client.open()              # which renews us, too
             except BaseException as trouble:    # noqa: BLE001  raised again below
                 self._problem = trouble
+        # 8< legacy
         if not self.granted and not self.filters.keys() & self.filter.keys() \
                 and self._problem is None:
             self._problem = ServerLacks("the server tells of no changes of "
@@ -4671,6 +4735,7 @@ class Subscription:
             self.close()
             raise self._problem
 
+    # >8 legacy
     def renew(self) -> None:
         """[legacy] Subscribe, in a session that is new. [2025-11-25] server/resources"""
         kinds = self.client.capabilities
@@ -4684,6 +4749,7 @@ class Subscription:
                     self.client._new_request("resources/subscribe"), {"uri": what}))
                 granted.append(what)
         self._grant(granted, bool(again))
+    # 8< legacy
 
     def _grant(self, granted: list[str], again: bool) -> None:
         """Note what was granted; if it is not for the first time, some changes may be missed."""
@@ -4831,10 +4897,7 @@ class Client:
                 return                      # another thread was quicker, or we are on the way
             self._ready = False
             self._start()
-            if self.version and not self.modern:
-                self._initialize(self.version)
-            else:
-                self._find_era(self.version or versions("modern")[0])
+            self._find_era(self.version or versions("modern")[0])
             if self.closed:
                 raise Disconnected("the client is closed")
             self._ready = True
@@ -4858,6 +4921,11 @@ class Client:
         """Try the modern way, then the legacy one: basic/transports/stdio §Backward Compatibility,
         basic/transports/streamable-http §Backward Compatibility."""
         late = False
+        # >8 legacy
+        if not rules(version).modern:
+            self._initialize(version)
+            return
+        # 8< legacy
         try:
             if self._discover(version):
                 return
@@ -4873,8 +4941,9 @@ class Client:
             if self._pinned or not self.transport.restarts:
                 raise
             self._start()                                   # it could not bear the question
-        if self._pinned:
-            raise Disconnected(f"the server does not speak {self._pinned}")
+        if self._pinned or not versions("legacy"):
+            raise Disconnected("the server does not speak " + (self._pinned or versions()[0]))
+        # >8 legacy
         try:
             self._initialize(versions("legacy")[0])
         except Disconnected:                # it was not silent, but slow to start; then it died of
@@ -4886,6 +4955,7 @@ class Client:
             if not late or error.code != UNSUPPORTED_VERSION or not self._choose(
                     _supported(error.to_json()), "", True):
                 raise
+        # 8< legacy
 
     def _discover(self, version: str, again: bool = True) -> bool:
         """Ask a modern server what it is; tell whether it is one. (server/discover §Response)"""
@@ -4929,6 +4999,7 @@ class Client:
                 shown(", ".join(map(str, supported))), ", ".join(versions())))
         return False
 
+    # >8 legacy
     def _initialize(self, version: str) -> None:
         """[legacy] Open a session: [2025-11-25] basic/lifecycle §Initialization."""
         self._speak(version)
@@ -4950,6 +5021,7 @@ class Client:
             self._exchange(self._new_request("logging/setLevel"), {"level": self.log_level})
         for subscription in list(self._subscriptions):
             subscription.renew()
+    # 8< legacy
 
     def _speak(self, version: str) -> None:
         """Note the revision to speak, and what we can be asked for in it."""
@@ -4996,9 +5068,11 @@ class Client:
                 raise RequestCancelled(f"{method} was cancelled")
             sent, response = self._send(make, asked, started)
             error = response.get("error")
+            # >8 legacy
             if error is not None and error["code"] == URL_REQUIRED \
                     and self._visit_all(error, tag, timeout):
                 continue
+            # 8< legacy
             result = self._result_of(method, response)
             kind = result.get("resultType", "complete") if self.modern else "complete"
             if isinstance(kind, str) and kind in self.result_types:
@@ -5071,9 +5145,11 @@ class Client:
     def _change_version(self, error: Message, refused: str) -> None:
         """The server does not speak what it spoke before: take another, or initialize."""
         with self._opening:
-            if self.version == refused \
-                    and not self._choose(_supported(error), refused, True):
+            known = self.version != refused or self._choose(_supported(error), refused, True)
+            # >8 legacy
+            if not known:
                 self._initialize(versions("legacy")[0])
+            # 8< legacy
 
     def _exchange(self, request: Request, params: Message) -> Message:
         """Send one request and wait for its response. What takes too long is cancelled."""
@@ -5147,8 +5223,10 @@ class Client:
                 self._hear(message, request)
             elif self.modern:       # basic/transports/stdio §Receiving Messages: it must not
                 self.report("a request, which a modern server must not send", message)
+            # >8 legacy
             else:
                 self._take_question(message, request)
+            # 8< legacy
         except RpcError as problem:
             self.report(str(problem), message)
 
@@ -5183,8 +5261,11 @@ class Client:
                 request.take(problem)
         for event in [*self._answering.values(), *self._visited.values()]:
             event.set()
+        # >8 legacy
         self.revive()
+        # 8< legacy
 
+    # >8 legacy
     def revive(self) -> None:
         """[legacy] The connection broke: open it again, if somebody listens. (Else the next call
         does; and in the modern era each subscription takes care of itself.)"""
@@ -5207,6 +5288,7 @@ class Client:
                         subscription._end(problem)
                         self._subscriptions.pop(subscription, None)
         self._reviving = False
+    # 8< legacy
 
     def _hear(self, message: Message, request: Request | None) -> None:
         """Take a notification."""
@@ -5325,6 +5407,7 @@ class Client:
             raise AskError(f"the server's question got no answer: {problem}",
                            problem.to_json()) from None
 
+    # >8 legacy
     def _take_question(self, message: Message, request: Request | None) -> None:
         """[legacy] Answer a request of the server's, on a thread of its own."""
         ident, params = message["id"], message.get("params", {})
@@ -5364,6 +5447,7 @@ class Client:
         except Exception as problem:            # noqa: BLE001
             _log_traceback(method, problem)
             return _failure(RpcError(INTERNAL_ERROR, "Internal error"), ident)
+    # 8< legacy
 
     def _answer_elicitation(self, params: Message, tags: list[Any]) -> Message:
         """client/elicitation: a form for the user to fill, or a page to visit."""
@@ -5403,7 +5487,7 @@ class Client:
         if answer is None:              # [2025-11-25] client/sampling §Error Handling
             raise RpcError(-1, "User rejected sampling request")
         if isinstance(answer, str):
-            answer = {"content": text(answer)}
+            answer = {"content": {"type": "text", "text": answer}}
         return {"role": "assistant", "model": "unknown", **answer}
 
     def _answer_roots(self, params: Message, tags: list[Any]) -> Message:
@@ -5414,6 +5498,7 @@ class Client:
         return {"roots": [root if isinstance(root, dict) else {"uri": _file_uri(root)} for root in (
             [found] if isinstance(found, (str, os.PathLike)) else found)]}
 
+    # >8 legacy
     def _visit_all(self, error: Message, tag: Any, timeout: float | None) -> bool:
         """[legacy] Visit the pages of an error; tell whether to send the request again.
 
@@ -5437,6 +5522,7 @@ class Client:
             finally:
                 self._visited.pop(ident, None)
         return True
+    # 8< legacy
 
     # ---- results
 
@@ -5623,8 +5709,10 @@ class Client:
         basic/patterns/subscriptions; [2025-11-25] server/resources §Subscriptions
         """
         self.open()
+        # >8 legacy
         if not self.modern:
             self.transport.listen()
+        # 8< legacy
         subscription = Subscription(self, wanted, callback, filters)
         subscription.open(self.timeout if timeout is None else timeout)
         return subscription
@@ -5808,6 +5896,7 @@ class Transport:
         self.stop()
 
 
+# >8 server
 class MemoryTransport(Transport):
     """A Server in this very process. Each request has a thread, so that its call may time out."""
 
@@ -5840,6 +5929,7 @@ class MemoryTransport(Transport):
         work = self.server.accept(decode(encode(message)), self._deliver, self.peer)
         if work is not None:
             threading.Thread(target=work, name="mcp-call", daemon=True).start()
+# 8< server
 
 
 class StdioTransport(Transport):
@@ -6219,6 +6309,7 @@ class HttpTransport(Transport):
                 self._stream_wire.hang_up()
 
     def request(self, message: Message, request: Request) -> Message:
+        # >8 legacy
         if message["method"] == "initialize" and not self._post_to:
             self._session = ""
             try:
@@ -6231,6 +6322,7 @@ class HttpTransport(Transport):
                     self._open_sse()
                 except (HttpError, Disconnected, TimeoutError):
                     raise refusal from None
+        # 8< legacy
         return self._post(message, request)
 
     def send(self, message: Message, request: Request | None = None,
@@ -6380,6 +6472,7 @@ class HttpTransport(Transport):
             return
         self.client.receive(message, request)
 
+    # >8 legacy
     # ---- [legacy] the stream of a session
 
     def listen(self) -> None:
@@ -6462,6 +6555,7 @@ class HttpTransport(Transport):
         if not self._over.is_set():
             self._up = False                        # the next request starts again
             self.client.lost(problem)
+    # 8< legacy
 
     # ---- connections
 
@@ -6761,13 +6855,14 @@ def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None =
     of the messages for `on_log`. `trace(way, message)`: called with each message, way being ">"
     (sent) or "<".
     """
-    if isinstance(target, Server):
-        transport: Any = MemoryTransport(target)
-    elif isinstance(target, str):
+    transport: Any = target
+    if isinstance(target, str):
         transport = HttpTransport(target, headers=headers, tls=tls, authorize=authorize)
-    elif isinstance(target, Transport):
-        transport = target
-    else:
+    # >8 server
+    elif isinstance(target, Server):
+        transport = MemoryTransport(target)
+    # 8< server
+    elif not isinstance(target, Transport):
         transport = StdioTransport(target, env=env, cwd=cwd, stderr=stderr)
     client = Client(transport, **options)
     try:
@@ -6776,6 +6871,7 @@ def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None =
         client.close()
         raise
     return client
+# 8< client
 
 
 # ==========================================================================================
@@ -6783,6 +6879,7 @@ def connect(target: Any, *, env: dict[str, str] | None = None, cwd: str | None =
 # ==========================================================================================
 
 
+# >8 cli
 # ==========================================================================================
 # 12. The command line
 #
@@ -7260,3 +7357,4 @@ if __name__ == "__main__":
     # What a served file imports must be this module, not a second copy of it.
     sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])
+# 8< cli

@@ -7108,3 +7108,154 @@ def test_the_docstring_is_true() -> None:
         assert re.search(r"\b%s  +(?:\[legacy\] )?%s" % (number, short), doc, re.I), title
     for name in re.findall(r'name=f?"(mcp-[a-z]+)', source):
         assert name in doc
+
+
+import sys; sys.path.insert(0, "/work/main")
+from test_mcp_ref import *
+from test_mcp_ref import HERE, PATIENCE
+
+# ------------------------------------------------------------------------------------------
+# Copies: reduced ones, and what embedders do with whole ones
+# ------------------------------------------------------------------------------------------
+
+HELLO = '''
+from mcp_ref import Server
+server = Server("hello")
+
+@server.tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+server.run()
+'''
+
+
+@pytest.fixture
+def reduced(tmp_path: Path) -> Any:
+    """Make copies without some parts, beside a program: copy("http", ...) is a folder."""
+    def copy(*parts: str) -> Path:
+        folder = tmp_path / ("without-" + "-".join(parts))
+        folder.mkdir()
+        done = subprocess.run([sys.executable, str(HERE / "examples/cut.py"), *parts],
+                              capture_output=True, check=True, timeout=PATIENCE)
+        (folder / "mcp_ref.py").write_bytes(done.stdout)
+        (folder / "hello.py").write_text(HELLO)
+        lines = len(done.stdout.splitlines())
+        assert lines < len((HERE / "mcp_ref.py").read_text().splitlines())
+        return folder
+    return copy
+
+
+def run_copy(folder: Path, program: str, *words: str) -> str:
+    """Run a program beside a copy, with warnings as errors; return what it prints."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program, *words], cwd=str(folder),
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def undefined_names(source: str) -> Set[str]:
+    """Return the global names that a module uses and does not have."""
+    import builtins
+    import symtable
+    top = symtable.symtable(source, "copy", "exec")
+    known = {*dir(builtins), "__file__", "__name__", "__doc__",
+             *(one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()
+               or one.is_namespace())}
+    missing: Set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        missing |= {one.get_name() for one in table.get_symbols()
+                    if one.is_global() and one.is_referenced()} - known
+    return missing
+
+
+REDUCED = [("http", "client"), ("client",), ("server",), ("legacy",), ("legacy", "http", "client"),
+           ("legacy", "server"), ("cli",), ("http",), ("legacy", "client")]
+
+
+@pytest.mark.parametrize("parts", REDUCED, ids="-".join)
+def test_a_reduced_copy_uses_nothing_that_was_cut(reduced, parts):
+    folder = reduced(*parts)
+    source = (folder / "mcp_ref.py").read_text()
+    assert undefined_names(source) == set()
+    assert not re.search(r"(?m)^ *# (>8|8<)", source) and "A copy without: " in source[:300]
+    assert "SPDX-License-Identifier: MIT" in source[:300]
+    assert run_copy(folder, "from mcp_ref import *; import mcp_ref; print(len(mcp_ref.__all__))")
+
+
+@pytest.mark.parametrize("parts", [("http", "client"), ("legacy", "http", "client")], ids="-".join)
+def test_a_copy_that_serves_on_stdio_only(reduced, parts):
+    folder = reduced(*parts)
+    for revision in MODERN if "legacy" in parts else versions():
+        with mcp_ref.connect([sys.executable, "-W", "error", str(folder / "hello.py")],
+                             revision=revision, timeout=PATIENCE) as client:
+            assert client.call_tool("add", {"a": 2, "b": 3})["structuredContent" if revision not in (
+                versions()[-1], versions()[-2]) else "content"]
+
+
+@pytest.mark.parametrize("parts", [("client",), ("legacy", "client")], ids="-".join)
+def test_a_copy_that_serves_only(reduced, parts):
+    folder = reduced(*parts)
+    server = subprocess.Popen([sys.executable, "-W", "error", "hello.py", "--http", "0"], text=True,
+                              cwd=str(folder), stderr=subprocess.PIPE)
+    try:
+        url = re.search(r"http://\S+", server.stderr.readline())[0]
+        for revision in MODERN if "legacy" in parts else versions():
+            where = url.replace("/mcp", "/sse") if revision == versions()[-1] else url
+            with mcp_ref.connect(where, revision=revision, timeout=PATIENCE) as client:
+                assert [tool["name"] for tool in client.list_tools()] == ["add"]
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+ASK = '''
+import sys
+from mcp_ref import connect
+target = sys.argv[1:] if len(sys.argv) > 2 else sys.argv[1]
+with connect(target) as client:
+    print(client.version, client.call_tool("add", {"a": 2, "b": 3})["content"][0]["text"])
+'''
+
+
+@pytest.mark.parametrize("parts", [("server",), ("legacy", "server")], ids="-".join)
+def test_a_copy_that_is_a_client_only(reduced, parts, tmp_path):
+    folder = reduced(*parts)
+    (tmp_path / "hello.py").write_text(HELLO.replace("from mcp_ref", f"import sys; sys.path.insert(0, "
+                                                     f"{str(HERE)!r})\nfrom mcp_ref"))
+    assert run_copy(folder, ASK, sys.executable, str(tmp_path / "hello.py")) == MODERN[0] + " 5"
+    server = make_server()
+    httpd = mcp_ref.http_server(mcp_ref.Endpoint(server))
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        assert run_copy(folder, ASK, f"http://127.0.0.1:{httpd.server_port}/mcp") == MODERN[0] + " 5"
+    finally:
+        httpd.close()
+        thread.join(PATIENCE)
+
+
+def test_modern_only_says_so_to_legacy_peers(reduced):
+    folder = reduced("legacy")
+    says = run_copy(folder, '''
+from mcp_ref import Server, connect, versions
+server, said = Server("modern"), []
+server.handle({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}},
+    said.append)
+server.handle([{"jsonrpc": "2.0", "id": 2, "method": "ping"}], said.append)
+print(versions(), [one["error"]["code"] for one in said])
+with connect(server) as client:
+    print(client.version)
+try:
+    connect(["cat"], timeout=5, probe=0.2)
+except Exception as problem:
+    print(type(problem).__name__, problem)
+''')
+    first, second, third = says.splitlines()
+    assert first == f"{MODERN} [-32602, -32600]" and second == MODERN[0]
+    assert third == f"Disconnected the server does not speak {MODERN[0]}"

@@ -10,13 +10,17 @@ the suite calls the first tool of the list with none.
 """
 import base64
 import sys
+import threading
 import time
 from typing import Annotated, Any
 
 sys.path.insert(0, sys.path[0] + "/..")     # mcp_ref.py lies one folder up; beside it, omit this line
+from tasks import Tasks
+
 from mcp_ref import (
     ClientLacks,
     Context,
+    RpcError,
     Server,
     audio,
     elicitation,
@@ -29,6 +33,7 @@ from mcp_ref import (
 
 server = Server("everything", "1.0", "Everything a server can do, for conformance tests.",
                 title="Everything", state_key=None)
+tasks = Tasks(server)
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmM"
                          "IQAAAABJRU5ErkJggg==")
@@ -257,6 +262,60 @@ def test_x_mcp_header(region: Annotated[str, "Where to run", {"x-mcp-header": "R
 def json_schema_2020_12_tool(**arguments: Any) -> str:
     """Have a schema of its own, which goes out as it is."""
     return f"called with {arguments}"
+
+
+# ---- tools: tasks (see tasks.py)
+
+@server.tool
+def greet(name: str) -> str:
+    """Greet somebody, who does not have to wait for that."""
+    return f"Hello, {name}!"
+
+
+@tasks.tool
+def slow_compute(ctx: Context, seconds: float = 0, label: str = "") -> str:
+    """Take this long, unless the task is cancelled."""
+    stopped = threading.Event()
+    ctx.on_cancel(stopped.set)
+    stopped.wait(seconds)
+    return f"computed {label}"
+
+
+@tasks.tool(required=True)
+def failing_job() -> str:
+    """Fail: a task that is completed, by a result with isError."""
+    raise RuntimeError("This job intentionally fails")
+
+
+@tasks.tool(required=True)
+def protocol_error_job() -> str:
+    """Answer with an error: a task that is failed."""
+    raise RpcError(1, "This job intentionally answers with an error")
+
+
+@tasks.tool(required=True)
+def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask in the middle of a task."""
+    answer = ctx.elicit(f"Delete {filename}?", confirm=bool)
+    confirmed = answer.get("content", {}).get("confirm")
+    return f"{filename} is {'deleted' if confirmed else 'kept'}"
+
+
+@tasks.tool(required=True)
+def multi_input(ctx: Context) -> str:
+    """Ask two things at once in the middle of a task."""
+    answers = ctx.ask({"name": elicitation("What is your name?", name=str),
+                       "confirm": elicitation("Go on?", confirm=bool)})
+    return f"got {', '.join(sorted(answers))}"
+
+
+@server.tool
+def test_tool_with_task(ctx: Context) -> Any:
+    """Ask first, and become a task after that."""
+    tasks.require(ctx)
+    answer = ctx.elicit("What is your name?", key="user_name", name=str)
+    task = tasks.start(ctx)
+    return task or f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
 
 
 # ---- resources
