@@ -4825,16 +4825,14 @@ class Client:
         self._take_over({"capabilities": {}}, None)
         self.closed = False
         self.log_level = log_level
-        self._pinned = revision
-        self._probe = probe
+        self._pinned, self._probe = revision, probe
         self._info = info or {"name": "mcp_ref", "version": __version__}
         self._answers: dict[str, Any] = {
             "elicitation/create": self._answer_elicitation if elicit or visit else None,
             "sampling/createMessage": self._answer_sampling if sample else None,
             "roots/list": self._answer_roots if roots is not None else None}
         self._elicit, self._visit, self._sample, self._roots = elicit, visit, sample, roots
-        self._on_log, self._on_notification = on_log, on_notification
-        self._declare = declare or {}
+        self._on_log, self._on_notification, self._declare = on_log, on_notification, declare or {}
         self._capabilities: Message = {}            # in the form of the revision
         self._trace = trace
         self._ids = iter(range(1, sys.maxsize))

@@ -7259,3 +7259,430 @@ except Exception as problem:
     first, second, third = says.splitlines()
     assert first == f"{MODERN} [-32602, -32600]" and second == MODERN[0]
     assert third == f"Disconnected the server does not speak {MODERN[0]}"
+
+
+import sys; sys.path.insert(0, "/work/main")
+from test_mcp_ref import *
+from test_mcp_ref import HERE, PATIENCE, HELLO
+
+# ------------------------------------------------------------------------------------------
+# Inside other programs
+# ------------------------------------------------------------------------------------------
+
+def ask_for_sum(*command: str, cwd: Any = None, **env: str) -> Any:
+    """Start a server, and let it add; its standard error has to stay empty."""
+    said: List[str] = []
+    with mcp_ref.connect(command, timeout=PATIENCE, cwd=str(cwd) if cwd else None, env=env,
+                         stderr=said.append) as client:
+        answer = client.call_tool("add", {"a": 2, "b": 3})["structuredContent"]["result"]
+    assert said == []
+    return answer
+
+
+@pytest.fixture
+def hello(tmp_path: Path) -> Path:
+    """Make a folder with a whole copy of the module, and a program beside it."""
+    (tmp_path / "mcp_ref.py").write_bytes((HERE / "mcp_ref.py").read_bytes())
+    (tmp_path / "hello.py").write_text(HELLO)
+    return tmp_path
+
+
+@pytest.mark.parametrize("flags", [
+    (), ("-O",), ("-OO",), ("-W", "error"), ("-X", "utf8=0"), ("-X", "utf8=1"), ("-X", "dev"),
+    ("-E", "-s", "-S"), ("-u",), ("-B",)], ids=" ".join)
+def test_it_runs_with_any_flags(hello, flags):
+    assert ask_for_sum(sys.executable, *flags, str(hello / "hello.py"), LC_ALL="C", LANG="C",
+                       PYTHONCOERCECLOCALE="0") == 5
+
+
+def test_it_runs_inside_a_package(tmp_path):
+    package = tmp_path / "theirs"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "mcp_ref.py").write_bytes((HERE / "mcp_ref.py").read_bytes())
+    (package / "tools.py").write_text(HELLO.replace("from mcp_ref", "from .mcp_ref") + "# bytes")
+    assert ask_for_sum(sys.executable, "-W", "error", "-m", "theirs.tools", cwd=tmp_path) == 5
+    (package / "tools.py").write_text(HELLO.replace("from mcp_ref import Server",
+                                                    "from . import mcp_ref").replace(
+                                                        " Server(", " mcp_ref.Server("))
+    assert ask_for_sum(sys.executable, "-W", "error", "-m", "theirs.tools", cwd=tmp_path) == 5
+
+
+def test_it_runs_from_a_zip_file(hello, tmp_path):
+    import zipfile
+    place = tmp_path / "hello.pyz"
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.write(hello / "mcp_ref.py", "mcp_ref.py")
+        archive.writestr("__main__.py", HELLO)
+    assert ask_for_sum(sys.executable, "-W", "error", str(place)) == 5
+
+
+def test_it_needs_no_file(tmp_path):
+    """Some hosts run sources out of a database: there is no `__file__`."""
+    program = f'''
+import pathlib, sys, types
+module = sys.modules["mcp_ref"] = types.ModuleType("mcp_ref")
+exec(compile(pathlib.Path({str(HERE / "mcp_ref.py")!r}).read_text("utf-8"), "<mcp_ref>", "exec"),
+     module.__dict__)
+assert "__file__" not in vars(module)
+{HELLO}'''
+    assert ask_for_sum(sys.executable, "-W", "error", "-c", program) == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes the descriptors")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_it_bears_streams_that_are_closed(hello, closed):
+    """On stdio there is nothing to do then; it leaves at once, and without a traceback."""
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -W error hello.py {closed}"],
+                          cwd=str(hello), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes the descriptors")
+def test_it_serves_http_without_standard_streams(hello):
+    """As under pythonw, or as a service: sys.stdin, stdout and stderr are None."""
+    (hello / "daemon.py").write_text(HELLO.replace("server.run()", '''
+import sys, threading
+from mcp_ref import Endpoint, connect, http_server
+assert sys.stdin is None and sys.stdout is None and sys.stderr is None
+httpd = http_server(Endpoint(server))
+threading.Thread(target=httpd.serve_forever, daemon=True).start()
+
+@server.tool
+def fail() -> None:
+    "Fail: the traceback has nowhere to go."
+    raise RuntimeError("ouch")
+
+with connect(f"http://127.0.0.1:{httpd.server_port}/mcp") as client:
+    result = client.call_tool("add", {"a": 2, "b": 3})["structuredContent"]["result"]
+    failed = client.call_tool("fail")["isError"]
+httpd.close()
+open("result", "w").write(f"{result} {failed}")
+'''))
+    subprocess.run(["sh", "-c", f"exec {sys.executable} -W error daemon.py <&- >&- 2>&-"],
+                   cwd=str(hello), timeout=PATIENCE, check=True)
+    assert (hello / "result").read_text() == "5 True"
+
+
+def test_two_servers_in_one_process_share_nothing():
+    one, two = Server("one"), Server("two")
+
+    @one.tool(name="shared")
+    def first() -> str:
+        return "first"
+
+    @two.tool(name="shared")
+    def second() -> str:
+        return "second"
+
+    @two.method("example.org/only", mirrored="x")
+    def only(params: Dict[str, Any]) -> Dict[str, Any]:
+        return {}
+    with mcp_ref.connect(one) as a, mcp_ref.connect(two) as b:
+        assert a.call_tool("shared")["content"][0]["text"] == "first"
+        assert b.call_tool("shared")["content"][0]["text"] == "second"
+        assert b.request("example.org/only") and one.mirrored == {}
+        a.result_types["odd"] = lambda method, result, tag: {}
+        assert b.result_types == {} and a.server_info["name"] == "one"
+        with pytest.raises(RpcError, match="Method not found"):
+            a.request("example.org/only")
+
+
+def test_two_copies_in_one_process_share_nothing(hello):
+    """Two programs in one interpreter may each bring their own copy."""
+    found = importlib.util.spec_from_file_location("mcp_ref_2", str(hello / "mcp_ref.py"))
+    other = importlib.util.module_from_spec(found)
+    sys.modules["mcp_ref_2"] = other
+    try:
+        found.loader.exec_module(other)
+        assert other.Server is not Server and other.METHODS == METHODS
+        server = other.Server("other")
+        server.tool(lambda: "yes", name="ask")
+        with other.connect(server) as client:
+            assert client.call_tool("ask")["content"][0]["text"] == "yes"
+    finally:
+        del sys.modules["mcp_ref_2"]
+
+
+@pytest.mark.parametrize("name", ["11_socket", "12_cgi", "13_lambda"])
+def test_importing_a_recipe_starts_nothing(name):
+    before = threading.active_count()
+    load_example(HERE / "examples" / f"{name}.py")
+    assert threading.active_count() == before
+
+
+def load_example(path: Path) -> Any:
+    """Import a program from examples/."""
+    sys.path.insert(0, str(path.parent))
+    try:
+        found = importlib.util.spec_from_file_location(path.stem.strip("_0123456789"), str(path))
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def test_a_server_on_a_socket_serves_many_and_each_era():
+    """examples/11_socket.py: a client of each revision at once, over TCP, by a transport of its own."""
+    recipe = load_example(HERE / "examples/11_socket.py")
+
+    class Wire(mcp_ref.Transport):
+        """Lines over a socket: what a custom transport has to do."""
+
+        def __init__(self, place: Any) -> None:
+            self.place, self.connection = place, None
+
+        def start(self) -> None:
+            self.connection = socket.create_connection(self.place)
+            threading.Thread(target=self.read, args=(self.connection.makefile("rb"),),
+                             name="mcp-read", daemon=True).start()
+
+        def stop(self) -> None:
+            if self.connection is not None:
+                mcp_ref._shut(self.connection, 2)
+                self.connection.close()
+
+        def is_up(self) -> bool:
+            return self.connection is not None
+
+        def send(self, message: Any, request: Any = None, timeout: float = 1) -> None:
+            if request is not None:
+                request.sent = True
+            self.connection.sendall(mcp_ref.encode(message))
+
+        def read(self, lines: Any) -> None:
+            with lines:
+                for line in iter(lines.readline, b""):
+                    self.client.receive(mcp_ref.decode(line))
+            self.client.lost(mcp_ref.Disconnected("the server hung up"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=recipe.serve, args=(listener,), daemon=True)
+        thread.start()
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(mcp_ref.connect(
+                Wire(listener.getsockname()), revision=revision, timeout=PATIENCE))
+                for revision in versions()]
+            for client, revision in zip(clients, versions()):
+                assert client.version == revision
+                assert client.call_tool("greet", {"name": revision})["content"][0]["text"] \
+                    == f"Hello, {revision}!"
+        mcp_ref._shut(listener, 2)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_cgi_process_can_go_on_with_what_another_has_asked(tmp_path):
+    """examples/12_cgi.py with a question: the second process takes over, since the key is the same."""
+    program = (HERE / "examples/12_cgi.py").read_text().replace('''@server.tool
+def greet(name: str) -> str:
+    """Say hello."""
+    return f"Hello, {name}!"
+''', '''from mcp_ref import Context
+
+
+@server.tool
+def greet(ctx: Context) -> str:
+    """Say hello."""
+    return "Hello, " + ctx.elicit("Who?", name=str)["content"]["name"]
+''').replace('sys.path.insert(0, sys.path[0] + "/..")',
+             f"sys.path[:0] = [{str(HERE)!r}, {str(HERE / 'examples')!r}]")
+    (tmp_path / "ask.py").write_text(program)
+
+    def post(params: Dict[str, Any]) -> Any:
+        message = modern("tools/call", capabilities={"elicitation": {}}, name="greet", **params)
+        body = json.dumps(message).encode()
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(tmp_path / "ask.py")], input=body, timeout=PATIENCE,
+            stdout=subprocess.PIPE, check=True, env={
+                "PATH": os.environ["PATH"], "MCP_STATE_KEY": "sesame", "REQUEST_METHOD": "POST",
+                "GATEWAY_INTERFACE": "CGI/1.1", "SCRIPT_NAME": "/mcp", "HTTP_HOST": "127.0.0.1",
+                "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)),
+                **{"HTTP_" + name.upper().replace("-", "_"): value
+                   for name, value in mirrors(message).items()}})
+        return json.loads(done.stdout.partition(b"\r\n\r\n")[2])["result"]
+    asked = post({})
+    key = next(iter(asked["inputRequests"]))
+    answered = post({"requestState": asked["requestState"], "inputResponses": {
+        key: {"action": "accept", "content": {"name": "Ada"}}}})
+    assert answered["content"][0]["text"] == "Hello, Ada"
+
+
+import sys; sys.path.insert(0, "/work/main")
+from test_mcp_ref import *
+from test_mcp_ref import HERE, PATIENCE
+
+# ------------------------------------------------------------------------------------------
+# Changing the module: what the README's page for contributors says, done
+# ------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Any:
+    """Make a copy of the module with some lines changed, and import it: edited({old: new, ...})."""
+    made: List[str] = []
+
+    def edit(changes: Dict[str, str]) -> Any:
+        source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+        for old, new in changes.items():
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        name = f"mcp_ref_edited_{len(made)}"
+        place = tmp_path / f"{name}.py"
+        place.write_text(source, encoding="utf-8")
+        found = importlib.util.spec_from_file_location(name, str(place))
+        module = sys.modules[name] = importlib.util.module_from_spec(found)
+        made.append(name)
+        found.loader.exec_module(module)
+        return module
+    yield edit
+    for name in made:
+        del sys.modules[name]
+
+
+FUTURE = "2099-01-01"
+TO_ADD_A_REVISION = {
+    '    Revision("2026-07-28", "modern"),\n':
+        f'    Revision("{FUTURE}", "modern"),\n    Revision("2026-07-28", "modern"),\n',
+    "R5, R4, R3, R2, R1 = REVISIONS": "R6, R5, R4, R3, R2, R1 = REVISIONS",
+    # a method that it brings, and one that it drops
+    '    Method("tools/list", ': '    Method("tools/count", ">", R6, "", "", no, no, "", "tools"),\n'
+                                 '    Method("tools/list", ',
+    '"completion/complete":      "ref:dict argument:dict context:dict?",\n':
+        '"completion/complete":      "ref:dict argument:dict context:dict?",\n'
+        '    "tools/count":              "least:int",\n',
+    '_KINDS = {"str": (str, "a string"), ': '_KINDS = {"int": (int, "an integer"), '
+                                           '"str": (str, "a string"), ',
+    'Method("completion/complete",      ">",  R1, "", ': 'Method("completion/complete", ">",  R1, R5, ',
+    '        "completion/complete": _complete,\n':
+        '        "completion/complete": _complete,\n        "tools/count": lambda self, ctx: '
+        '{"count": max(len(self.tools), ctx.params["least"])},\n',
+    # a member that it drops, and an error that it brings
+    'Feature("icons",                       R4, "", ': 'Feature("icons", R4, R5, ',
+    "ERRORS = {row.code: row for row in (\n":
+        'ERRORS = {row.code: row for row in (\n    Error(-32023, "TooMany", R6, "", 429, 429, "later"),\n',
+    "(PARSE_ERROR, INVALID_REQUEST, ": "(TOO_MANY, PARSE_ERROR, INVALID_REQUEST, ",
+}
+
+
+def make_future_server(module: Any) -> Any:
+    server = module.Server("future")
+
+    @server.tool(icons=[{"src": "https://example.org/i.png"}])
+    def greet(name: str) -> str:
+        if name == "crowd":
+            raise module.RpcError(-32023, "too many")
+        return f"Hello, {name}!"
+
+    @server.prompt
+    def ask(about: str) -> str:
+        return about
+
+    @server.completion("ask", "about")
+    def about(typed: str) -> List[str]:
+        return ["life"]
+    return server
+
+
+@contextlib.contextmanager
+def served(module: Any, server: Any) -> Any:
+    """Serve over HTTP on a free port."""
+    httpd = module.http_server(module.Endpoint(server))
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}/mcp"
+    finally:
+        httpd.close()
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+def test_a_revision_is_added_by_rows(edited, over):
+    """Both roles negotiate a revision that only the tables know, and obey it."""
+    future = edited(TO_ADD_A_REVISION)
+    server = make_future_server(future)
+    with served(future, server) as url:
+        with future.connect(url if over == "http" else server, timeout=PATIENCE) as client:
+            assert client.version == FUTURE
+            assert client.request("tools/count", {"least": 3}) ["count"] == 3
+            assert "icons" not in client.list_tools()[0]
+            with pytest.raises(future.RpcError, match="tools/count needs least, an integer"):
+                client.request("tools/count", {"least": "x"})
+            with pytest.raises(future.RpcError, match="Method not found"):
+                client.request("completion/complete", {
+                    "ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "about", "value": ""}})
+            with pytest.raises(future.RpcError, match="too many") as caught:
+                client.call_tool("greet", {"name": "crowd"})
+            assert caught.value.code == -32023
+        with future.connect(url if over == "http" else server, revision=MODERN[0]) as client:
+            assert client.version == MODERN[0] and "icons" in client.list_tools()[0]
+            assert client.complete("ask", "about", "") == ["life"]
+            with pytest.raises(future.RpcError, match="Method not found"):
+                client.request("tools/count", {"least": 3})
+            with pytest.raises(future.RpcError, match="too many") as caught:
+                client.call_tool("greet", {"name": "crowd"})
+            assert caught.value.code == -32603      # a reserved code that this revision lacks
+
+
+def test_a_new_revision_meets_the_old_ones(edited):
+    future = edited(TO_ADD_A_REVISION)
+    with served(future, make_future_server(future)) as url:
+        for revision in versions():
+            with mcp_ref.connect(url if revision != versions()[-1] else url.replace("/mcp", "/sse"),
+                                 revision=revision, timeout=PATIENCE) as client:
+                assert client.version == revision and client.list_tools()
+        with mcp_ref.connect(url, timeout=PATIENCE) as client:
+            assert client.version == MODERN[0]
+    with served(mcp_ref, make_server()) as url, future.connect(url, timeout=PATIENCE) as client:
+        assert client.version == MODERN[0] and client.list_tools()
+
+
+def test_a_method_is_added_by_a_row_and_a_function(edited):
+    grown = edited({
+        '    Method("tools/list", ': '    Method("example/echo", ">", R5, "", "", yes, yes, "what", ""),\n'
+                                     '    Method("tools/list", ',
+        '    "initialize":               "protocolVersion:str capabilities:dict clientInfo:dict",\n':
+            '    "initialize":               "protocolVersion:str capabilities:dict clientInfo:dict",\n'
+            '    "example/echo": "what:str",\n',
+        '        "completion/complete": _complete,\n':
+            '        "completion/complete": _complete,\n        "example/echo": lambda self, ctx: '
+            '{"said": ctx.elicit("Who?", who=str)["content"]["who"] + ctx.params["what"]},\n'})
+    with served(grown, grown.Server("grown", ttl_ms=5000)) as url:
+        sent: List[Any] = []
+        with grown.connect(url, timeout=PATIENCE, elicit=lambda form: {"who": "you: "},
+                           trace=lambda way, message: sent.append(message)) as client:
+            result = client.request("example/echo", {"what": "hey"})    # Mcp-Name has to be right
+            assert result["said"] == "you: hey" and result["ttlMs"] == 5000
+    assert "example/echo" not in grown.rules(LEGACY[0]).methods
+
+
+def test_a_keyword_is_added_by_a_row(edited):
+    grown = edited({
+        '    "multipleOf":       ("number", ': '    "even": ("number", lambda v, k: v % 2 == 0 or not k, '
+                                               '"must be even"),\n    "multipleOf":       ("number", ',
+        '"boolean": "uniqueItems"': '"boolean": "uniqueItems even"'})
+    schema = grown.Schema({"properties": {"n": {"type": "integer", "even": True}}})
+    assert schema.flaw({"n": 2}) is None
+    assert schema.flaw({"n": 3}) == "/n: must be even"
+    with pytest.raises(ValueError, match="even"):
+        grown.Schema({"even": "very"})
+    assert Schema({"even": "very"}).flaw(3) is None     # unknown keywords are notes
+
+
+def test_a_notification_is_added_by_a_row(edited):
+    grown = edited({
+        '    Notification("message", ': '    Notification("prompts/used", "<", R5, "", "", "prompts", '
+                                        '"promptsUsed"),\n    Notification("message", '})
+    server = make_future_server(grown)
+    assert "notifications/prompts/used" in grown.rules(MODERN[0]).notifications
+    assert "notifications/prompts/used" not in grown.rules(LEGACY[0]).notifications
+    heard: Any = queue.Queue()
+    with grown.connect(server, timeout=PATIENCE, on_notification=heard.put) as client, \
+            client.listen([], lambda change: None, filters={"promptsUsed": True}) as subscription:
+        assert subscription.filter == {"promptsUsed": True}
+        server.tell("promptsUsed", None, "notifications/prompts/used", {"name": "ask"})
+        message = heard.get(timeout=PATIENCE)
+        while message["method"] != "notifications/prompts/used":
+            message = heard.get(timeout=PATIENCE)
+        assert message["params"]["name"] == "ask"
