@@ -7159,7 +7159,13 @@ def undefined_names(source: str) -> Set[str]:
     """Return the global names that a module uses and does not have."""
     import builtins
     import symtable
-    top = symtable.symtable(source, "copy", "exec")
+    tree = ast.parse(source)
+    for node in ast.walk(tree):             # annotations are not evaluated, but 3.9 lists their names
+        if isinstance(node, (ast.arg, ast.FunctionDef)):
+            setattr(node, "annotation" if isinstance(node, ast.arg) else "returns", None)
+        elif isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+    top = symtable.symtable(ast.unparse(tree), "copy", "exec")
     known = {*dir(builtins), "__file__", "__name__", "__doc__",
              *(one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()
                or one.is_namespace())}
