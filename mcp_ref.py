@@ -107,13 +107,13 @@ from weakref import WeakSet
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_VERSION",
-    "METHODS", "NOTIFICATIONS", "RESULTS", "REVISIONS", "AskError", "Client", "ClientLacks",
-    "Context", "Disconnected", "Endpoint", "Events", "Exchange", "HttpError", "HttpTransport",
-    "Malformed", "MemoryTransport", "NotFound", "Peer", "Pipe", "Request", "RequestCancelled",
-    "RpcError", "Schema", "Server", "ServerLacks", "StdioTransport", "Subscription", "Transport",
-    "audio", "bearer", "connect", "decode", "elicitation", "embedded", "encode", "event",
-    "http_server", "image", "link", "mirror", "roots", "rules", "sampling", "schema_of",
-    "serve_http", "serve_stdio", "text", "unmirror", "versions",
+    "METHODS", "MISNAMED", "NOTIFICATIONS", "RESULTS", "REVISIONS", "AskError", "Client",
+    "ClientLacks", "Context", "Disconnected", "Endpoint", "Events", "Exchange", "HttpError",
+    "HttpTransport", "Malformed", "MemoryTransport", "NotFound", "Peer", "Pipe", "Request",
+    "RequestCancelled", "RpcError", "Schema", "Server", "ServerLacks", "StdioTransport",
+    "Subscription", "Transport", "audio", "bearer", "connect", "decode", "elicitation", "embedded",
+    "encode", "event", "http_server", "image", "is_id", "kind_of", "link", "mirror", "roots",
+    "rules", "sampling", "schema_of", "serve_http", "serve_stdio", "text", "unmirror", "versions",
 ]
 
 Message = dict[str, Any]        # a JSON object: messages stay dicts from the first byte to the last
@@ -465,9 +465,10 @@ def decode(data: bytes) -> Any:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         return value
     except (ValueError, RecursionError) as problem:
-        if isinstance(problem, RecursionError):
-            problem = ValueError(f"nested deeper than {MAX_DEPTH} levels")
-        raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
+        said = f"nested deeper than {MAX_DEPTH} levels" if isinstance(problem, RecursionError) \
+            else f"{problem.msg} at character {problem.pos}" \
+            if isinstance(problem, json.JSONDecodeError) else str(problem)
+        raise RpcError(PARSE_ERROR, "Parse error: " + said) from None
 
 
 def depth_of(value: Any) -> int:
@@ -520,13 +521,13 @@ def kind_of(message: Any) -> str:
                                     or ("id" in message and "params" not in message)):
         return "response"
     if "id" in message and not is_id(message["id"]):
-        problem = "the id is a string or an integer"
+        problem = "the id has to be a string or an integer"
     elif message.get("jsonrpc") != "2.0":
-        problem = '"jsonrpc" is "2.0"'
+        problem = '"jsonrpc" has to be "2.0"'
     elif not isinstance(method, str):
-        problem = "the method is a string"
+        problem = "the method has to be a string"
     elif not isinstance(message.get("params", {}), dict):
-        problem = "params are an object"
+        problem = "params have to be an object"
     if problem:
         raise RpcError(INVALID_REQUEST, "Invalid request: " + problem)
     return "request"
@@ -860,7 +861,7 @@ class Context:
                     not member or member in declared or member == "form" and "url" not in declared):
                 missing.setdefault(name, {}).update({member: {}} if member else {})
             if not known:
-                lack = f"Revision {self.version} has no such {{}}: the client cannot be asked"
+                lack = f"Revision {self.version} has no {{}} for it: the client cannot be asked"
         if missing:
             raise ClientLacks(MISSING_CAPABILITY, lack.format(" and no ".join(missing)),
                               {"requiredCapabilities": missing})
@@ -2106,7 +2107,8 @@ class Call:
             elif "result" not in outcome and isinstance(error, dict) and is_id(error.get("code")):
                 outcome = AskError("the client refused: " + shown(error.get("message")), error)
             else:
-                outcome = AskError("the client's response is malformed: " + shown(outcome))
+                outcome = AskError("the client's response has no proper result or error: "
+                                   + shown(json.dumps(outcome)))
         self._outcome = outcome
         self._settled.set()
 

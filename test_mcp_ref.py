@@ -25,6 +25,7 @@ import ast
 import base64
 import contextlib
 import functools
+import hashlib
 import http.client
 import importlib.util
 import json
@@ -2009,7 +2010,7 @@ def test_nothing_is_asked_that_was_not_declared(
     if tool == "branch":                # this one catches exceptions
         assert answer["result"]["content"][0]["text"].startswith(
             "failed: The client has no elicitation" if "elicitation/create" in rules(version).methods
-            else "failed: Revision %s has no such elicitation" % version)
+            else "failed: Revision %s has no elicitation for it" % version)
     elif version in MODERN:
         assert answer["error"]["code"] == mcp_ref.MISSING_CAPABILITY
         assert answer["error"]["data"] == {"requiredCapabilities": missing}
@@ -7004,12 +7005,14 @@ def test_every_feature_of_the_table_is_used() -> None:
 
 
 @pytest.mark.skipif("MCP_SPEC" not in os.environ, reason="needs MCP_SPEC, a checkout of the specification")
-def test_every_cited_heading_exists() -> None:
+@pytest.mark.parametrize("path", [HERE / "mcp_ref.py", *sorted((HERE / "examples").glob("*.py"))],
+                         ids=lambda path: path.name)
+def test_every_cited_heading_exists(path: Path) -> None:
     pages = Path(os.environ["MCP_SPEC"], "docs", "specification")
-    source = (HERE / "mcp_ref.py").read_text(encoding="utf-8")
+    source = re.sub(r"\n(?: *#)? +", " ", path.read_text(encoding="utf-8"))
     cited = re.findall(r"(?:\[(\d{4}-\d\d-\d\d)\] )?\b((?:basic|server|client)/[a-z/-]+|deprecated)((?:,? §[^§.,;:\"()\n]+(?:\([^)]*\))?)*)", source)
-    assert len(cited) > 30
-    for revision, page, headings in cited:
+    assert len(cited) > 30 or path.name != "mcp_ref.py"
+    for revision, page, headings in cited if path.name == "mcp_ref.py" else [one for one in cited if one[2]]:
         path = pages / (revision or versions()[0]) / (page + ".mdx")
         assert path.is_file(), page
         known = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8").replace("`", ""), re.M)
@@ -7058,7 +7061,7 @@ def test_the_readme_shows_what_happens() -> None:
 
 def test_the_readmes_client_asks() -> None:
     assert in_shell(fenced("sh")[1].strip(), HERE) == "5\n"
-    snippet, = [block for block in fenced("python") if "connect(" in block]
+    snippet, = [block for block in fenced("python") if "connect([" in block]
     done = run("-c", snippet.replace('"python3"', repr(sys.executable)), cwd=str(HERE))
     assert done.stdout.splitlines() == ["%s ['echo', 'add']" % MODERN[0], "5"]
 
@@ -7084,6 +7087,95 @@ def test_the_readmes_servers_serve(tmp_path: Path) -> None:
     assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["add"]
     done = run("mcp_ref.py", "serve", "shout.py", stdin=LIST, cwd=str(tmp_path))
     assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["shout"]
+
+
+def test_the_readme_knows_this_very_file() -> None:
+    digest = hashlib.sha256((HERE / "mcp_ref.py").read_bytes()).hexdigest()
+    assert f"\n    {digest}\n" in README, f"after a change, the README has to say {digest}"
+    assert f"SHA-256 of version {mcp_ref.__version__}" in README and f"**{mcp_ref.__version__}**" in README
+
+
+def test_the_readmes_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(links) > 30 and [link for link in links if not (HERE / link).exists()] == []
+    examples = {path.name for path in (HERE / "examples").iterdir() if path.suffix in (".py", ".md")}
+    assert {name for name in examples if name not in README} == set()
+
+
+def test_the_readmes_copies_can_be_made(tmp_path: Path) -> None:
+    command, = [line for line in "".join(fenced("sh")).splitlines() if "cut.py" in line]
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "hello").mkdir()
+    for name in ("mcp_ref.py", "examples/cut.py"):
+        (tmp_path / name).write_bytes((HERE / name).read_bytes())
+    in_shell(command, tmp_path)
+    (tmp_path / "hello/hello.py").write_text(fenced("python")[0], encoding="utf-8")
+    done = run("hello.py", stdin=LIST, cwd=str(tmp_path / "hello"))
+    assert [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]] == ["add"]
+    lines = [len((tmp_path / name).read_text().splitlines()) for name in ("hello/mcp_ref.py", "mcp_ref.py")]
+    assert lines[0] < lines[1] / 2
+
+
+def test_the_readmes_snippets_for_embedders_run(monkeypatch: Any) -> None:
+    blocks = "\n".join(block for block in fenced("python") if "\ndef " in block and "@server" not in block)
+    monkeypatch.syspath_prepend(str(HERE / "examples"))
+    served: List[Any] = []
+    monkeypatch.setattr(mcp_ref, "serve_http", lambda *given, **options: served.append((given, options)))
+    closed: List[Any] = []
+    make = mcp_ref.http_server
+    monkeypatch.setattr(mcp_ref, "http_server", lambda endpoint: closed.append(make(endpoint)) or closed[-1])
+    names: Dict[str, Any] = {}
+    exec(compile(blocks, "README", "exec"), names)      # noqa: S102
+    server = make_server()
+    try:
+        url = names["serve_beside"](server)
+        assert [tool["name"] for tool in names["tools_of"](url)][0] == "echo"
+    finally:
+        closed[0].close()
+    names["serve_protected"](server, {"keys": []})
+    (given, options), = served
+    assert given == (server,) and set(options) == {"hosts", "metadata", "authorize"}
+    mcp_ref.Endpoint(server, **options)
+
+
+# What a row of the README's table of revisions stands for: since and until in the tables, or rows there.
+READMES_ROWS = {
+    "tools, resources, templates, prompts": METHODS["tools/list"], "completion": METHODS["completion/complete"],
+    "... that knows the other arguments": FEATURES["completion context"],
+    "progress, cancellation": NOTIFICATIONS["notifications/progress"],
+    "progress that says something": FEATURES["progress messages"],
+    "structured output of tools": FEATURES["structured output"],
+    "... that is no object": FEATURES["any structured content"],
+    "wrong arguments as a result, for the model": FEATURES["argument errors as results"],
+    "audio": FEATURES["audio"], "links to resources in results": FEATURES["resource links"],
+    "annotations of tools": FEATURES["tool annotations"], "titles": FEATURES["titles"], "icons": FEATURES["icons"],
+    "elicitation: forms": METHODS["elicitation/create"], "elicitation: pages": FEATURES["URL elicitation"],
+    "sampling, roots, log messages": METHODS["sampling/createMessage"],
+    "sampling with tools": FEATURES["sampling tools"],
+    "questions inside results, state that is sealed": METHODS["server/discover"],
+    "caching hints, headers that repeat the body": FEATURES["header mirroring"],
+    "`resources/subscribe`": METHODS["resources/subscribe"],
+    "`subscriptions/listen`": METHODS["subscriptions/listen"],
+    "handshake, sessions": METHODS["initialize"], "batches": FEATURES["batches"],
+    "Streamable HTTP": FEATURES["version header"]._replace(since=versions()[3]),
+    "... streams that can be resumed": FEATURES["streamable sessions"],
+    "HTTP+SSE": FEATURES["HTTP+SSE"]._replace(until=""),
+}
+
+
+def test_the_readmes_table_of_revisions_is_that_of_the_module() -> None:
+    table = README.partition("## What each revision has")[2].partition("\n## ")[0]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|\n").split("|")]
+                      for line in table.splitlines() if line.startswith("|")]
+    order = versions()
+    assert head[1:] == order[::-1] and [row[0] for row in rows] == list(READMES_ROWS)
+    for name, *cells in rows:
+        row = READMES_ROWS[name]
+        for revision, cell in zip(head[1:], cells):
+            here = order.index(revision)
+            has = here <= order.index(row.since) and here >= order.index(row.until or order[0])
+            old = row.deprecated and here <= order.index(row.deprecated)
+            assert cell == ("" if not has else "deprecated" if old else "yes"), (name, revision)
 
 
 def test_the_readmes_table_of_limits_is_complete() -> None:
@@ -7692,3 +7784,663 @@ def test_a_notification_is_added_by_a_row(edited):
         while message["method"] != "notifications/prompts/used":
             message = heard.get(timeout=PATIENCE)
         assert message["params"]["name"] == "ask"
+
+
+# ------------------------------------------------------------------------------------------
+# The transcripts, which are true, and the exercises, which are checked
+# ------------------------------------------------------------------------------------------
+
+TRANSCRIPTS = HERE / "examples" / "transcripts"
+LESSONS = sorted(TRANSCRIPTS.glob("[0-9]*.md"))
+
+
+def load_program(name: str) -> Any:
+    """Import one of the programs that stand beside the transcripts."""
+    spec: Any = importlib.util.spec_from_file_location(name, TRANSCRIPTS / (name + ".py"))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+replay, rewrite, exercises = (load_program(name) for name in ("replay", "rewrite", "check"))
+
+
+class Carried:
+    """Carries a transcript to a library, in memory or over a real pipe."""
+
+    def __init__(self, line: Any) -> None:
+        self.line = line
+        self.ended: Any = None                  # what still came, when the transcript closed the pipe
+
+    def send(self, said: str, _: str) -> None:
+        if said == replay.CLOSES:
+            self.ended = [*map(self.said, self.line.close()), replay.EXITS]
+        else:
+            self.line.send(said.encode())
+
+    def receive(self, _: str) -> str:
+        try:
+            return self.said(self.line.receive()) if self.ended is None else self.ended.pop(0)
+        except queue.Empty:
+            return str(replay.NOTHING)
+
+    def said(self, message: Any) -> str:
+        return mcp_ref.encode(message).decode().rstrip()
+
+    def close(self) -> List[str]:
+        return self.ended if self.ended is not None else list(map(self.said, self.line.close()))
+
+
+def holds(steps: Any, carrier: Any, checks: Any = lambda *_: None) -> List[str]:
+    """Hold a conversation under the eyes of a Wire; return what went another way."""
+    wire = Wire()
+
+    def tell(step: Any, said: str, problem: str) -> None:
+        said = said[6:] if said.startswith("data: ") else said
+        message = json.loads(said) if is_json(said) else None
+        if not isinstance(message, (dict, list)):
+            return
+        one = message if isinstance(message, dict) else {}
+        if step.way == ">":
+            if '"%s"' % mcp_ref.META_VERSION in said:
+                wire.version = MODERN[0]
+            wire.sent(message)
+            checks(wire, message)
+        else:
+            wire.received(message)
+            result = one.get("result", {})
+            wire.version = result.get("protocolVersion", wire.version)
+    found: List[str] = replay.hold(steps, carrier, tell)
+    return found
+
+
+def is_good(wire: Any, message: Any) -> None:
+    """Check a message of a client against the official schema of its revision."""
+    method = message.get("method") if isinstance(message, dict) else None
+    if method in ("initialize", "notifications/initialized") or wire.version in LEGACY + MODERN and method:
+        version = message["params"]["protocolVersion"] if method == "initialize" else wire.version
+        assert method in mcp_ref.METHODS or method in mcp_ref.NOTIFICATIONS, method
+        flaw = official(os.environ["MCP_SPEC"], version if version in LEGACY else wire.version or LEGACY[0],
+                        "ClientRequest" if "id" in message else "ClientNotification").flaw(message)
+        assert flaw is None, (message, flaw)
+
+
+@pytest.mark.parametrize("path, where", [
+    (path, where) for path in LESSONS for where in (
+        ["http"] if " HTTP/1.1\n" in path.read_text(encoding="utf-8")
+        else ["memory", "pipe"])], ids=lambda value: getattr(value, "stem", value))
+def test_a_transcript_is_true(path: Path, where: str) -> None:
+    """What it says comes, to the letter, and nothing else."""
+    lesson = replay.read(path)
+    assert lesson.conversations
+    # What clients send in the lessons on errors and mistakes is wrong by intention.
+    checks = is_good if "MCP_SPEC" in os.environ and not 26 <= int(path.name[:2]) <= 29 \
+        and "mistake" not in path.name and "40_" not in path.name else lambda *_: None
+    for steps in lesson.conversations:
+        assert replay.is_http(steps) == (where == "http")
+        carrier = replay.Http() if where == "http" else Carried(
+            {"memory": Memory, "pipe": RealPipe}[where](replay.new_library()))
+        assert holds(steps, carrier, checks) == []
+
+
+def test_a_transcript_that_is_not_true_is_found_out() -> None:
+    """A line that differs, one that does not come, one too many; on a pipe, in an answer, on a stream."""
+    def steps(number: int) -> Any:
+        return replay.read(LESSONS[number - 1]).conversations[0]
+
+    def problems(steps: Any) -> Any:
+        carrier = replay.Http() if replay.is_http(steps) else Carried(RealPipe(replay.new_library()))
+        return replay.hold(steps, carrier, lambda *_: None)
+    first = steps(1)
+    other = first[-1]._replace(said=first[-1].said.replace("Search", "search"))
+    assert "there came: " in problems([*first[:-1], other])[0]
+    assert "the transcript ends" in problems(first[:-1])[0]
+    seven = steps(7)
+    assert "the transcript ends" in problems(seven[:-1])[0]         # the last response
+    assert problems([*seven[:2], seven[4]]) == []
+    assert "Not Found" in problems([steps(34)[0]._replace(said="POST / HTTP/1.1"), *steps(34)[1:]])[0]
+    assert '"id":1' in problems(steps(34)[:-1])[0]                  # a body that nobody reads
+    listening = steps(36)
+    assert "list_changed" in problems([*listening[:-3], listening[-1]])[0]      # an event, likewise
+    assert "list_changed" in problems(listening[:-3])[0]
+    known: Dict[str, str] = {}
+    assert replay.is_as_written("<a> <b> <a>", "1 2 1", known) and known == {"a": "1", "b": "2"}
+    assert not replay.is_as_written("<a>", "2", known) and replay.is_as_written("<length>", "2", known)
+    assert replay.is_as_written("<length>", "3", known) and replay.fill("<a><c>", known) == "1<c>"
+
+
+def test_every_error_and_every_handshake_is_in_a_transcript() -> None:
+    assert LESSONS
+    codes, opened = set(), set()
+    for path in LESSONS:
+        for steps in replay.read(path).conversations:
+            said = [step.said for step in steps if step.way == "<"]
+            codes.update(int(code) for line in said for code in re.findall(r'"error":\{"code":(-\d+)', line))
+            opened.update((path.name, version) for line in said[:1] for version in
+                          re.findall(r'"result":\{"protocolVersion":"([^"]+)"', line)
+                          if steps[2:] and steps[2].said.endswith('"notifications/initialized"}'))
+    assert codes == set(mcp_ref.ERRORS)
+    for version in LEGACY:
+        assert [name for name, one in opened if one == version and name.endswith(f"handshake_{version}.md")]
+    for method in (*mcp_ref.METHODS, *mcp_ref.NOTIFICATIONS):
+        assert any(f'"method":"{method}"' in path.read_text(encoding="utf-8") for path in LESSONS) \
+            or method in UNSEEN, method
+
+
+# Each is like another one that is there.
+UNSEEN = ["notifications/prompts/list_changed", "notifications/resources/list_changed"]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_transcript_is_a_lesson(path: Path) -> None:
+    """It has a number, a title, a page of the specification, a question, and the answer among its lines."""
+    lesson = replay.read(path)
+    assert lesson.title.startswith("%d. " % int(path.name[:2]))
+    assert re.search(r"^\*Specification: ", lesson.source, re.M)
+    assert lesson.question.endswith("?") and lesson.answer.count("\n") >= 1
+    assert lesson.source.index("**Question**") > lesson.source.rindex("```mcp")
+    lines = "\n" + "".join(re.findall(r"^```mcp\n(.*?)^```$", lesson.source, re.M | re.S))
+    assert lines.count("\n" + lesson.answer) == 1, "the answer is a line, and only one"
+    prose = re.sub(r"^```.*?^```$", "", lesson.source, flags=re.M | re.S)
+    assert max(map(len, prose.splitlines())) <= 100
+    for number in re.findall(r"[Ll]essons? (\d+)", prose):
+        assert 1 <= int(number) <= len(LESSONS)
+
+
+def test_the_index_lists_the_transcripts() -> None:
+    index = (TRANSCRIPTS / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\[(\d+\. .*?)\]\((.*?)\)", index) == [
+        (replay.read(path).title, path.name) for path in LESSONS]
+    numbers = [int(path.name[:2]) for path in LESSONS]
+    assert numbers == list(range(1, len(LESSONS) + 1))
+
+
+@pytest.mark.skipif("MCP_SPEC" not in os.environ, reason="needs MCP_SPEC, a checkout of the specification")
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_the_headings_that_a_transcript_cites_exist(path: Path) -> None:
+    pages = Path(os.environ["MCP_SPEC"], "docs", "specification")
+    cited = re.search(r"^\*Specification: (.*?)\*$", path.read_text(encoding="utf-8"), re.M | re.S)
+    assert cited
+    for part in re.split(r";\s+", " ".join(cited[1].split())):
+        found = re.fullmatch(r"(?:\[(\d{4}-\d\d-\d\d)\] )?([a-z/-]+)((?:,? §[^§]+)*)", part)
+        assert found, part
+        page = pages / (found[1] or mcp_ref.versions()[0]) / (found[2] + ".mdx")
+        assert page.is_file(), page
+        known = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8").replace("`", ""), re.M)
+        for heading in re.findall(r"§([^§]+)", found[3]):
+            assert heading.strip(" ,") in known, (page, heading)
+
+
+def test_the_programs_of_the_transcripts_do_what_they_say(tmp_path: Path) -> None:
+    for name in ("server", "replay", "rewrite", "check"):
+        source = (TRANSCRIPTS / (name + ".py")).read_text(encoding="utf-8")
+        blocks = shell_blocks(source.split('"""')[1])
+        assert blocks
+        for command, output in blocks:
+            assert in_shell(command, HERE) == output, command
+    done = run(str(TRANSCRIPTS / "replay.py"), "--stderr", *(
+        str(path) for path in LESSONS if path.name[:2] in ("20", "54")))
+    assert done.returncode == 0 and done.stdout.count("thinking about books") == 1 and "(exits)" in done.stdout
+    (tmp_path / "54.md").write_text(LESSONS[53].read_text(encoding="utf-8").replace("Emma", "Dune"))
+    done = run(str(TRANSCRIPTS / "replay.py"), str(tmp_path / "54.md"))
+    assert done.returncode == 1 and re.search(r"\n! line \d+ says: ", done.stdout) and "Read Emma" in done.stdout
+    (tmp_path / "54.md").write_text(re.sub(r"^< .*?(?=```)", "", LESSONS[53].read_text(encoding="utf-8"), flags=re.M | re.S))
+    done = run(str(TRANSCRIPTS / "replay.py"), str(tmp_path / "54.md"))
+    assert done.returncode == 1 and done.stdout.count("\n! the transcript says nothing of it") == 1
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_transcript_is_laid_out_as_it_would_be_rewritten(path: Path) -> None:
+    lesson = replay.read(path)
+    lines = lesson.source.splitlines()
+    for steps in lesson.conversations:
+        for step in steps:
+            wanted = rewrite.laid_out(step.said, f"{step.connection}{step.way} ")
+            assert lines[step.number - 1:][:len(wanted)] == wanted
+
+
+def test_a_transcript_is_rewritten(tmp_path: Path, capsys: Any) -> None:
+    """What differs is replaced by what comes, on as many lines as that takes, and nothing else."""
+    whole = LESSONS[3].read_text(encoding="utf-8")
+    old = whole.replace('"Ulysses is lent out. Take another book."}],\n      "isError":true,', '"No."}]},')
+    old = old.replace('"Emma is yours for two weeks."', '"Here you are, and bring it back when you have read it."')
+    (tmp_path / "4.md").write_text(old, encoding="utf-8")
+    rewrite.main([str(tmp_path / "4.md")])
+    assert (tmp_path / "4.md").read_text(encoding="utf-8") == whole != old
+    state = LESSONS[14].read_text(encoding="utf-8").replace("Who are you", "Who is it")     # in it is a <name>
+    (tmp_path / "15.md").write_text(state, encoding="utf-8")
+    rewrite.main([str(tmp_path / "15.md")])
+    assert (tmp_path / "15.md").read_text(encoding="utf-8") == state
+    assert re.fullmatch("4.md: lines written anew: 2\n15.md: mend line \\d+ by hand.*\n", capsys.readouterr().out)
+
+
+EXERCISE_TEXTS = re.split(r"^## \d+\. ", (TRANSCRIPTS.parent / "exercises.md").read_text(encoding="utf-8"),
+                          flags=re.M)
+
+
+def test_the_exercises_can_be_done() -> None:
+    """Each has a command, and a solution that it takes for right."""
+    assert len(EXERCISE_TEXTS) == len(exercises.EXERCISES) + 1
+    command, said = re.findall(r"^```\w+\n(.*?)```$", EXERCISE_TEXTS[0], re.M | re.S)
+    assert in_shell(command, HERE) == said
+    for number, text in enumerate(EXERCISE_TEXTS[1:], 1):
+        assert f"check.py {number} " in text
+        solution = re.search(r"<summary>Solution</summary>\n\n```\w+\n(.*?)```", text, re.S)
+        assert solution and exercises.hint_for(number, solution[1]) == "right", number
+        assert (exercises.EXERCISES[number - 1].__doc__ or "").startswith(f"{number}: ")
+
+
+WRONG_ANSWERS = [       # exercise, what to replace in its solution, by what, and words of the hint
+    (1, '"', "'", "double quotes"), (1, '"tools/list"}', '"tools/list",}', "no comma before"),
+    (1, '"id": 2', '"id": None', "small letters"), (1, "}", "", "pair up"), (1, "}", "} // done", "no comments"),
+    (1, "{", "", "pair up"), (1, '"id": 2', '"id": 2x', "no JSON"), (1, '"id"', '\n"id"', "one line"),
+    (1, '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}', "[]", "not an array"),
+    (1, '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}', "3", "an object"),
+    (1, '"jsonrpc": "2.0", ', "", '"jsonrpc" is missing'), (1, '"2.0"', "2.0", "the string"),
+    (1, '"2.0"', '"2025-11-25"', "whatever the revision"), (1, '"id": 2, ', "", "nobody answers"),
+    (1, '"id": 2', '"id": null', "never null"), (1, '"method"', '"result"', "this is a response"),
+    (1, '"method": "tools/list"', '"params": {}', '"method" is missing'),
+    (1, "tools/list", "tools/lists", "did you mean tools/list?"), (1, "tools/list", "zzz", "no method zzz"),
+    (1, "tools/list", "prompts/list", "something else"), (1, '"}', '", "params": []}', "params have to be an object"),
+    (1, '"}', '", "params": {"cursor": "x"}}', "the library answers: Invalid params: the cursor"),
+    (1, '"}', '", "params": {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}}', "handshake"),
+    (2, '"id": 2', '"id": 3', "not that of the request"), (2, '"id": 2', '"id": "2"', "another id"),
+    (2, '"id": 2, ', "", "has the id of its request"), (2, '"id": 2', '"id": 2, "method": "tools/list"', "no method"),
+    (2, '{"tools": [', "[", "pair up"), (2, '"result"', '"error": {}, "result"', "never both"),
+    (2, '"result"', '"results"', "neither"), (2, '"result"', '"error"', "with a result"),
+    (2, '{"tools": [{', '{"tool": [{', "has tools, an array"), (2, '[{"name"', '{"name"', "pair up"),
+    (2, '"tools": [', '"tools": [{}, ', "there is one tool, not 2"),
+    (2, "inputSchema", "input_schema", "capital S"), (2, "inputSchema", "parameters", "capital S"),
+    (2, "inputSchema", "in", "the tool is not complete: /inputSchema: is required"),
+    (2, '"type": "object", ', "", "/inputSchema/type"), (2, '"add"', '"plus"', "is called add"),
+    (2, '"integer"', '"int"', "no JSON Schema"), (2, '"integer"', '"string"', "the schema refuses"),
+    (2, ', "required": ["a", "b"]', "", "in `required`"), (2, '"integer"', '"number"', "an integer is"),
+    (3, '"method"', '"id": 1, "method"', "a notification has none"),
+    (3, "notifications/tools/list_changed", "tools/list_changed", "did you mean"),
+    (3, "notifications/tools", "notifications/prompts", "something else"),
+    (4, '"error": {"code": -32602, "message": "Unknown tool: divide"}',
+     '"result": {"content": [], "isError": true}', "no tool has failed"),
+    (4, "-32602", "-32601", "tools/call does"), (4, "-32602", "-32001", "means nothing here"),
+    (4, "-32602", "-32603", "InternalError"), (4, "-32602", '"-32602"', "an integer"),
+    (4, '"code": -32602, ', "", "has a code"), (4, '"message": "Unknown tool: divide"', '"data": 1', "a message"),
+    (4, '"id": 7', '"id": null', "not that of the request"),
+    (4, '{"code": -32602, "message": "Unknown tool: divide"}', '"no"', "with a code and a message"),
+    (5, "notifications/cancelled", "$/cancelRequest", "did you mean notifications/cancelled?"),
+    (5, "notifications/cancelled", "notifications/canceled", "did you mean notifications/cancelled?"),
+    (5, '"method"', '"id": 8, "method"', "a notification has none"), (5, "requestId", "id", "is how LSP calls it"),
+    (5, "7", '"7"', "not a string"), (5, "7", "8", "has the id 7"), (5, "requestId", "request", "requestId is missing"),
+    (5, ', "params": {"requestId": 7}', "", "what is to be cancelled"),
+    (6, '"id": 1, ', '"id": 1, "method": "elicitation/create", ', "no method"), (6, '"accept"', '"ok"', "accept, decline or"),
+    (6, '"accept"', '"decline"', "is a no"), (6, '"action": "accept", ', "", "`action` is missing"),
+    (6, "36", '"36"', "/age"), (6, '"content"', '"contents"', "`content`"), (6, '"Ada"', '"Eve"', "/name"),
+    (6, '"result": {', '"error": {"code": 1, "message": "", ', "no error"),
+    (7, '"_meta": {', '"meta": {', "_meta is missing"), (7, "io.modelcontextprotocol/", "", "the whole key is io."),
+    (7, ', "io.modelcontextprotocol/clientCapabilities": {}', "", "clientCapabilities is missing"),
+    (7, "2026-07-28", "2025-11-25", "the revision is 2026-07-28"), (7, "search", "find", "Unknown tool: find"),
+    (7, '"word"', '"query"', "the tool says: Invalid arguments"), (7, "emma", "dune", "not of search with"),
+    (7, '"params": {', '"_meta": {}, "params": {', "a member of params"), (7, '"name": ', '"tool": ', "needs name"),
+    (8, '"id": 8', '"id": 7', "a new id"), (8, "inputResponses", "inputResponse", "inputResponses is missing"),
+    (8, '"elicitation-1"', '"elicitation"', "the key of its question"), (8, "k7Qx", "other", "as it came"),
+    (8, '"requestState": "k7Qx", ', "", "requestState is missing"), (8, '{"elicitation": {}}', "{}", "say again"),
+    (8, '"arguments": {}', '"arguments": {"x": 1}', "the library answers: Invalid params: requestState"),
+    (8, "join", "lend", "of the tool join"), (8, '"method": "tools/call", "params"', '"result"', "sends no responses"),
+    (9, '{"jsonrpc": "2.0", "method": "notifications/initialized"}\n', "", "line 2: "),
+    (9, "notifications/initialized", "initialized", "line 2: there is no method initialized; did you mean"),
+    (9, ', "clientInfo": {"name": "by-hand", "version": "1.0"}', "", "line 1: the library answers"),
+    (9, '"id": 2', '"id": 1', "used before"), (9, "2025-11-25", "2024-10-07", "the revision is"),
+    (9, "emma", "dune", "line 3"), (9, '"method": "notifications', '"id": 9, "method": "notifications', "line 2: with an id"),
+    (10, "POST", "GET", "the first line"), (10, "Mcp-Name: search\n", "", "Mcp-Name is missing"),
+    (10, "Mcp-Name: search", "Mcp-Name: find", "Mcp-Name repeats"), (10, ", text/event-stream", "", "Accept lists"),
+    (10, "<length>", "7", "Content-Length is "), (10, "Mcp-Method: tools/call\n", "", "Mcp-Method is missing"),
+    (10, "Version: 2026-07-28", "Version: 2025-11-25", "as in _meta"), (10, "\n\n", "\n", "an empty line"),
+    (10, "Accept: ", "Accept ", "a colon"), (10, '"emma"', "emma", "line 10: "),
+    (10, "Host: localhost:8000", "Host: localhost.evil.example", "the library answers: HTTP/1.1 403"),
+]
+
+
+@pytest.mark.parametrize("number, part, instead, hint", WRONG_ANSWERS)
+def test_a_wrong_answer_gets_the_hint_that_fits(number: int, part: str, instead: str, hint: str) -> None:
+    solution = re.search(r"<summary>Solution</summary>\n\n```\w+\n(.*?)```", EXERCISE_TEXTS[number], re.S)
+    assert solution and part in solution[1]
+    attempt = solution[1].replace(part, instead)
+    assert hint in exercises.hint_for(number, attempt), attempt
+
+
+@pytest.mark.parametrize("attempt", ["", "\n\n", "\udcff", "null", "[[]]", '{"jsonrpc": "2.0"}', "{" * 300])
+def test_nonsense_gets_a_hint(attempt: str) -> None:
+    for number in range(1, len(exercises.EXERCISES) + 1):
+        assert exercises.hint_for(number, attempt) not in ("", "right")
+
+
+# ------------------------------------------------------------------------------------------
+# Configuration for hosts, examples/host_config.py
+# ------------------------------------------------------------------------------------------
+
+def load_host_config() -> Any:
+    """Import the example."""
+    path = HERE / "examples" / "host_config.py"
+    spec: Any = importlib.util.spec_from_file_location("host_config", path)
+    module = sys.modules["host_config"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hc = load_host_config()
+NASTY = "a b's \"q\" back\\slash ümlaut 😀"      # a directory, if the system can have it
+if os.name == "nt":
+    NASTY = "a b's ümlaut 😀"
+PROGRAM = "import sys\nsys.path.insert(0, %r)\n" % str(HERE) + '''
+from mcp_ref import Server
+server = Server("nasty")
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+if __name__ == "__main__":
+    server.run()
+'''
+FUNCTIONS = "import subprocess\n\ndef add(a: int, b: int) -> int:\n    return a + b\n"
+
+
+def read_toml(text: str) -> Dict[str, Any]:
+    """Read TOML; where Python has no parser, of as much as the example writes."""
+    try:
+        import tomllib
+    except ImportError:
+        head, *lines = re.sub(r"\\U([0-9A-F]{8})", lambda found: chr(int(found[1], 16)), text).splitlines()
+        table, name = re.fullmatch(r'\[(\w+)\.([\w-]+|".*")\]', head).groups()
+        pairs = (line.split(" = ", 1) for line in lines)
+        return {table: {json.loads(name) if name[0] == '"' else name: {key: json.loads(value) for key, value in pairs}}}
+    return tomllib.loads(text)
+
+
+def read_snippet(text: str) -> Tuple[str, str, Dict[str, Any]]:
+    """Read a snippet of either kind: its key, the name of its server, and that."""
+    (key, servers), = (json.loads if text.startswith("{") else read_toml)(text).items()
+    (name, server), = servers.items()
+    return key, name, server
+
+
+def command_of(server: Dict[str, Any]) -> List[str]:
+    command = server["command"]
+    return command if isinstance(command, list) else [command, *server["args"]]
+
+
+def as_a_host_would(command: List[str], where: Path) -> List[Dict[str, Any]]:
+    """Start a server with an empty environment elsewhere; ask it in both eras."""
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}}
+    lines = "".join(json.dumps(one) + "\n" for one in (initialize, modern("server/discover")))
+    kept = {key: os.environ[key] for key in ("HOME", "PATH", "SYSTEMROOT") if key in os.environ}
+    done = subprocess.run(command, input=lines.encode(), cwd=str(where), env=kept, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=PATIENCE * 3)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return sorted(map(json.loads, done.stdout.splitlines()), key=lambda answer: answer["id"])
+
+
+@pytest.fixture
+def nasty(tmp_path: Path) -> Any:
+    """Write a file into a directory with a nasty name; return its path."""
+    folder = tmp_path / NASTY
+    folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+
+    def write(source: str, name: str = "server.py") -> str:
+        (folder / name).write_text(source, encoding="utf-8")
+        return str(folder / name)
+    return write
+
+
+@pytest.mark.parametrize("word", hc.HOSTS)
+def test_a_host_starts_what_is_pasted(nasty: Any, word: str, tmp_path: Path, capsys: Any) -> None:
+    path = nasty(PROGRAM)
+    hc.main([path, "--host", word])
+    out, err = capsys.readouterr()
+    host = hc.HOSTS[word]
+    assert out.isascii() and err == "# %s: %s\n" % (host.name, hc.place(host))
+    key, name, server = read_snippet(out)
+    assert (key, name, server.get("type", "")) == (host.key, "server", host.stdio)
+    assert command_of(server) == [sys.executable, path]
+    answers = as_a_host_would(command_of(server), tmp_path / "elsewhere")
+    assert answers[0]["result"]["protocolVersion"] == LEGACY[0] and answers[0]["result"]["serverInfo"]["name"] == "nasty"
+    assert MODERN[0] in answers[1]["result"]["supportedVersions"]
+
+
+@pytest.mark.parametrize("word", ["cursor", "codex-cli", "opencode"])
+@pytest.mark.parametrize("source", [FUNCTIONS, PROGRAM.replace("server.run()", "pass")], ids=["functions", "server"])
+def test_a_host_starts_what_has_to_be_served(nasty: Any, word: str, source: str, tmp_path: Path, capsys: Any) -> None:
+    path = nasty(source, "tools für dich.py")
+    hc.main([path, "--host", word])
+    _, name, server = read_snippet(capsys.readouterr().out)
+    assert name == "tools-f-r-dich"
+    assert command_of(server) == [sys.executable, str(HERE / "mcp_ref.py"), "serve", path]
+    answers = as_a_host_would(command_of(server), tmp_path / "elsewhere")
+    assert answers[0]["result"]["protocolVersion"] == LEGACY[0] and MODERN[0] in answers[1]["result"]["supportedVersions"]
+
+
+def test_relative_paths_become_absolute(nasty: Any, capsys: Any, monkeypatch: Any) -> None:
+    path = nasty(PROGRAM)
+    monkeypatch.chdir(Path(path).parent)
+    hc.main(["server.py", "--host", "zed"])
+    assert command_of(read_snippet(capsys.readouterr().out)[2]) == [sys.executable, os.path.join(os.getcwd(), "server.py")]
+
+
+def test_all_hosts_are_printed(nasty: Any, capsys: Any) -> None:
+    hc.main([nasty(PROGRAM), "--name", "one"])
+    out, err = capsys.readouterr()
+    parts = re.split(r"(?m)^# (.*): (.*)\n", out)
+    assert parts[0] == "" and err == ""
+    assert parts[1::3] == [host.name for host in hc.HOSTS.values()] == list(hc.FILES)
+    assert parts[2::3] == [hc.place(host) for host in hc.HOSTS.values()]
+    for host, text in zip(hc.HOSTS.values(), parts[3::3]):
+        assert read_snippet(text)[:2] == (host.key, "one")
+
+
+def test_hosts_that_connect_to_a_url(nasty: Any, capsys: Any) -> None:
+    url = "https://user@example.com:8000/mcp?q=ü"
+    for word, host in hc.HOSTS.items():
+        hc.main(["--url", url, "--host", word])
+        out, err = capsys.readouterr()
+        if not host.url:
+            assert out == "" and "Connectors" in err
+            continue
+        key, name, server = read_snippet(out)
+        assert (key, name) == (host.key, "example-com-8000")
+        assert server == {**({"type": host.http} if host.http else {}), host.url: url}
+    hc.main(["--url", url, "some/where.py", "--host", "zed"])
+    assert read_snippet(capsys.readouterr().out)[1] == "where"
+
+
+# What the documentation of each host shows: a server that it starts, and one that it connects to.
+SHAPES = '''
+claude-desktop {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}
+claude-code    {"mcpServers": {"n": {"type": "stdio", "command": "py", "args": ["f"]}}} | {"mcpServers": {"n": {"type": "http", "url": "u"}}}
+cursor         {"mcpServers": {"n": {"type": "stdio", "command": "py", "args": ["f"]}}} | {"mcpServers": {"n": {"url": "u"}}}
+vs-code        {"servers": {"n": {"type": "stdio", "command": "py", "args": ["f"]}}}    | {"servers": {"n": {"type": "http", "url": "u"}}}
+copilot-cli    {"mcpServers": {"n": {"type": "local", "command": "py", "args": ["f"]}}} | {"mcpServers": {"n": {"type": "http", "url": "u"}}}
+codex-cli      {"mcp_servers": {"n": {"command": "py", "args": ["f"]}}}                 | {"mcp_servers": {"n": {"url": "u"}}}
+gemini-cli     {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"httpUrl": "u"}}}
+antigravity    {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"serverUrl": "u"}}}
+zed            {"context_servers": {"n": {"command": "py", "args": ["f"]}}}             | {"context_servers": {"n": {"url": "u"}}}
+devin-desktop  {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"url": "u"}}}
+windsurf       {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"serverUrl": "u"}}}
+cline          {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"type": "streamableHttp", "url": "u"}}}
+kiro           {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"url": "u"}}}
+lm-studio      {"mcpServers": {"n": {"command": "py", "args": ["f"]}}}                  | {"mcpServers": {"n": {"url": "u"}}}
+opencode       {"mcp": {"n": {"type": "local", "command": ["py", "f"]}}}                | {"mcp": {"n": {"type": "remote", "url": "u"}}}
+'''
+
+
+def test_snippets_look_as_each_host_documents_them() -> None:
+    lines = SHAPES.strip().splitlines()
+    assert [line.split()[0] for line in lines] == list(hc.HOSTS)
+    for line in lines:
+        word, shapes = line.split(None, 1)
+        host, (started, *connected) = hc.HOSTS[word], map(json.loads, shapes.split(" | "))
+        texts = [hc.snippet(host, "n", ["py", "f"], ""), *([hc.snippet(host, "n", [], "u")] if host.url else [])]
+        assert [read_toml(text) if word == "codex-cli" else json.loads(text) for text in texts] == [started, *connected]
+
+
+HOST_FILES = '''
+Claude Desktop | ~/.config/Claude/claude_desktop_config.json | ~/Library/Application Support/Claude/claude_desktop_config.json | %APPDATA%\\Claude\\claude_desktop_config.json
+VS Code        | ~/.config/Code/User/mcp.json    | ~/Library/Application Support/Code/User/mcp.json | %APPDATA%\\Code\\User\\mcp.json
+Zed            | ~/.config/zed/settings.json     | ~/.config/zed/settings.json                      | %APPDATA%\\zed\\settings.json
+Devin Desktop  | ~/.config/devin/mcp_config.json | ~/.config/devin/mcp_config.json                  | %APPDATA%\\devin\\mcp_config.json
+Codex CLI      | ~/.codex/config.toml            | ~/.codex/config.toml                             | %USERPROFILE%\\.codex\\config.toml
+'''
+
+
+def test_every_platform_has_its_place() -> None:
+    for line in HOST_FILES.strip().splitlines():
+        name, *expected = re.split(r" +\| ", line)
+        host, = [host for host in hc.HOSTS.values() if host.name == name]
+        assert [hc.place(host, platform) for platform in ("linux", "darwin", "win32")] == expected
+
+
+ODD_NAMES = ["plain-1_2", "with.dot", "a b", 'quo"te', "back\\slash", "ümlaut", "😀", "line\nbreak", "]", "'", "\x7f", ""]
+
+
+@pytest.mark.parametrize("word", hc.HOSTS)
+def test_nothing_is_lost_by_quoting(word: str) -> None:
+    """Names, and paths of Windows: what is read is what was written."""
+    command = ["C:\\Program Files\\Py\\python.exe", "C:\\new\\Zoë\\x86\\U0001\\\u2028\x7f\tr.py", 'é"\\']
+    for name in ODD_NAMES:
+        text = hc.snippet(hc.HOSTS[word], name, command, "")
+        assert text.isascii()
+        _, read, server = read_snippet(text)
+        assert read == name and command_of(server) == command
+
+
+# What a file does when it is run as a program decides. `+`: it serves itself; `s`: `serve` has to.
+SOURCES = '''
++ server.run()
++ from elsewhere import server; server.run()
++ app = Server("x"); app.run()
++ app: object = 1; app = mcp_ref.Server("x"); app.run([])
++ Server("x").run()
++ serve_stdio(server)
++ import mcp_ref; mcp_ref.serve_stdio(make())
++ def main(): server.run()¶main()
++ def main(): inner()¶def inner(): server.run()¶if __name__ == "__main__": sys.exit(main())
++ async def main(): server.run()¶asyncio.run(main())
++ def demo(): return Server("x")¶demo().run(sys.argv)
++ demo() if sys.argv[1:] else server.run()
++ try:¶  with x: server.run()¶finally: pass
++ gateway.profiles[1].server.run([])
+s def add(): "server.run()"
+s async def add(): pass
+s def add(): subprocess.run(["x"])
+s import subprocess; subprocess.run(["x"])¶def add(): pass
+s def add(): server.run()
+s def main(): server.run()¶server = Server("x")
+s async def main(): server.run()¶server = Server("x")
+s job = Thread(); job.run()¶def add(): pass
+s class A:¶  def f(self): server.run()¶server = 1
+s later = lambda: server.run()¶def add(): pass
+s server = Server("x")
+s from elsewhere import server
+s from elsewhere import thing as server
+s from elsewhere import *
+s if True: server: object = Server("x")
+s run()¶def add(): pass
+s CGIHandler().run(application)¶server = 1
+s server = Server("x")¶if __name__ == "__main__": serve_http(server)
+'''
+
+
+@pytest.mark.parametrize("line", SOURCES.strip().splitlines())
+def test_the_source_decides(line: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.py")
+    Path(path).write_text(line[2:].replace("¶", "\n"), encoding="utf-8")
+    assert hc.arguments_of(path) == ([path] if line[0] == "+" else [str(HERE / "mcp_ref.py"), "serve", path])
+
+
+def test_the_file_is_not_imported(nasty: Any, tmp_path: Path, capsys: Any) -> None:
+    hc.main([nasty("open(%r, 'w')\n1 / 0\nserver = 1\n" % str(tmp_path / "trace")), "--host", "zed"])
+    assert "serve" in capsys.readouterr().out and not (tmp_path / "trace").exists()
+
+
+def test_deep_and_encoded_sources(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("server = 1\nx = " + "+".join(["1"] * 900) + "\n")
+    assert hc.arguments_of(str(path))[1] == "serve"
+    path.write_bytes("# coding: latin-1\ndef über(): pass\n".encode("latin-1"))
+    assert hc.arguments_of(str(path))[1] == "serve"
+    path.write_bytes(b"\xef\xbb\xbfserver.run()\r\n")
+    assert hc.arguments_of(str(path)) == [str(path)]
+
+
+BAD_FILES = [("missing.py", None, "not a Python file: .*No such file"), ("folder.py", "/", "not a Python file"),
+             ("a.py", "this is no Python", "not a Python file"), ("a.py", "x = '\0'", "not a Python file"),
+             ("a.py", "x = 1\ndef _y(): pass", "neither a `server` nor a public function"), ("a.py", "", "neither"),
+             ("a.py", "class A:\n    def add(self): pass", "neither"),
+             ("tools.txt", "def add(): pass", r"named \*\.py"), ("tools", "server = 1", r"named \*\.py")]
+
+
+@pytest.mark.parametrize("name, source, words", BAD_FILES)
+def test_files_that_no_host_could_start(name: str, source: Any, words: str, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / name
+    if source == "/":
+        path.mkdir()
+    elif source is not None:
+        path.write_text(source, encoding="utf-8")
+    with pytest.raises(SystemExit, match="^host_config: .*" + words) as caught:
+        hc.main([str(path)])
+    assert str(path) in str(caught.value) and capsys.readouterr().out == ""
+
+
+def test_a_path_that_is_not_unicode(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / os.fsdecode(b"x\xff.py")
+    try:
+        path.write_text("server = 1")
+    except (OSError, UnicodeError):
+        pytest.skip("this system has no such names")
+    with pytest.raises(SystemExit, match=r"x\\udcff.py' is not Unicode"):
+        hc.main([str(path)])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_program_may_have_any_suffix(nasty: Any) -> None:
+    path = nasty(PROGRAM, "server")
+    assert hc.arguments_of(path) == [path]
+
+
+def test_without_the_module_nothing_is_served(nasty: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(hc, "MCP_REF", tmp_path / "mcp_ref.py")
+    assert hc.arguments_of(nasty(PROGRAM))
+    with pytest.raises(SystemExit, match="has to be there"):
+        hc.arguments_of(nasty(FUNCTIONS))
+
+
+@pytest.mark.parametrize("words, said", [
+    ([], "a FILE, or --url"), (["--url", "ftp://example.com"], "a FILE, or --url"),
+    (["--url", "https://"], "a FILE, or --url"), (["--url", "http://a b"], "a FILE, or --url"),
+    (["x.py", "--host", "emacs"], "claude-desktop"), (["x.py", "--port", "1"], "unrecognized")])
+def test_command_lines_that_make_no_sense(words: List[str], said: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as caught:
+        hc.main(words)
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2 and said in err and out == ""
+
+
+def test_what_hosts_stumble_over_is_said(nasty: Any, capsys: Any) -> None:
+    hc.main([nasty(PROGRAM, "$HOME.py"), "--host", "vs-code"])
+    out, err = capsys.readouterr()
+    assert read_snippet(out)[1] == "HOME" and "$HOME.py' for a variable" in err and "letters" not in err
+    hc.main([nasty(PROGRAM), "--host", "zed", "--name", "my server"])
+    assert "only letters" in capsys.readouterr().err
+    hc.main([nasty(PROGRAM), "--host", "zed", "--name", "x" * 64])
+    assert "note" not in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"udcff' is not Unicode"):
+        hc.main(["--url", "http://localhost/mcp", "--name", "\udcff"])
+    hc.main(["--url", "http://localhost/mcp", "ü.py", "--host", "zed"])
+    assert read_snippet(capsys.readouterr().out)[1] == "server"
+
+
+def test_host_config_prints_what_it_says() -> None:
+    (command, output), = shell_blocks(hc.__doc__ + "\n")
+    assert in_shell(command, HERE) == output
+    done = run(str(HERE / "examples" / "host_config.py"), "--help")
+    assert done.returncode == 0 and hc.__doc__.strip() in done.stdout and "lm-studio" in done.stdout
+    assert not hc.FILES.keys() ^ {host.name for host in hc.HOSTS.values()}
