@@ -37,8 +37,9 @@ and a client of it, which starts it:
 Two eras. Up to 2025-11-25 (*legacy*) a client opens a *session* by `initialize`, and what it said
 then holds for the session. Since 2026-07-28 (*modern*) there is no session: each request carries
 version and capabilities in its `_meta`. This file speaks both. The server decides for each request
-which it is; wherever they differ, the code says `session is None` for modern, and section titles
-say [legacy] for what only the older revisions need. The client finds out once, and says `modern`.
+which it is; wherever they differ, a handler's side says `session is None` for modern, a transport
+looks for the version in `_meta`, and titles say [legacy] for what only the older revisions need.
+The client finds out once, and says `modern`. A revision is named by its date, its *version*.
 
 Map. Read from the top; each part can be read in one sitting, and you may stop after any.
 
@@ -59,7 +60,15 @@ Map. Read from the top; each part can be read in one sitting, and you may stop a
 
 Lines `# >8 name` and `# 8< name` enclose what a copy can do without: examples/cut.py takes it out.
 
-Threads, and the locks that each may take, in this order:
+Weak spots, known: a handler cannot be stopped from outside, only asked (`ctx.cancelled`); the
+patterns in schemas are run by Python's `re`, so a careless `pattern` can be slow; text that a
+handler prints goes to stderr, which a host may show or hide.
+
+References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of the
+specification's newest revision; an older one stands in brackets in front.
+
+The rest of this text can wait until section 6. Threads, and the locks that each may take, in
+this order:
 
     thread                      started by                locks
     the caller of handle()      you                       Context._gate, then the transport's own
@@ -81,13 +90,6 @@ Threads, and the locks that each may take, in this order:
 the lock that guards writing is a leaf under it. No lock is held while a handler runs or a line is
 awaited, but for `Pipe._turn`, which is not about data: it says whose turn it is to read; and for
 `Client._opening` and `HttpTransport._authorizing`: who comes next needs the outcome anyway.
-
-Weak spots, known: a handler cannot be stopped from outside, only asked (`ctx.cancelled`); the
-patterns in schemas are run by Python's `re`, so a careless `pattern` can be slow; text that a
-handler prints goes to stderr, which a host may show or hide.
-
-References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of the
-specification's newest revision; an older one stands in brackets in front.
 """
 from __future__ import annotations
 
@@ -168,7 +170,7 @@ class Method(NamedTuple):
 # Server._METHODS and its params below. (2024-11-05 has completion, but nothing to declare it by.)
 yes, no = True, False
 METHODS = {row.name: row for row in (
-    #      name                        way   since until   asks cache mirrored capability
+    #      name                        way   since until depr. asks cache mirrored capability
     Method("server/discover",          ">",  R5, "", "",   no,  yes, "",     ""),
     Method("tools/list",               ">",  R1, "", "",   no,  yes, "",     "tools"),
     Method("tools/call",               ">",  R1, "", "",   yes, no,  "name", "tools"),
@@ -235,7 +237,7 @@ class Notification(NamedTuple):
 
 # To add a notification: a row. A server sends it by Context.notify or Server.changed.
 NOTIFICATIONS = {"notifications/" + row.name: row for row in (
-    #            name                     way   since until  capability     filter
+    #            name                     way   since until depr. capability  filter
     Notification("cancelled",             "<>", R1, "", "",  "",            ""),
     Notification("progress",              "<>", R1, "", "",  "",            ""),
     Notification("message",               "<",  R1, "", R5,  "logging",     ""),
@@ -262,7 +264,7 @@ class Feature(NamedTuple):
 # To add a difference: a row, and `"its name" in rules.features` where it matters. If members come
 # or go and that is all, the row's `fields` are enough.
 FEATURES = {row.name: row for row in (
-    #       name                           since until    fields
+    #       name                           since until depr. fields
     Feature("any structured content",      R5, "", "",    ""),
     Feature("header mirroring",            R5, "", "",    ""),
     Feature("argument errors as results",  R4, "", "",    ""),
@@ -309,7 +311,7 @@ class Error(NamedTuple):
 # was a policy, and are never sent; the rest of -32020 to -32099 is the specification's alone; codes
 # of your own lie outside -32768 to -32000.
 ERRORS = {row.code: row for row in (
-    #     code    name                               since until HTTP
+    #     code    name                               since until HTTP, raised  sent
     Error(-32700, "ParseError",                      R1, "", 400, 200, "not JSON, or too much"),
     Error(-32600, "InvalidRequest",                  R1, "", 400, 200, "JSON, but no request"),
     Error(-32601, "MethodNotFound",                  R1, "", 404, 200, "no such method here"),
@@ -403,7 +405,8 @@ _EMPTY: Message = {}
 class RpcError(Exception):
     """An error that travels: raise it in a handler to answer the request with it.
 
-    `code` is an integer, outside -32768 to -32000 if it is your own; `data` any JSON value.
+    `code` is an integer, outside -32768 to -32000 if it is your own; `data` any JSON value. Of the
+    reserved codes only those in ERRORS are sent, and only in their revisions: else -32603.
     """
 
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
@@ -630,7 +633,21 @@ def _base64(data: bytes) -> str:
 # difference is how a handler asks the client something. A legacy server sends a request and
 # waits. A modern one answers *its own* request "input required", with the questions inside; the
 # client sends the request again with the answers; the handler runs again from its first line,
-# and now finds them. So: ask first, act afterwards.
+# and now finds them. So a handler that asks obeys some rules:
+#
+#     ask first, act afterwards   what stands before a question is done once in each round, and so
+#                                 is what stands in a `finally`
+#     ask the same every time     the very same words: a question with the time in it, or a random
+#                                 number, is a new one in every run, and is asked for ever
+#     give a `key`                to a question that is asked on some ways through the code only
+#     trust the answer, no more   it is what the client says; nobody has to have been asked
+#     expect it twice             the client may send the same answers again: a handler that must
+#                                 not act twice remembers what it did
+#
+# Words that come up before their section: a *peer* is the other end of a pipe or session, with
+# what runs for it (section 5), *ordered* if messages arrive as they were sent; the *principal* is
+# who calls, if the transport knows; `rules`, also `edition`, are the tables as one revision sees
+# them; a *flaw* is what a Schema finds: None, or "/place: reason" (section B).
 # ==========================================================================================
 
 STATE_SECONDS = 900         # how long a modern client may take to answer; then it starts over
@@ -680,8 +697,9 @@ class Context:
 
     `id`, `method`, `params`, `meta` (params._meta) are the request's; `version` its revision,
     `rules` the tables for it; `client_info`, `client_capabilities` what the client says of itself,
-    never to be trusted; `principal` what `authorize=` made of the caller; `cancelled` turns True
-    when the client has cancelled: then stop soon. Any thread may use it.
+    never to be trusted; `principal` who calls, as `authorize=` says, None on stdio; `cancelled`
+    turns True when the client has cancelled (section 5 has a table): then stop soon. Any thread may
+    use it.
     """
 
     __slots__ = ("_asked_before", "_closed", "_gate", "_keys", "_known", "_on_cancel", "_progress",
@@ -772,7 +790,7 @@ class Context:
             self._send(message)
             return True
 
-    def _finish(self, response: Message) -> None:
+    def _send_last(self, response: Message) -> None:
         """Send the response, the last message of this request; nothing if it was cancelled."""
         with self._gate:
             if not self._closed and not self.cancelled:
@@ -832,8 +850,8 @@ class Context:
         """Ask several things at once: {key: elicitation(...) | sampling(...) | roots()}.
 
         Returns the answers by key. Raises ClientLacks, AskError. In the modern era the handler is
-        unwound here, and runs again from its first line when the answers have come: what is done
-        before is done again. No key may be used twice.
+        unwound here, and runs again from its first line when the answers have come: mind the rules
+        above (section 3). No key may be used twice in a run.
         """
         self._require(questions.values())
         if self._keys & questions.keys():
@@ -873,7 +891,8 @@ class Context:
         digests = {key: _digest(question) for key, question in fitted.items()}
         for key, question in questions.items():
             # basic/patterns/mrtr §Error Handling: what is missing, or no answer at all, is asked
-            # for again; what nobody asked for is passed over.
+            # for again. So is what the state says was an answer to another question; without a
+            # state there is nothing to compare with, and the answer is taken.
             if key in given and self._asked_before.get(key, digests[key]) == digests[key] \
                     and _flaw(question, given[key]) is None:
                 self._known[key] = [digests[key], given[key]]
@@ -1012,9 +1031,9 @@ def _plain_form(schema: Message) -> Message:
 
 # ---- sealed request state: what a modern server knew when it asked, carried by the client
 #
-# basic/patterns/mrtr §Server Requirements (Basic Workflow): the client could change it, so it is
-# signed; it is bound to the request and the principal, and it expires, so that it is of no use
-# elsewhere or later. It can be used twice: a tool that must not allow that needs a memory.
+# basic/patterns/mrtr §Server Requirements (Basic Workflow): the client can read it, and could
+# change it, so it is signed; it is bound to the request and the principal, and it expires, so that
+# it is of no use elsewhere or later. No two are alike (the nonce), but each can be used twice.
 
 def _seal(ctx: Context) -> str:
     """Return the answers so far as `requestState`: base64(JSON) "." HMAC."""
@@ -1073,6 +1092,20 @@ def _digest(value: Any) -> str:
 # sockets, files or threads of its own, so every transport, test or Lambda can call it. Here alone
 # exceptions become responses. Mind the two ways to fail (server/tools §Error Handling): a *result*
 # with `isError` is for the model to read, an *error* for the program that sent the request.
+#
+#     what happens                                  in a tool              in any other handler
+#     ------------                                  ---------              --------------------
+#     RpcError is raised                            that error             that error
+#       ... with a reserved code that this revision does not have: -32603 with the same message
+#     ClientLacks: it may not be asked              -32021; legacy isError -32021; legacy -32603
+#     NotFound is raised                            isError                no such resource
+#     any other exception                           isError, with its text -32603, without it
+#     arguments that break the schema               isError; until R3 -32602
+#     a result that breaks the output schema        isError
+#     no such tool, prompt; params of a wrong type  -32602                 -32602
+#
+# So the text of a tool's exception reaches the client, and a model: raise one that you would write
+# to a stranger. Tracebacks, and what others raise, go to stderr and nowhere else.
 # ==========================================================================================
 
 MAX_RUNNING = 1000          # requests in flight with one peer; the next ones are refused
@@ -1143,7 +1176,8 @@ class Server:
              **members: Any) -> Any:
         """Register a function as a tool: hints become the schemas, the docstring the description.
 
-        It returns text, content (see text(), image(), ...), a list of those, a whole result
+        What it raises is shown to the client, as text of a result with `isError`; see section 4. It
+        returns text, content (see text(), image(), ...), a list of those, a whole result
         {"content": [...], ...}, or any other value, which goes out as structured content and as
         JSON text. `members`: title, description, annotations, icons, _meta. TypeError or ValueError
         for a function that cannot be expressed. (server/tools §Tool)
@@ -1429,7 +1463,7 @@ class Server:
             response = _failure(RpcError(INTERNAL_ERROR, "Internal error"), ctx.id)
         if response is not None:
             ctx.peer.running.pop(ctx.id, None)  # first: with the response the id is free again
-            ctx._finish(response)
+            ctx._send_last(response)
 
     def _response(self, ctx: Context,
                   function: Callable[[Server, Context], Message | None]) -> Message | None:
@@ -1439,7 +1473,7 @@ class Server:
             if asks and ctx.method not in self.methods \
                     and ctx.params.keys() & {"requestState", "inputResponses"}:
                 _unseal(ctx)                    # before the handler, which may catch exceptions
-            result = None if ctx.cancelled else self._finished(ctx, function(self, ctx))
+            result = None if ctx.cancelled else self._in_era_form(ctx, function(self, ctx))
         except RpcError as problem:
             if -32768 <= problem.code <= -32000 and problem.code not in ctx.rules.errors:
                 problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
@@ -1459,7 +1493,7 @@ class Server:
             return None
         return {"jsonrpc": "2.0", "id": ctx.id, "result": result}
 
-    def _finished(self, ctx: Context, result: Message | None) -> Message | None:
+    def _in_era_form(self, ctx: Context, result: Message | None) -> Message | None:
         """Give a result the form of its era: basic/index §ResultType, server/utilities/caching."""
         if result is None or ctx.session is not None:
             return result
@@ -1517,11 +1551,11 @@ class Server:
         """End a subscription from this side, if it is one: .../subscriptions §Graceful Closure."""
         if ctx not in self._listening or not self._forget(ctx):
             return
-        if ctx.peer.ordered:        # basic/patterns/cancellation: the one use a server has for it
+        if ctx.peer.ordered:        # basic/patterns/cancellation: the one use of a modern server
             ctx._emit({"jsonrpc": "2.0", "method": "notifications/cancelled",
                        "params": {"requestId": ctx.id, "reason": "the server is closing"}})
         result = {"_meta": {META_SUBSCRIPTION: ctx.id}}
-        ctx._finish({"jsonrpc": "2.0", "id": ctx.id, "result": self._finished(ctx, result)})
+        ctx._send_last({"jsonrpc": "2.0", "id": ctx.id, "result": self._in_era_form(ctx, result)})
 
     def _forget(self, ctx: Context) -> bool:
         """Drop a subscription; tell whether it was there: of those who race to end it, one may."""
@@ -1532,7 +1566,13 @@ class Server:
 
     # >8 legacy
     def _initialize(self, message: Message, send: Send, peer: Peer) -> None:
-        """[legacy] Open, or reopen, the session: [2025-11-25] basic/lifecycle §Initialization."""
+        """[legacy] Open the session: [2025-11-25] basic/lifecycle §Initialization.
+
+        Before the answer the client should send nothing but pings; then, on a pipe, only pings are
+        served until notifications/initialized, while over HTTP, where messages overtake each other,
+        all requests are. To initialize again opens a new session on the same pipe: what still runs
+        in the old one is finished, what was subscribed to is forgotten.
+        """
         params = message.get("params", _EMPTY)
         _check_params("initialize", params)
         known, version = versions("legacy"), params["protocolVersion"]
@@ -2061,6 +2101,14 @@ def _from_strings(entry: Entry, strings: dict[str, str]) -> Message:
 # What outlives one message. On stdio there is one peer, the pipe; over HTTP each legacy session
 # has one, and each modern request one of its own. Two kinds of ids live here and never meet: those
 # of the requests that we run (the client chose them), and of those that we sent.
+#
+# What makes `ctx.cancelled` true, after which a request gets no response:
+#
+#                                  stdio     HTTP, modern           HTTP, legacy session
+#     notifications/cancelled      yes       no: hang up instead    yes, by POST
+#     the stream or connection     -         yes                    no: the rest can be fetched
+#       of the request breaks                                       (basic/patterns/cancellation)
+#     end of input, DELETE         no: what runs is finished, on stdio in LEAVE_SECONDS at most
 # ==========================================================================================
 
 
@@ -3654,7 +3702,8 @@ class Endpoint:
                 exchange, 200 if "result" in answer else ERRORS[answer["error"]["code"]].status,
                 headers, answer), Peer(ordered=False), principal)
         elif exchange.headers.get("mcp-protocol-version") in versions("modern"):
-            self._answer(exchange, 202, headers, None)  # modern notifications ask for nothing
+            self._answer(exchange, 202, headers, None)  # modern ones do nothing here, not even
+                                                        # `cancelled`: that is to hang up
         else:
             raise HttpError(400, "Mcp-Session-Id is missing")
 
