@@ -6459,9 +6459,9 @@ class HttpTransport(Transport):
 
     def _refusal(self, wire: _Wire, body: bytes) -> HttpError:
         """Make the exception for an answer that is no message."""
-        said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
         for word in wire.headers.get("Authorization", "").split()[1:]:
-            said = said.replace(word, "***")        # it may come back, but goes no further
+            body = body.replace(word.encode(), b"***")      # it may come back, but goes no further
+        said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
         heads = wire.response.headers
         return HttpError(wire.response.status, "{} answers {} {}{}".format(
             self.url, wire.response.status, wire.response.reason, ": " + shown(said)

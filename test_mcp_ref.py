@@ -427,6 +427,8 @@ class Wire:
             part = message["result"]
             if part.get("resultType") == "input_required":
                 kind = "InputRequiredResult"
+            elif part.get("resultType", "complete") != "complete":
+                kind = "Result"             # of an extension
         else:
             return
         flaw = official(spec, self.version, kind).flaw(part)
@@ -8444,3 +8446,1357 @@ def test_host_config_prints_what_it_says() -> None:
     done = run(str(HERE / "examples" / "host_config.py"), "--help")
     assert done.returncode == 0 and hc.__doc__.strip() in done.stdout and "lm-studio" in done.stdout
     assert not hc.FILES.keys() ^ {host.name for host in hc.HOSTS.values()}
+
+
+# ------------------------------------------------------------------------------------------
+# Tasks, examples/tasks.py: both roles
+# ------------------------------------------------------------------------------------------
+
+def load_tasks() -> Any:
+    """Import the example."""
+    spec: Any = importlib.util.spec_from_file_location("tasks", HERE / "examples" / "tasks.py")
+    module = sys.modules["tasks"] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+tk = load_tasks()
+TASKS_DECLARED = {"declare": tk.DECLARE}
+TASK_PLACES = pytest.mark.parametrize("where", ["memory", "stdio", "http"])
+TASK_CREATED = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"}
+
+
+class TaskClock:
+    """A time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1.8e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+TASK_SERVERS: List[Any] = []    # of the test that runs
+
+
+@pytest.fixture
+def tasks_end() -> Any:
+    """In the end no thread of a task is left, nor one that waits for its time or its end."""
+    del TASK_SERVERS[:]
+    yield
+    for server in TASK_SERVERS:
+        for task in list(server.tasks._tasks.values()):
+            server.tasks._stop(task, "the test is over")
+        with server.tasks._lock:
+            server.tasks._tasks.clear()
+            server.tasks._lock.notify()
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("tasks-")])
+
+
+def task_server(**options: Any) -> Any:
+    """Make a server with tools that become tasks. `server.door` is as in make_server()."""
+    server: Any = Server("tasks")
+    TASK_SERVERS.append(server)
+    server.tasks = tasks = tk.Tasks(server, **{"poll_ms": 20, **options})
+    doors: Dict[str, threading.Event] = {}
+    server.door = door = lambda name: doors.setdefault(name, threading.Event())
+    server.runs = []
+
+    @tasks.tool
+    def hold(name: str, ctx: Context) -> str:
+        """Say that it runs, wait for a door (or to be cancelled), then say so."""
+        server.runs.append(name)
+        ctx.on_cancel(door(name).set)
+        door(name + " runs").set()
+        assert door(name).wait(PATIENCE)
+        ctx.progress(99)
+        door(name + " done").set()
+        return "cancelled" if ctx.cancelled else "held"
+
+    @tasks.tool(required=True)
+    def must(ctx: Context) -> str:
+        """Run as a task only."""
+        server.runs.append("must")
+        return "a task" if isinstance(ctx.peer, tk.TaskPeer) else "no task"
+
+    @tasks.tool
+    def name(ctx: Context) -> str:
+        """Ask for a name."""
+        return "I am %s" % ctx.elicit("Your name?", name=str)["content"]["name"]
+
+    @tasks.tool
+    def both(ctx: Context) -> str:
+        """Ask two things at once, then a third."""
+        answers = ctx.ask({"a": elicitation("A?", a=int), "b": elicitation("B?", b=int)})
+        third = ctx.elicit("C?", c=int)
+        return " ".join(str(one["content"]) for one in (answers["a"], answers["b"], third))
+
+    @tasks.tool
+    def fails(how: str) -> Any:
+        """Fail."""
+        if how == "result":
+            return {"content": [], "isError": True}
+        if how == "nan":
+            return {"content": [], "_meta": {"n": float("nan")}}
+        raise {"own": RpcError(7, "seven" * 1000, [7]), "value": ValueError("told you"),
+               "reserved": RpcError(-32001, "not ours"), "exit": SystemExit(3)}[how]
+
+    @tasks.tool(title="Later", ttl_ms=5000, poll_ms=30)
+    async def later(n: int, more: Optional[Color] = None, **rest: int) -> int:
+        """Run on an event loop, without a context."""
+        return n + len(rest) + (more is Color.RED)
+
+    @tasks.tool
+    def steps(ctx: Context) -> str:
+        """Report progress, one step for each door."""
+        ctx.log("emergency", "nobody hears this")
+        for number in range(3):
+            ctx.on_cancel(door("step %d" % number).set)
+            ctx.progress(number, 3, "step " * 200 if number == 2 else "step %d" % number if number else None)
+            door("told %d" % number).set()
+            assert door("step %d" % number).wait(PATIENCE)
+        return "done"
+
+    @server.tool
+    def first_ask(ctx: Context) -> Any:
+        """Ask, then become a task."""
+        tasks.require(ctx)
+        who = ctx.elicit("Who?", key="who", name=str)["content"]["name"]
+        task = tasks.start(ctx)
+        if task is None:
+            assert isinstance(ctx.peer, tk.TaskPeer)
+            where = ctx.elicit("Where?", key="where", place=str)["content"]["place"]
+        return task or "%s in %s" % (who, where)
+
+    @tasks.tool
+    def who(ctx: Context) -> str:
+        """Say who calls."""
+        return repr(ctx.principal)
+
+    @server.tool
+    def plain() -> str:
+        """Answer at once."""
+        return "plain"
+    return server
+
+
+class TaskTalk:
+    """Talks to a server with tasks message by message; what is not a method here is a client's."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        client.result_types["task"] = lambda method, result, tag: {"content": [], "task": result}
+        client.mirrored.update({"tasks/" + verb: "taskId" for verb in ("get", "update", "cancel")})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def create(self, tool: str, **arguments: Any) -> Any:
+        """Call a tool; return the CreateTaskResult."""
+        result = self.client.request("tools/call", {"name": tool, "arguments": arguments})
+        assert "task" in result, result
+        return result["task"]
+
+    def ask(self, verb: str, task: Any, **params: Any) -> Any:
+        ident = task["taskId"] if isinstance(task, dict) and task else task
+        return self.client.request("tasks/" + verb, {"taskId": ident, **params})
+
+    def answer(self, task: Any, **answers: Any) -> Any:
+        """Answer forms, by the keys on the wire (with _ for -)."""
+        return self.ask("update", task, inputResponses={key: {"action": "accept", "content": content}
+                                                        for key, content in answers.items()})
+
+    def until(self, task: Any, status: str, **members: Any) -> Any:
+        """Wait until a task has this status; return it."""
+        found: List[Any] = []
+
+        def there() -> bool:
+            found[:] = [self.ask("get", task)]
+            assert found[0]["status"] == status or found[0]["status"] not in tk.OVER, found
+            return has(found[0], {"status": status, **members})
+        wait_until(there)
+        return found[0]
+
+    def refuses(self, code: int, verb: str, task: Any, **params: Any) -> RpcError:
+        with pytest.raises(RpcError) as raised:
+            self.ask(verb, task, **params)
+        assert raised.value.code == code
+        return raised.value
+
+
+TASKS_ANSWERED = {"elicit": lambda form: {"name": "Ann"}}
+
+
+@pytest.fixture
+def task_talk(tasks_end: Any, link: Any) -> Any:
+    """Talk to servers with tasks, message by message."""
+    def start(where: Any = "memory", server: Any = None, **options: Any) -> TaskTalk:
+        return TaskTalk(link(where, MODERN[0], server or task_server(), **{**TASKS_DECLARED, **TASKS_ANSWERED, **options}))
+    return start
+
+
+def is_time(value: str) -> bool:
+    return bool(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ", value))
+
+
+# ---- the server: a task from its beginning to its end
+
+@TASK_PLACES
+def test_task_from_its_beginning_to_its_end(task_talk: Any, where: str) -> None:
+    clock = TaskClock()
+    talk = task_talk(where, task_server(clock=clock), log_level="debug")
+    created = talk.create("steps")
+    assert created.keys() - {"_meta"} == {"resultType", *TASK_CREATED} and created["resultType"] == "task"
+    assert created["status"] == "working" and created["ttlMs"] == 3600000 and created["pollIntervalMs"] == 20
+    assert re.fullmatch("[0-9a-f]{32}", created["taskId"]) and created["createdAt"] == created["lastUpdatedAt"]
+    assert is_time(created["createdAt"]) and created["createdAt"] == "2027-01-15T08:00:00.000Z"
+    for number, said_so in ((0, "0 of 3"), (1, "step 1"), (2, ("step " * 200)[:tk.MAX_STATUS])):
+        assert talk.server.door("told %d" % number).wait(PATIENCE)
+        state = talk.ask("get", created)
+        assert state.keys() - {"_meta"} == {"resultType", "statusMessage", *TASK_CREATED}
+        assert state["resultType"] == "complete" and state["statusMessage"] == said_so
+        assert state["createdAt"] == created["createdAt"]
+        assert state["lastUpdatedAt"] == "2027-01-15T08:00:0%d.000Z" % number
+        clock.now += 1
+        talk.server.door("step %d" % number).set()
+    state = talk.until(created, "completed")
+    assert state.keys() - {"_meta"} == {"resultType", "result", *TASK_CREATED}
+    assert state["lastUpdatedAt"] == "2027-01-15T08:00:03.000Z"
+    # exactly what the call would have returned
+    assert state["result"] == {"resultType": "complete", "content": [{"type": "text", "text": "done"}],
+                               "_meta": {mcp_ref.META_SERVER: {"name": "tasks", "version": "1.0"}}}
+    assert talk.ask("get", created) == state
+    assert talk.tape.received() == set()        # neither progress nor log messages
+
+
+@pytest.mark.parametrize("how, status, members", [
+    ("own", "failed", {"statusMessage": ("seven" * 1000)[:500], "result": None,
+                       "error": {"code": 7, "message": "seven" * 1000, "data": [7]}}),
+    ("reserved", "failed", {"error": {"code": -32603, "message": "not ours"}}),
+    ("nan", "failed", {"error": {"code": -32603, "message": "Internal error"}}),
+    ("value", "completed", {"error": None, "result": {
+        "isError": True, "content": [{"type": "text", "text": "told you"}]}}),
+    ("exit", "completed", {"result": {"isError": True}})])
+def test_task_that_fails(tasks_end: Any, how: str, status: str, members: Any) -> None:
+    """ext-tasks §Task Execution Errors: an error is `failed`, a result with isError `completed`."""
+    with mcp_ref.connect(task_server(), **TASKS_DECLARED) as client:
+        talk = TaskTalk(client)
+        talk.until(talk.create("fails", how=how), status, **members)
+
+
+def test_task_is_made_of_any_function(task_talk: Any) -> None:
+    talk = task_talk()
+    server = talk.server
+
+    class Shop:
+        def sell(self, what: str) -> str:
+            """Sell it."""
+            return "sold " + what
+
+    assert server.tasks.tool(name="shop", description="Buy!")(Shop().sell)("a") == "sold a"     # as it was
+    listed = {tool["name"]: tool for tool in talk.list_tools()}
+    twin = Server("twin")
+
+    @twin.tool(title="Later")
+    async def later(n: int, more: Optional[Color] = None, **rest: int) -> int:
+        """Run on an event loop, without a context."""
+        return n
+    assert listed["later"] == twin.tools["later"].definition
+    assert listed["shop"]["description"] == "Buy!" and listed["shop"]["inputSchema"]["required"] == ["what"]
+    created = talk.create("later", n=1, more="r", x=5)
+    assert created["ttlMs"] == 5000 and created["pollIntervalMs"] == 30
+    talk.until(created, "completed", result={"structuredContent": {"result": 3}})
+    talk.until(talk.create("shop", what="b"), "completed", result={"content": [{"type": "text", "text": "sold b"}]})
+    result = talk.request("tools/call", {"name": "later", "arguments": {"n": "x"}})
+    assert result["isError"] and "task" not in result       # there is nothing to work on
+
+
+def test_task_options_make_sense() -> None:
+    server = task_server()
+    for options in ({"ttl_ms": -1}, {"ttl_ms": 1.5}, {"poll_ms": "1"}, {"poll_ms": True}):
+        with pytest.raises(ValueError, match="whole numbers"):
+            server.tasks.tool(**options)
+        with pytest.raises(ValueError, match="whole numbers"):
+            tk.Tasks(Server("x"), **options)
+    with pytest.raises(ValueError, match="whole numbers"):
+        tk.Tasks(Server("x"), poll_ms=0)
+    with pytest.raises(TypeError, match="colour is none of"):
+        server.tasks.tool(colour="red")(lambda: None)
+    with pytest.raises(ValueError, match="registered already"):
+        server.tasks.tool(name="must")(lambda: None)
+    with pytest.raises(TypeError, match="neither a function nor a method"):
+        server.tasks.tool(functools.partial(print, "x"))
+
+
+def test_task_is_of_a_tool_call_only(task_talk: Any, capfd: Any) -> None:
+    talk = task_talk()
+
+    @talk.server.prompt
+    def ask(ctx: Context) -> Any:
+        return talk.server.tasks.start(ctx)
+    with pytest.raises(RpcError, match="Internal error"):
+        talk.request("prompts/get", {"name": "ask"})
+    assert "prompts/get cannot become a task" in capfd.readouterr().err
+
+
+# ---- the server: who has tasks
+
+NOT_TASKS_DECLARED = ["{}", '{"extensions": {}}', '{"extensions": []}', '{"extensions": {"io.modelcontextprotocol/tasks": null}}',
+                '{"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}']
+TASKS_LACKING = '{"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}'
+
+
+@pytest.mark.parametrize("capabilities", NOT_TASKS_DECLARED)
+def test_task_is_for_a_request_that_declares_it(tasks_end: Any, ordered: Any, capabilities: str) -> None:
+    """ext-tasks §Capability Negotiation, §Task Status Notifications: whatever was declared before."""
+    server = task_server()
+    conversation = ordered("""
+        modern {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        > 1 tools/call {"name": "hold", "arguments": {"name": "x"}}""", server)
+    task = conversation.receive()["result"]
+    conversation.hold("modern " + capabilities)
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        for ident in ('"%s"' % task["taskId"], '"nobody knows"', "3"):
+            conversation.hold("""
+                > 2 %s {"taskId": %s, "inputResponses": {}}
+                < 2 error -32021 %s""" % (method, ident, TASKS_LACKING))
+    conversation.hold("""
+        > 3 subscriptions/listen {"notifications": {"taskIds": ["%s"], "toolsListChanged": true}}
+        < 3 error -32021 %s
+        > 4 tools/call {"name": "must", "arguments": {}}
+        < 4 error -32021 %s
+        > 5 tools/call {"name": "first_ask", "arguments": {}}
+        < 5 error -32021
+        > 6 tools/call {"name": "later", "arguments": {"n": 1}}
+        < 6 {"resultType": "complete", "structuredContent": {"result": 1}, "taskId": null}
+        > 7 tools/call {"name": "hold", "arguments": {"name": "x"}, "task": {"ttl": 5}}""" % (
+            task["taskId"], TASKS_LACKING, TASKS_LACKING))
+    server.door("x").set()
+    conversation.hold('< 7 {"resultType": "complete", "content": [{"type": "text", "text": "held"}], "taskId": null}')
+    assert "must" not in server.runs
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_task_is_unknown_in_a_session(tasks_end: Any, ordered: Any, version: str) -> None:
+    server = task_server()
+    conversation = ordered('open %s {"extensions": {"io.modelcontextprotocol/tasks": {}}, "tasks": {}}' % version, server)
+    conversation.hold("""
+        > 1 tools/call {"name": "must", "arguments": {}}
+        < 1 {"isError": true, "content": [{"type": "text", "text": "This is for clients that declare io.modelcontextprotocol/tasks"}]}
+        > 2 tools/call {"name": "later", "arguments": {"n": 1}, "task": {"ttl": 5}}
+        < 2 {"content": [{"type": "text", "text": "1"}], "taskId": null, "task": null}
+        > 3 tasks/get {"taskId": "x"}
+        < 3 error -32601
+        > 4 tasks/update {"taskId": "x", "inputResponses": {}}
+        < 4 error -32601
+        > 5 tasks/cancel {"taskId": "x"}
+        < 5 error -32601""")
+    assert server.runs == []
+
+
+def test_task_extension_is_offered(task_talk: Any) -> None:
+    talk = task_talk()
+    offered = talk.request("server/discover")["capabilities"]
+    assert offered["extensions"] == {tk.EXTENSION: {}} and "tasks" not in offered
+    for method in ("tasks/list", "tasks/result"):       # of the legacy era
+        with pytest.raises(RpcError) as raised:
+            talk.request(method, {"taskId": "x"})
+        assert raised.value.code == mcp_ref.METHOD_NOT_FOUND
+    assert all("execution" not in tool for tool in talk.list_tools())
+    assert talk.request("tools/call", {"name": "plain", "task": {"ttl": 60000}})["content"][0]["text"] == "plain"
+
+
+@TASK_PLACES
+def test_task_that_nobody_knows(task_talk: Any, where: str) -> None:
+    talk = task_talk(where)
+    for ident in ("", "x", 3, None, ["x"], {}):
+        for verb in ("get", "update", "cancel"):
+            assert str(talk.refuses(-32602, verb, ident, inputResponses={})) == "Task not found"
+
+
+def test_task_header_has_to_name_it(tasks_end: Any, site: Any) -> None:
+    """ext-tasks §Streamable HTTP: Routing Headers."""
+    one = site(task_server())
+    for name, code in (("x", -32602), (mcp_ref.mirror("x"), -32602), ("y", -32020), (None, -32020)):
+        message = modern("tasks/get", capabilities=tk.DECLARE, taskId="x")
+        answer = one.ask(body=message, headers={"MCP-Protocol-Version": MODERN[0], "Mcp-Method": "tasks/get",
+                                                **({"Mcp-Name": name} if name else {})})
+        assert json.loads(answer.data)["error"]["code"] == code
+        assert answer.status == (400 if code == -32020 else 200)
+    listens = modern("subscriptions/listen", notifications={"taskIds": []})
+    answer = one.ask(body=listens, headers=mirrors(listens))
+    assert answer.status == 400 and json.loads(answer.data)["error"]["code"] == -32021
+
+
+def test_task_belongs_to_who_called(tasks_end: Any, link: Any, site: Any) -> None:
+    """ext-tasks §Security Considerations: another's is answered as one that does not exist."""
+    server = task_server(each=3)
+    at = site(server, authorize=mcp_ref.bearer({"1": "ann", "2": "bob"}))
+    ann, bob = (TaskTalk(link("http://127.0.0.1:%d/mcp" % at.port, headers={"Authorization": "Bearer " + token},
+                         **TASKS_DECLARED, **TASKS_ANSWERED)) for token in "12")
+    task = ann.create("name")
+    asked = ann.until(task, "input_required")
+    errors = {str(bob.refuses(-32602, verb, ident, inputResponses={key: {} for key in asked["inputRequests"]}))
+              for verb in ("get", "update", "cancel") for ident in (task, "no such")}
+    assert errors == {"Task not found"}
+    with pytest.raises(mcp_ref.ServerLacks):
+        bob.listen([], filters={"taskIds": [task["taskId"]]})
+    own = bob.create("hold", name="bob")
+    with bob.listen([], filters={"taskIds": [task["taskId"], *[own["taskId"]] * 3, "x"]}) as heard:
+        assert heard.filter == {"taskIds": [own["taskId"]]}
+    assert ann.ask("get", task) == asked                # nothing has happened to it
+    ann.create("hold", name="ann 2"), ann.create("hold", name="ann 3")
+    full = ann.request("tools/call", {"name": "must"})
+    assert full["isError"] and "Too many tasks" in full["content"][0]["text"]
+    assert said(bob.until(bob.create("who"), "completed")["result"]) == "'bob'"
+    for name in ("bob", "ann 2", "ann 3"):
+        server.door(name).set()
+
+
+# ---- the server: many at once, and too many
+
+def test_task_by_the_hundred(task_talk: Any) -> None:
+    server = task_server(threads=8)
+    lock, most, going = threading.Lock(), [0], set()
+
+    @server.tasks.tool
+    def work(n: int, ctx: Context) -> str:
+        with lock:
+            going.add(n)
+            most[0] = max(most[0], len(going))
+        time.sleep(0.001)
+        with lock:
+            going.discard(n)
+        return "%s %d" % (threading.current_thread().name, n)
+    talk = task_talk("memory", server)
+    tasks = [talk.create("work", n=n) for n in range(200)]
+    assert len({task["taskId"] for task in tasks}) == 200
+    for n, task in enumerate(tasks):
+        assert said(talk.until(task, "completed")["result"]) == "tasks-work %d" % n
+    assert 1 < most[0] <= 8
+    wait_until(lambda: server.tasks._working == 0)      # no thread stays
+
+
+def test_task_waits_for_its_turn(task_talk: Any) -> None:
+    talk = task_talk("memory", task_server(threads=1))
+    first, second, third = (talk.create("hold", name=name) for name in "abc")
+    assert talk.server.door("a runs").wait(PATIENCE)
+    assert talk.ask("get", second)["status"] == "working"
+    assert set(talk.ask("cancel", second)) <= {"resultType", "_meta"}
+    assert talk.ask("get", second)["status"] == "cancelled" and len(talk.server.tasks._waiting) == 1
+    talk.server.door("a").set(), talk.server.door("c").set()
+    talk.until(first, "completed"), talk.until(third, "completed")
+    assert talk.server.runs == ["a", "c"]               # the second never ran
+
+
+def test_task_that_is_one_too_many(task_talk: Any) -> None:
+    clock = TaskClock()
+    talk = task_talk("memory", task_server(most=2, clock=clock))
+    done = talk.create("must")
+    talk.until(done, "completed")
+    talk.create("name")
+    for _ in range(2):                                  # a result for the model, and no traceback
+        full = talk.request("tools/call", {"name": "later", "arguments": {"n": 1}})
+        assert full["isError"] and full["resultType"] == "complete" and "Too many tasks" in full["content"][0]["text"]
+    assert talk.ask("get", done)["status"] == "completed"       # what was promised is kept
+    clock.now += 3600
+    talk.until(talk.create("later", n=1), "completed")
+
+
+# ---- the server: time
+
+def test_task_is_forgotten_when_its_time_is_over(task_talk: Any) -> None:
+    clock = TaskClock()
+    server = task_server(clock=clock, ttl_ms=60000)
+
+    @server.tasks.tool(ttl_ms=None)
+    def always() -> str:
+        return "always"
+    talk = task_talk("memory", server)
+    done, runs, asks, stays = talk.create("must"), talk.create("hold", name="x"), talk.create("name"), talk.create("always")
+    assert stays["ttlMs"] is None
+    talk.until(done, "completed"), talk.until(asks, "input_required"), talk.until(stays, "completed")
+    assert server.door("x runs").wait(PATIENCE)
+    with talk.listen([], filters={"taskIds": [runs["taskId"], asks["taskId"], done["taskId"]]}) as heard:
+        clock.now += 59.999
+        server.tasks.sweep()
+        assert [talk.ask("get", one)["status"] for one in (done, runs, asks)] == ["completed", "working", "input_required"]
+        clock.now += 0.001
+        for one in (done, runs, asks):                  # before anybody has swept
+            assert str(talk.refuses(-32602, "get", one)) == "Task not found"
+            assert str(talk.refuses(-32602, "update", one, inputResponses={})) == "Task not found"
+            assert str(talk.refuses(-32602, "cancel", one)) == "Task not found"
+        assert not server.door("x done").is_set()
+        server.tasks.sweep()
+        assert server.door("x done").wait(PATIENCE)     # it was told
+        told = [next(iter(heard))["params"] for _ in range(2)]
+    assert {one["taskId"]: (one["status"], one["statusMessage"]) for one in told} == {
+        one["taskId"]: ("cancelled", "its time is over") for one in (runs, asks)}
+    assert list(server.tasks._tasks) == [stays["taskId"]]
+    clock.now += 1e9
+    assert talk.ask("get", stays)["status"] == "completed"
+
+
+def test_task_is_forgotten_without_being_asked(task_talk: Any) -> None:
+    server = task_server(ttl_ms=10_000_000)
+
+    @server.tasks.tool(ttl_ms=40)
+    def brief(ctx: Context) -> None:
+        ctx.on_cancel(server.door("cancelled").set)
+        assert server.door("cancelled").wait(PATIENCE)
+    talk = task_talk("memory", server)
+    talk.create("must"), talk.create("brief")           # the later one is to be forgotten first
+    assert server.door("cancelled").wait(PATIENCE)
+    wait_until(lambda: len(server.tasks._tasks) == 1)
+    wait_until(lambda: server.tasks._alarm > time.time() + 9000)
+    assert [one.name for one in threading.enumerate()].count("tasks-clock") >= 1
+    server.tasks._tasks.clear()
+    with server.tasks._lock:
+        server.tasks._lock.notify()
+    wait_until(lambda: not server.tasks._ticking)       # nobody waits for nothing
+    talk.create("brief")
+    wait_until(lambda: not server.tasks._tasks and not server.tasks._ticking)
+
+
+# ---- the server: cancelling
+
+@TASK_PLACES
+def test_task_is_cancelled(task_talk: Any, where: str) -> None:
+    """ext-tasks §Task Cancellation."""
+    talk = task_talk(where)
+    task = talk.create("hold", name="x")
+    assert talk.server.door("x runs").wait(PATIENCE)
+    assert set(talk.ask("cancel", task)) <= {"resultType", "_meta"}
+    state = talk.ask("get", task)
+    assert state["status"] == "cancelled" and not {"result", "error", "inputRequests"} & state.keys()
+    assert talk.server.door("x done").wait(PATIENCE)    # cooperative: it was told, and came to its end
+    wait_until(lambda: talk.server.tasks._working == 0)
+    assert talk.ask("cancel", task)["resultType"] == "complete"
+    assert talk.ask("update", task, inputResponses={"x": {}})["resultType"] == "complete"
+    assert talk.ask("get", task) == state               # what came late changes nothing
+    done = talk.create("must")
+    state = talk.until(done, "completed")
+    assert talk.ask("cancel", done)["resultType"] == "complete" and talk.ask("get", done) == state
+
+
+def test_task_is_cancelled_while_it_asks(task_talk: Any) -> None:
+    talk = task_talk()
+    task = talk.create("name")
+    key, = talk.until(task, "input_required")["inputRequests"]
+    talk.ask("cancel", task)
+    talk.answer(task, **{key: {"name": "Bob"}})
+    assert talk.ask("get", task)["status"] == "cancelled" and talk.server.tasks._working == 0
+
+
+def test_task_is_cancelled_at_the_last_moment(task_talk: Any) -> None:
+    """A thread has taken it, but has not begun: then it does not begin."""
+    talk = task_talk()
+    server, handle = talk.server, talk.server.handle
+    passed = threading.Event()
+
+    def late(message: Any, send: Any, **options: Any) -> None:
+        if isinstance(options["peer"], tk.TaskPeer):
+            handle(modern("tasks/cancel", capabilities=tk.DECLARE, taskId=message["id"]), lambda answer: None)
+        handle(message, send, **options)
+        passed.set()
+    server.handle = late
+    task = talk.create("must")
+    assert passed.wait(PATIENCE)
+    assert talk.ask("get", task)["status"] == "cancelled" and server.runs == []
+
+
+def test_task_of_a_call_that_was_cancelled(tasks_end: Any, ordered: Any) -> None:
+    """Nobody knows its id, so nobody could."""
+    server, made, go = task_server(), threading.Event(), threading.Event()
+
+    @server.tool
+    def slow_start(ctx: Context) -> Any:
+        task = server.tasks.start(ctx)
+        if task is None:
+            ctx.on_cancel(server.door("cancelled").set)
+            made.set()
+            assert server.door("cancelled").wait(PATIENCE)
+            return "late"
+        assert go.wait(PATIENCE)
+        return task
+    conversation = ordered("""
+        modern {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        > 1 tools/call {"name": "slow_start"}""", server)
+    assert made.wait(PATIENCE)
+    conversation.do('> - notifications/cancelled {"requestId": 1}')
+    assert server.door("cancelled").wait(PATIENCE)
+    go.set()
+    task, = server.tasks._tasks.values()
+    assert task.status == "cancelled"
+
+
+def test_task_bears_what_others_do_when_it_is_cancelled(task_talk: Any, capfd: Any) -> None:
+    """A function of the tool that fails, and a listener that does."""
+    talk = task_talk()
+
+    @talk.server.tasks.tool
+    def bad(ctx: Context) -> None:
+        ctx.on_cancel(lambda: 1 / 0)
+        talk.server.door("bad runs").set()
+        assert talk.server.door("bad").wait(PATIENCE)
+    task = talk.create("bad")
+    assert talk.server.door("bad runs").wait(PATIENCE)
+    talk.server.tell = lambda *_: [][0]
+    talk.ask("cancel", task)
+    err = capfd.readouterr().err
+    assert talk.ask("get", task)["status"] == "cancelled" and "division by zero" in err and "out of range" in err
+    talk.server.door("bad").set()
+
+
+class TaskEnds:
+    """Listens to all that a server tells of its tasks; what came after an end is a mistake."""
+
+    def __init__(self, server: Any) -> None:
+        self.states: Dict[str, List[Any]] = {}
+        self.tasks: List[Any] = []
+        self.lock = threading.Lock()
+        server.tell = self.tell
+
+    def tell(self, member: str, what: Any, method: str, params: Any) -> None:
+        assert (member, method, what) == ("taskIds", "notifications/tasks", params["taskId"])
+        with self.lock:
+            self.states.setdefault(what, []).append(params)
+
+    def end(self, task: Any) -> str:
+        """Return the end of a task: there was one, and it is the one that stays."""
+        wait_until(lambda: self.states.get(task.id, [{}])[-1].get("status") in tk.OVER)
+        ends = [state["status"] for state in self.states[task.id] if state["status"] in tk.OVER]
+        assert ends == [task.status]
+        self.tasks.append(task)
+        return str(ends[0])
+
+
+@pytest.mark.parametrize("ends", ["cancel", "expire", "answer and cancel", "answer twice"])
+def test_task_races_have_one_winner(tasks_end: Any, ends: str) -> None:
+    """Cancelling, finishing, expiring and answering meet at a barrier: there is exactly one end."""
+    clock = TaskClock()
+    server = task_server(clock=clock, threads=4)
+    told, outcomes, runs = TaskEnds(server), Counter(), Counter()    # type: TaskEnds, Counter[str], Counter[str]
+    gate = threading.Barrier(3)
+
+    @server.tasks.tool
+    def race(n: int, ctx: Context) -> str:
+        runs[str(n)] += 1
+        if "answer" in ends:
+            ctx.elicit("Go?", go=bool)
+        else:
+            gate.wait(PATIENCE)
+        return "won"
+
+    def call(method: str, **params: Any) -> Any:
+        out: List[Any] = []
+        server.handle(modern(method, capabilities={**tk.DECLARE, "elicitation": {}}, **params), out.append)
+        assert "result" in out[-1] or out[-1]["error"]["message"] == "Task not found", out
+        return out[-1].get("result")
+
+    def cancel(task: Any) -> None:
+        call("tasks/cancel", taskId=task.id)
+
+    def answer(task: Any) -> None:
+        call("tasks/update", taskId=task.id, inputResponses={
+            "1-elicitation-1": {"action": "accept", "content": {"go": True}}})
+
+    def expire(task: Any) -> None:
+        clock.now = task.ends
+        server.tasks.sweep()
+
+    def move(function: Any, task: Any) -> None:
+        gate.wait(PATIENCE)
+        function(task)
+    for n in range(120):
+        task = server.tasks._tasks[call("tools/call", name="race", arguments={"n": n})["taskId"]]
+        first, second = {"cancel": (cancel, cancel), "expire": (expire, expire), "answer and cancel": (answer, cancel),
+                         "answer twice": (answer, answer)}[ends]
+        if "answer" in ends:
+            wait_until(lambda: task.status == "input_required")     # noqa: B023
+        moves = [in_thread(functools.partial(move, one, task)) for one in (first, second)]
+        if "answer" in ends:
+            gate.wait(PATIENCE)                         # otherwise the tool is the third
+        for outcome in moves:
+            outcome()
+        outcomes[told.end(task)] += 1
+        assert not task.answers and not task.open and not task.params       # nothing is kept for nothing
+    wait_until(lambda: server.tasks._working == 0)
+    for task in list(told.tasks):
+        told.end(task)                                  # and it has stayed so
+    assert sum(outcomes.values()) == 120 and not server.tasks._waiting
+    if ends == "answer twice":
+        assert outcomes == {"completed": 120} and set(runs.values()) == {2}
+
+
+# ---- the server: questions
+
+@TASK_PLACES
+def test_task_takes_answers_bit_by_bit(task_talk: Any, where: str) -> None:
+    """ext-tasks §Task Update Requests: partial, unknown, repeated and late ones."""
+    talk = task_talk(where)
+    task = talk.create("both")
+    asked = talk.until(task, "input_required")
+    assert asked.keys() - {"_meta"} == {"resultType", "inputRequests", *TASK_CREATED}
+    assert {key: question["method"] for key, question in asked["inputRequests"].items()} == {
+        "1-a": "elicitation/create", "2-b": "elicitation/create"}
+    talk.refuses(-32602, "update", task)
+    talk.refuses(-32602, "update", task, inputResponses=["1-a"])
+    for nothing in ({}, {"a": {}, "3-c": {}, "": 3}, {"1-A": {"action": "decline"}}):
+        assert set(talk.ask("update", task, inputResponses=nothing)) <= {"resultType", "_meta"}
+        assert talk.ask("get", task) == asked           # it did not even change
+    talk.answer(task, **{"2-b": {"b": 2}, "unknown": {"x": 1}})
+    state = talk.ask("get", task)
+    assert state["status"] == "input_required" and state["inputRequests"] == {"1-a": asked["inputRequests"]["1-a"]}
+    talk.answer(task, **{"2-b": {"b": 222}})            # answered already: the first one counts
+    assert talk.ask("get", task) == state
+    talk.answer(task, **{"1-a": {"a": 1}, "2-b": {"b": 222}})
+    state = talk.until(task, "input_required", inputRequests={"3-elicitation-3": {}})
+    assert list(state["inputRequests"]) == ["3-elicitation-3"]
+    talk.answer(task, **{"1-a": {"a": 111}, "3-elicitation-3": {"c": 3}})
+    state = talk.until(task, "completed")
+    assert said(state["result"]) == "{'a': 1} {'b': 2} {'c': 3}"
+    talk.answer(task, **{"3-elicitation-3": {"c": 333}})
+    assert talk.ask("get", task) == state
+
+
+def test_task_never_uses_a_key_again(task_talk: Any) -> None:
+    """ext-tasks §Task Update Requests: not even to ask for what was answered badly."""
+    talk = task_talk()
+    task = talk.create("both")
+    assert list(talk.until(task, "input_required")["inputRequests"]) == ["1-a", "2-b"]
+    talk.ask("update", task, inputResponses={"1-a": {"action": "perhaps"}, "2-b": {"action": "accept", "content": {"b": 2}}})
+    state = talk.until(task, "input_required", inputRequests={"3-a": {}})
+    assert list(state["inputRequests"]) == ["3-a"]      # the good one is not asked for again
+    for number, bad in enumerate((None, [], {"action": "accept", "content": {"a": "x"}}), 4):
+        talk.ask("update", task, inputResponses={"%d-a" % (number - 1): bad, "1-a": {"action": "accept", "content": {"a": 0}}})
+        state = talk.until(task, "input_required", inputRequests={"%d-a" % number: {}})
+        assert len(state["inputRequests"]) == 1
+    talk.answer(task, **{"6-a": {"a": 1}})
+    talk.until(task, "input_required", inputRequests={"7-elicitation-3": {}})
+    talk.answer(task, **{"7-elicitation-3": {"c": 3}})
+    assert said(talk.until(task, "completed")["result"]) == "{'a': 1} {'b': 2} {'c': 3}"
+
+
+def test_task_waits_for_people_without_a_thread(task_talk: Any) -> None:
+    talk = task_talk("memory", task_server(threads=1))
+    tasks = [talk.create("name") for _ in range(5)]
+    keys = [list(talk.until(task, "input_required")["inputRequests"])[0] for task in tasks]
+    wait_until(lambda: talk.server.tasks._working == 0)
+    for task, key in zip(tasks, keys):
+        talk.answer(task, **{key: {"name": task["taskId"]}})
+    for task in tasks:
+        assert said(talk.until(task, "completed")["result"]) == "I am " + task["taskId"]
+
+
+def test_task_waits_for_people_longer_than_a_request_state_lasts(task_talk: Any, monkeypatch: Any) -> None:
+    """The tool then runs from its beginning, but nobody is asked twice."""
+    clock = TaskClock()
+    monkeypatch.setattr(mcp_ref.time, "time", clock)    # the core's, which seals the state
+    talk = task_talk("memory", task_server(clock=clock, ttl_ms=None))
+    task = talk.create("both")
+    for keys, more in ((["1-a", "2-b"], {"1-a": {"a": 1}, "2-b": {"b": 2}}),
+                       (["3-elicitation-3"], {"3-elicitation-3": {"c": 3}})):
+        assert list(talk.until(task, "input_required", inputRequests={keys[0]: {}})["inputRequests"]) == keys
+        clock.now += 2 * mcp_ref.STATE_SECONDS
+        talk.answer(task, **more)
+    assert said(talk.until(task, "completed")["result"]) == "{'a': 1} {'b': 2} {'c': 3}"
+
+
+@pytest.mark.parametrize("late", [0, 2 * mcp_ref.STATE_SECONDS])
+def test_task_gives_no_answer_to_another_question(task_talk: Any, monkeypatch: Any, late: float) -> None:
+    """The tool asks something else than before by the same key: it gets no answer that was for that."""
+    clock = TaskClock()
+    monkeypatch.setattr(mcp_ref.time, "time", clock)
+    talk = task_talk("memory", task_server(clock=clock, ttl_ms=None))
+    victim = ["cat"]
+
+    @talk.server.tasks.tool
+    def delete(ctx: Context) -> str:
+        what = victim[0]
+        return "%s: %s" % (what, ctx.elicit("Delete the %s?" % what, sure=bool)["content"]["sure"])
+    task = talk.create("delete")
+    talk.until(task, "input_required")
+    victim[0] = "dog"
+    clock.now += late
+    talk.answer(task, **{"1-elicitation-1": {"sure": True}})
+    state = talk.until(task, "input_required", inputRequests={"2-elicitation-1": {}})
+    assert state["inputRequests"]["2-elicitation-1"]["params"]["message"] == "Delete the dog?"
+    talk.answer(task, **{"2-elicitation-1": {"sure": False}})
+    assert said(talk.until(task, "completed")["result"]) == "dog: False"
+
+
+def test_task_may_ask_only_what_the_client_declared(task_talk: Any) -> None:
+    talk = task_talk(elicit=None)
+    state = talk.until(talk.create("name"), "failed")
+    assert state["error"]["code"] == -32021 and state["error"]["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+
+
+@TASK_PLACES
+def test_task_may_begin_after_questions(task_talk: Any, where: str) -> None:
+    """ext-tasks §Task Creation: the rounds of the call itself come first, with keys of their own."""
+    talk = task_talk(where)
+    created = talk.create("first_ask")                  # the client has answered `who` on the way
+    assert created.keys() - {"_meta"} == {"resultType", *TASK_CREATED} and created["resultType"] == "task"
+    calls = talk.tape.params("tools/call")
+    assert [set(call) - {"name", "arguments"} for call in calls] == [set(), {"inputResponses", "requestState"}]
+    state = talk.until(created, "input_required")
+    assert list(state["inputRequests"]) == ["1-where"] and "requestState" not in state
+    talk.answer(created, **{"1-where": {"place": "Rome"}})
+    state = talk.until(created, "completed")
+    assert said(state["result"]) == "Ann in Rome" and "requestState" not in state
+
+
+# ---- the server: telling
+
+@TASK_PLACES
+def test_task_tells_who_listens(task_talk: Any, where: str) -> None:
+    """ext-tasks §Task Status Notifications: each carries what tasks/get would say."""
+    talk = task_talk(where)
+    task, other = talk.create("name"), talk.create("name")
+    talk.until(task, "input_required"), talk.until(other, "input_required")
+    for odd in ("x", {"a": 1}, 3, None, [3], [["x"]]):
+        with pytest.raises(RpcError) as raised:
+            talk.listen([], filters={"taskIds": odd})
+        assert raised.value.code == -32602
+    with pytest.raises(mcp_ref.ServerLacks):
+        talk.listen([], filters={"taskIds": ["unknown"]})
+    with talk.listen("tools", filters={"taskIds": ["unknown", task["taskId"]]}) as heard:
+        assert heard.filter == {"toolsListChanged": True, "taskIds": [task["taskId"]]}
+        talk.answer(other, **{"1-elicitation-1": {"name": "nobody hears"}})
+        talk.until(other, "completed")
+        talk.answer(task, **{"1-elicitation-1": {"name": "Bob"}})
+        state = talk.until(task, "completed")
+        told = []
+        while not told or told[-1]["params"]["status"] != "completed":
+            told.append(next(iter(heard)))
+        talk.ask("cancel", task), talk.answer(task, **{"1-elicitation-1": {"name": "late"}})
+        talk.server.changed("tools")
+        assert next(iter(heard)) == "tools"             # there is nothing after the end
+    for one in told:
+        assert one["method"] == "notifications/tasks" and one["params"]["taskId"] == task["taskId"]
+    assert [one["params"]["status"] for one in told] in (["working", "completed"], ["completed"])
+    final = {key: value for key, value in told[-1]["params"].items() if key != "_meta"}
+    assert final == {key: value for key, value in state.items() if key not in ("_meta", "resultType")}
+
+
+def test_task_is_told_in_order_by_many_threads(tasks_end: Any) -> None:
+    """Progress and an end from different threads: nothing is told after what came later."""
+    server = task_server()
+    told, go = TaskEnds(server), threading.Barrier(4)
+
+    @server.tasks.tool
+    def busy(ctx: Context) -> str:
+        def report(first: int) -> None:
+            go.wait(PATIENCE)
+            for number in range(first, 60, 2):
+                ctx.progress(number)
+        reports = [in_thread(functools.partial(report, first)) for first in (1, 2)]
+        go.wait(PATIENCE)
+        for outcome in reports:
+            outcome()
+        return "done"
+    for _ in range(20):
+        out: List[Any] = []
+        server.handle(modern("tools/call", capabilities=tk.DECLARE, name="busy"), out.append)
+        ident = out[0]["result"]["taskId"]
+        go.wait(PATIENCE)
+        server.handle(modern("tasks/cancel", capabilities=tk.DECLARE, taskId=ident), out.append)
+        told.end(server.tasks._tasks[ident])
+        numbers = [int(state["statusMessage"]) for state in told.states[ident] if state["status"] == "working"]
+        assert numbers == sorted(numbers)
+        wait_until(lambda: server.tasks._working == 0)
+        told.end(server.tasks._tasks[ident])
+
+
+def test_task_tells_the_last_word_last(task_talk: Any) -> None:
+    """While one thread is at telling, another has something newer to tell."""
+    server, told, at_it, newer = task_server(), [], threading.Event(), threading.Event()    # type: Any, List[str], Any, Any
+
+    def tell(member: str, what: Any, method: str, params: Any) -> None:
+        if params["status"] == "working":
+            at_it.set()
+            newer.wait(0.05)                # as long as it takes the other, if that does not wait
+        told.append(params["status"])
+        newer.set()
+    server.tell = tell
+    talk = task_talk("memory", server)
+    task = talk.create("steps")
+    assert at_it.wait(PATIENCE)
+    talk.ask("cancel", task)
+    assert told == ["working", "cancelled"]
+
+
+def test_task_survives_a_listener_that_is_slow(task_talk: Any) -> None:
+    """It holds up what is told of one task, and nothing else."""
+    talk = task_talk()
+    server, stuck, tell = talk.server, threading.Event(), talk.server.tell
+    one, two = talk.create("name"), talk.create("name")
+    talk.until(one, "input_required"), talk.until(two, "input_required")
+
+    def slow(member: str, what: Any, *rest: Any) -> None:
+        if what == one["taskId"]:
+            assert stuck.wait(PATIENCE)
+        tell(member, what, *rest)
+    server.tell = slow
+    waiting = in_thread(lambda: talk.answer(one, **{"1-elicitation-1": {"name": "One"}}))
+    talk.answer(two, **{"1-elicitation-1": {"name": "Two"}})
+    talk.until(two, "completed"), talk.until(one, "completed")
+    stuck.set()
+    waiting()
+
+
+# ---- the server: as a program
+
+def test_task_demonstration_shows_what_it_says() -> None:
+    path = HERE / "examples" / "tasks.py"
+    (command, output), = shell_blocks((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or "") + "\n")
+    assert in_shell(command, HERE) == output
+
+
+def test_task_holds_up_no_server_that_is_left(tmp_path: Path) -> None:
+    """At the end of input the process ends, whatever its tasks do; and to import it starts nothing."""
+    path = tmp_path / "server.py"
+    path.write_text("""
+import sys, threading
+sys.path[:0] = [%r, %r]
+import tasks
+from mcp_ref import Server
+assert threading.active_count() == 1
+server = Server("left")
+@tasks.Tasks(server).tool(required=True)
+def never_ends() -> None:
+    threading.Event().wait(600)
+server.run()
+""" % (str(HERE), str(HERE / "examples")))
+    began = time.monotonic()
+    done = run(str(path), stdin=json.dumps(modern("tools/call", capabilities=tk.DECLARE, name="never_ends")) + "\n")
+    assert done.returncode == 0 and done.stderr == "" and time.monotonic() - began < 60
+    assert json.loads(done.stdout)["result"]["resultType"] == "task"
+
+
+def test_task_fixtures_of_the_official_suite(tasks_end: Any, link: Any, monkeypatch: Any) -> None:
+    """examples/everything_server.py: what the suite looks at, and what it does not."""
+    monkeypatch.setattr(tk, "POLL_SECONDS", (0.01, 0.01, 0.01))
+    client = link([sys.executable, str(HERE / "examples" / "everything_server.py")], MODERN[0], checks=False,
+                  stderr=lambda line: None, elicit=lambda form: {
+                      key: {"boolean": True, "string": "Ann"}[part["type"]]
+                      for key, part in form["requestedSchema"]["properties"].items()}, **TASKS_DECLARED)
+    tasks = tk.ClientTasks(client)
+    for name, arguments, answer in (
+            ("greet", {"name": "Ann"}, "Hello, Ann!"), ("slow_compute", {"label": "x"}, "computed x"),
+            ("confirm_delete", {"filename": "f"}, "f is deleted"), ("multi_input", {}, "got confirm, name"),
+            ("test_tool_with_task", {}, "Hello, Ann!")):
+        task = tasks.start(name, arguments)
+        assert bool(task.id) == (name != "greet")
+        assert said(task.wait(PATIENCE)) == answer
+    assert tasks.start("failing_job").wait(PATIENCE)["isError"]
+    with pytest.raises(RpcError, match="intentionally"):
+        tasks.start("protocol_error_job").wait(PATIENCE)
+    task = tasks.start("slow_compute", {"seconds": 600})
+    task.cancel()
+    with pytest.raises(mcp_ref.RequestCancelled):
+        task.wait(PATIENCE)
+
+
+# ---- the client
+
+@pytest.fixture
+def task_client(tasks_end: Any, link: Any) -> Any:
+    """Connect clients that wait for tasks; `client.tasks` is their ClientTasks."""
+    def start(where: Any = "memory", server: Any = None, waits: Any = None, **options: Any) -> Any:
+        if server is None and isinstance(where, str):
+            server = task_server()
+        client = link(where, MODERN[0], server, **{**TASKS_DECLARED, **TASKS_ANSWERED, **options})
+        client.tasks = tk.ClientTasks(client, **{"longest": PATIENCE, **(waits or {})})
+        return client
+    return start
+
+
+@TASK_PLACES
+@pytest.mark.parametrize("listen", [False, True])
+def test_task_client_has_the_result_in_the_end(task_client: Any, where: str, listen: bool) -> None:
+    asked: List[Any] = []
+
+    def elicit(form: Any, tags: Any) -> Any:
+        asked.append((form["message"], tags))
+        return {key: 7 if part["type"] == "integer" else "Ann" for key, part in form["requestedSchema"]["properties"].items()}
+    seen: List[Any] = []
+    client = task_client(where, elicit=elicit, waits={"listen": listen, "on_change": seen.append})
+    assert said(client.call_tool("both", tag="T")) == "{'a': 7} {'b': 7} {'c': 7}"
+    assert asked == [("A?", ["T"]), ("B?", ["T"]), ("C?", ["T"])]
+    assert set(seen[0]) == TASK_CREATED and seen[0]["status"] == "working" and seen[-1]["status"] == "completed"
+    assert "inputRequests" in [key for state in seen for key in state] and len({one["taskId"] for one in seen}) == 1
+    client.list_tools()
+    assert client.call_tool("later", {"n": 1})["structuredContent"] == {"result": 1}
+    assert said(client.call_tool("first_ask", tag="U")) == "Ann in Ann" and asked[3:] == [("Who?", ["U"]), ("Where?", ["U"])]
+    assert said(client.call_tool("plain")) == "plain"
+    assert client.call_tool("fails", {"how": "result"})["isError"]
+    with pytest.raises(RpcError) as raised:
+        client.call_tool("fails", {"how": "own"})
+    assert (raised.value.code, raised.value.data) == (7, [7])
+    assert not {"tasks/cancel", "notifications/cancelled"} & set(client.tape.sent()) - (
+        {"notifications/cancelled"} if listen else set())       # of a subscription, that one
+    assert ("subscriptions/listen" in client.tape.sent()) == listen
+
+
+def test_task_client_checks_the_output_of_tasks(task_client: Any) -> None:
+    client = task_client()
+    client.server.tools["later"] = client.server.tools["later"]._replace(output=None)
+    client.list_tools()
+    entry = client.server.tools["later"]
+    client.server.tools["later"] = entry._replace(function=lambda _ctx, n: client.server.tasks.start(_ctx) or {
+        "content": [], "structuredContent": {"result": "no number"}})
+    with pytest.raises(mcp_ref.Malformed, match="output schema"):
+        client.call_tool("later", {"n": 1})
+
+
+@pytest.mark.parametrize("listen", [False, True])
+def test_task_client_learns_of_a_cancelled_task(task_client: Any, listen: bool) -> None:
+    client = task_client(waits={"listen": listen})
+    call = in_thread(lambda: client.call_tool("hold", {"name": "x"}))
+    assert client.server.door("x runs").wait(PATIENCE)
+    wait_until(lambda: "tasks/get" in client.tape.sent())
+    ident, = client.server.tasks._tasks
+    client.tasks.resume(ident).cancel()
+    with pytest.raises(mcp_ref.RequestCancelled, match="cancelled by the client"):
+        call()
+    assert client.tape.sent().count("tasks/cancel") == 1        # it knew that it was over
+
+
+@TASK_PLACES
+def test_task_client_holds_on_to_a_task(task_client: Any, where: str) -> None:
+    client = task_client(where)
+    task = client.tasks.start("hold", {"name": "x"})
+    assert not task.over and task.state["status"] == "working" and task.get()["taskId"] == task.id
+    with pytest.raises(TimeoutError, match="not over in time"):
+        task.wait(0.03)
+    assert "tasks/cancel" not in client.tape.sent()
+    client.server.door("x").set()
+    assert said(task.wait()) == said(task.wait()) == "held" and task.over
+    sent = len(client.tape.sent())
+    assert task.get()["status"] == "completed" and len(client.tape.sent()) == sent      # that is final
+    plain = client.tasks.start("plain")
+    assert plain.over and plain.id == "" and said(plain.wait()) == "plain"
+    with pytest.raises(RpcError, match="Unknown tool"):
+        client.tasks.start("nonsense")
+    assert said(client.call_tool("must")) == "a task"   # start() is over, whatever came of it
+
+
+def test_task_client_comes_back_in_another_life(task_client: Any, site: Any) -> None:
+    """ext-tasks §Task Polling: ids are kept, so that polling resumes after a crash."""
+    server = task_server()
+    url = "http://127.0.0.1:%d/mcp" % site(server).port
+    first = task_client(url)
+    ident = first.tasks.start("name").id
+    first.close()
+    asked: List[Any] = []
+    second = task_client(url, elicit=lambda form, tags: asked.append(tags) or {"name": "Bob"})
+    assert said(second.tasks.resume(ident, tag="T").wait()) == "I am Bob" and asked == [["T"]]
+    assert said(second.tasks.resume(ident).wait()) == "I am Bob" and len(asked) == 1
+    with pytest.raises(RpcError, match="Task not found"):
+        second.tasks.resume("unknown").wait()
+    with pytest.raises(mcp_ref.Malformed):
+        second.tasks.resume("x" * 2000)
+
+
+@TASK_PLACES
+@pytest.mark.parametrize("listen", [False, True])
+def test_task_client_is_closed_while_it_waits(task_client: Any, where: str, listen: bool) -> None:
+    client = task_client(where, task_server(poll_ms=60000), waits={"listen": listen, "longest": 600})
+    call = in_thread(lambda: client.call_tool("hold", {"name": "x"}))
+    assert client.server.door("x runs").wait(PATIENCE)
+    wait_until(lambda: sum("taskId" in message.get("result", {}) for way, message in client.tape.lines) == 1 + listen)
+    time.sleep(0.02)                                    # now it rests
+    client.close()
+    with pytest.raises(mcp_ref.Disconnected):
+        call()
+    client.server.door("x").set()
+
+
+# ---- the client: servers that are odd
+
+TASK_TIME = "2027-01-15T08:00:00.000Z"
+TASK_STATE = {"taskId": "T", "status": "working", "createdAt": TASK_TIME, "lastUpdatedAt": TASK_TIME, "ttlMs": None, "pollIntervalMs": 20}
+TASK_ENDED = {"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
+ASKED_NAME = elicitation("Your name?", name=str)
+
+
+def task_state(**members: Any) -> Any:
+    """Return the answer to tasks/get."""
+    return {"result": {"resultType": "complete", **TASK_STATE, **members}}
+
+
+def task_made(**members: Any) -> Any:
+    """Return the answer to tools/call."""
+    return {"result": {"resultType": "task", **TASK_STATE, **members}}
+
+
+def task_without(message: Any, member: str) -> Any:
+    return {"result": {key: value for key, value in message["result"].items() if key != member}}
+
+
+@pytest.fixture
+def task_puppet(task_client: Any) -> Any:
+    """Connect to a server that says what it is told to; `client.pauses` are seconds between polls."""
+    def start(get: Any, call: Any = None, update: Any = None, waits_for: Any = None, **options: Any) -> Any:
+        client = task_client(Puppet(**{"tools/call": call or task_made(), "tasks/get": get, "tasks/cancel": {"result": {"resultType": "complete"}},
+                                 "tasks/update": update or {"result": {"resultType": "complete"}}}),
+                       checks=False, waits=waits_for, **options)
+        client.pauses, wait = [], client.left.wait
+        client.left.wait = lambda seconds: client.pauses.append(seconds) or wait(min(seconds, 0.002))
+        return client
+    return start
+
+
+@pytest.mark.parametrize("answer", [
+    task_made(taskId=None), task_made(taskId=3), task_made(taskId="x" * 2000), task_made(status="sleeping"), task_made(status=["working"]),
+    task_without(task_made(), "taskId"), task_without(task_made(), "status")])
+def test_task_client_refuses_what_is_no_task(task_puppet: Any, answer: Any) -> None:
+    client = task_puppet(task_state(**TASK_ENDED), answer)
+    with pytest.raises(mcp_ref.Malformed):
+        client.call_tool("x")
+    assert "tasks/get" not in client.tape.sent()
+
+
+@pytest.mark.parametrize("answer", [
+    task_state(taskId="U"), task_without(task_state(), "taskId"), task_state(status="done"), task_state(status={}), task_without(task_state(), "status"),
+    task_state(status="completed"), task_state(status="completed", result=[]), task_state(status="failed"),
+    task_state(status="failed", error={"message": "no code"}, result=[]), task_state(status="failed", error={"code": "1", "message": "m"}),
+    task_state(status="input_required"), task_state(status="input_required", inputRequests=[ASKED_NAME]),
+    task_state(status="input_required", inputRequests={"k": 3}), task_state(status="input_required", inputRequests={"k": {"method": "ping"}}),
+    task_state(status="completed", result={}), task_state(status="completed", result={"content": "x"}),
+    task_state(status="completed", result={"resultType": "task", "content": []}),
+    task_state(status="completed", result={"resultType": "input_required", "content": []}),
+    {"result": {**task_made()["result"], **TASK_ENDED}},              # ext-tasks §Polymorphic Results: of another method
+    {"result": []}, {"result": {"resultType": "surprise"}}])
+def test_task_client_refuses_what_is_no_state(task_puppet: Any, answer: Any) -> None:
+    client = task_puppet(answer)
+    for wait in (lambda: client.call_tool("x"), client.tasks.resume("T").wait):
+        with pytest.raises(mcp_ref.Malformed):
+            wait()
+
+
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read", "tools/list", "tasks/get", "tasks/update", "x/y"])
+def test_task_client_wants_no_task_but_of_a_tool(task_client: Any, method: str) -> None:
+    """ext-tasks §Capability Negotiation: it is an invalid response."""
+    client = task_client(Puppet(**{method: task_made()}), checks=False)
+    with pytest.raises(mcp_ref.Malformed, match="answered by a task"):
+        client.request(method, {})
+    with pytest.raises(mcp_ref.Malformed, match="resultType"):      # and without the extension
+        del client.result_types["task"]
+        client.request(method, {})
+
+
+def test_task_client_takes_a_seed_for_what_it_is(task_puppet: Any) -> None:
+    """A CreateTaskResult has a status, but nothing that goes with it."""
+    for seed in ("input_required", "completed", "failed", "cancelled"):
+        client = task_puppet(task_state(**TASK_ENDED), task_made(status=seed, statusMessage=3, ttlMs="x"))
+        assert said(client.call_tool("x")) == "done" and client.tape.sent().count("tasks/get") == 1
+
+
+@pytest.mark.parametrize("interval, pause", [
+    (20, 0.02), (250, 0.25), (2000.0, 2), (0, 1), (-5, 1), (0.001, 0.02), (1, 0.02), (10**9, 60), (10**400, 1), (1e300, 1),
+    ("50", 1), (None, 1), (True, 1), ([], 1), ({}, 1)])
+def test_task_client_polls_as_the_server_wishes_within_reason(task_puppet: Any, interval: Any, pause: float) -> None:
+    client = task_puppet([task_state(pollIntervalMs=interval), task_state(pollIntervalMs=30), task_state(**TASK_ENDED)],
+                    task_made(pollIntervalMs=interval), waits_for={"longest": 1000})
+    assert said(client.call_tool("x")) == "done"
+    assert client.pauses == [pause, pause, 0.03]        # it may change
+    client.transport.script.answers["tasks/get"] = [task_without(task_state(), "pollIntervalMs"), task_state(**TASK_ENDED)]
+    assert said(client.tasks.resume("T").wait()) == "done" and client.pauses[3:] == [1]
+
+
+def test_task_client_tells_each_change_once(task_puppet: Any) -> None:
+    seen: List[Any] = []
+    client = task_puppet([task_state(), task_state(), task_state(statusMessage="more"), task_state(statusMessage="more"), task_state(**TASK_ENDED)],
+                    waits_for={"on_change": seen.append})
+    client.call_tool("x")
+    assert [(one["status"], one.get("statusMessage")) for one in seen] == [
+        ("working", None), ("working", "more"), ("completed", None)]
+
+
+@pytest.mark.parametrize("options, ttl", [({"longest": 0.05}, None), ({"longest": 600}, 50), ({"longest": 0}, 10**9),
+                                          ({"longest": -1}, "x"), ({"longest": 0.05}, -1), ({"longest": 0.05}, True)])
+def test_task_client_does_not_wait_for_ever(task_puppet: Any, options: Any, ttl: Any) -> None:
+    """ext-tasks §Task Polling: to the end, or to tasks/cancel; the ttl is a backstop."""
+    client = task_puppet(task_state(ttlMs=ttl), task_made(ttlMs=ttl), waits_for=options)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="task T is not over in time"):
+        client.call_tool("x")
+    assert time.monotonic() - began < PATIENCE / 2
+    assert client.tape.params("tasks/cancel") == [{"taskId": "T"}] and client.tape.sent()[-1] == "tasks/cancel"
+
+
+def test_task_client_does_not_wait_for_a_server_that_is_silent(task_puppet: Any) -> None:
+    client, began = task_puppet(lambda message: None, waits_for={"longest": 0.05}), time.monotonic()
+    client.transport.script.answers["tasks/cancel"] = [None]
+    tk.CANCEL_SECONDS, before = 0.02, tk.CANCEL_SECONDS
+    try:
+        with pytest.raises(TimeoutError):
+            client.call_tool("x")
+    finally:
+        tk.CANCEL_SECONDS = before
+    assert "tasks/cancel" in client.tape.sent() and time.monotonic() - began < PATIENCE / 2
+
+
+def test_task_client_answers_each_question_once(task_puppet: Any) -> None:
+    """ext-tasks §Task Update Requests: by its key, however often it comes, and whatever it says then."""
+    asked: List[str] = []
+    again = task_state(status="input_required", inputRequests={"k": elicitation("Something else?", name=str)})
+    client = task_puppet([task_state(status="input_required", inputRequests={"k": ASKED_NAME}), again, again, task_state(inputRequests=[3]),
+                     task_state(status="input_required", inputRequests={"k": ASKED_NAME, "l": ASKED_NAME}), task_state(**TASK_ENDED)],
+                    elicit=lambda form: asked.append(form["message"]) or {"name": "Ann"})
+    assert said(client.call_tool("x")) == "done" and asked == ["Your name?"] * 2
+    accept = {"action": "accept", "content": {"name": "Ann"}}
+    assert client.tape.params("tasks/update") == [
+        {"taskId": "T", "inputResponses": {"k": accept}}, {"taskId": "T", "inputResponses": {"l": accept}}]
+
+
+def test_task_client_answers_so_many_questions_only(task_puppet: Any) -> None:
+    numbers, asked = iter(range(10**6)), []     # type: Any, List[Any]
+    client = task_puppet(lambda message: task_state(status="input_required", inputRequests={"k%d" % next(numbers): ASKED_NAME}),
+                    elicit=lambda form: asked.append(1) or {"name": "Ann"})
+    with pytest.raises(mcp_ref.Malformed, match="100 questions"):
+        client.call_tool("x")
+    assert len(asked) == 100 and client.tape.sent()[-1] == "tasks/cancel"
+
+
+def test_task_client_that_cannot_answer_cancels(task_puppet: Any) -> None:
+    """Its own trouble, a question that was not offered: the task would wait for nothing."""
+    def broken(form: Any) -> Any:
+        raise OSError("the terminal is gone")
+    for question, options, problem in (
+            (ASKED_NAME, {"elicit": broken}, OSError),
+            (sampling("Hi"), {}, mcp_ref.Malformed), (sampling("Hi"), {"sample": lambda question: None}, AskError)):
+        client = task_puppet(task_state(status="input_required", inputRequests={"k": question}), **options)
+        with pytest.raises(problem):
+            client.call_tool("x")
+        assert client.tape.sent().count("tasks/get") == 1 and client.tape.sent()[-1] == "tasks/cancel"
+
+
+def test_task_client_bears_breaks(web: Any, monkeypatch: Any) -> None:
+    """A task outlives a lost connection, and a server that is asked too often; an answer is not lost."""
+    monkeypatch.setattr(tk, "POLL_SECONDS", (0.01, 0.01, 0.01))
+    asks = task_state(status="input_required", inputRequests={"k": ASKED_NAME})
+    asked: List[Any] = []
+    client = web(MODERN[0], {**TASKS_DECLARED, "elicit": lambda form: asked.append(form) or {"name": "Ann"}}, tools_list=NO_TOOLS,
+                 tools_call=task_made(), tasks_get=[503, (429, "slow down"), 500, asks, 502, task_state(**TASK_ENDED)],
+                 tasks_update=[503, {"result": {"resultType": "complete"}}])
+    tasks = tk.ClientTasks(client, longest=PATIENCE)
+    assert said(client.call_tool("x")) == "done" and len(asked) == 1
+    assert client.web.keys().count("tasks/update") == 2
+    names = {ask.headers["mcp-name"] for ask in client.web.asked if ask.key.startswith("tasks/")}
+    assert names == {"T"}
+    client.web.script.answers.update({"tasks/get": [503], "tasks/cancel": [503]})
+    pauses, wait = [], client.left.wait             # type: List[float], Any
+    client.left.wait = lambda seconds: pauses.append(seconds) or wait(seconds)
+    for attempt, count in ((lambda: client.call_tool("x"), 4), (tasks.resume("T").wait, 3)):
+        pauses.clear()
+        before = client.web.keys().count("tasks/get")
+        with pytest.raises(mcp_ref.HttpError):
+            attempt()
+        assert client.web.keys().count("tasks/get") == before + tk.MAX_MISSES + 1 and len(pauses) == count
+
+
+def test_task_client_polls_where_it_cannot_listen(task_puppet: Any) -> None:
+    for answer in (refused(-32601), refused(-32602), lambda message: [acknowledged(message)]):
+        client = task_puppet([task_state(), task_state(**TASK_ENDED)], waits_for={"listen": True})
+        client.transport.script.answers["subscriptions/listen"] = [answer]
+        assert said(client.call_tool("x")) == "done" and client.pauses == [0.02, 0.02]
+
+
+def test_task_client_listens_and_is_only_woken(task_client: Any, monkeypatch: Any) -> None:
+    """What a notification says does not count: it may be late, or false."""
+    told: List[Any] = []
+    lies = {"jsonrpc": "2.0", "method": "notifications/tasks", "params": {**TASK_STATE, "status": "failed", "error": {"code": 1, "message": "m"}}}
+
+    def listened(message: Any) -> Any:
+        told.append(message["id"])
+        return [acknowledged(message, taskIds=["T"])]
+    polls = iter([task_state(pollIntervalMs=1), task_state(pollIntervalMs=1), task_state(**TASK_ENDED)])
+
+    def get(message: Any) -> Any:
+        answer = {"jsonrpc": "2.0", "id": message["id"], **next(polls)}
+        change = {**lies, "params": {**lies["params"], "_meta": {mcp_ref.META_SUBSCRIPTION: told[0]}}}
+        return [answer, change]
+    client = task_client(Puppet(**{"tools/call": task_made(), "subscriptions/listen": listened, "tasks/get": get}), checks=False,
+                   waits={"listen": True})
+    began = time.monotonic()
+    assert said(client.call_tool("x")) == "done" and client.tape.sent().count("tasks/get") == 3
+    assert time.monotonic() - began < PATIENCE / 2      # it did not wait for LISTEN_SECONDS
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "tasks-listen"])
+
+
+def test_task_client_that_listens_hardly_polls(task_client: Any) -> None:
+    client = task_client(Puppet(**{"tools/call": task_made(), "subscriptions/listen": lambda message: [acknowledged(message, taskIds=["T"])],
+                             "tasks/get": task_state(), "tasks/cancel": DONE}), checks=False, waits={"listen": True, "longest": 0.2})
+    with pytest.raises(TimeoutError):
+        client.call_tool("x")
+    assert client.tape.sent().count("tasks/get") <= 2   # at the beginning and at the end
+
+
+def test_task_client_makes_no_flood_of_a_flood(task_client: Any) -> None:
+    def get(message: Any) -> Any:
+        params = {**TASK_STATE, "_meta": {mcp_ref.META_SUBSCRIPTION: subscriptions[0]}}
+        return [{"jsonrpc": "2.0", "id": "ID", **task_state()}, {"jsonrpc": "2.0", "method": "notifications/tasks", "params": params}]
+    subscriptions: List[Any] = []
+    client = task_client(Puppet(**{"tools/call": task_made(), "tasks/get": get, "tasks/cancel": DONE, "subscriptions/listen":
+                             lambda message: subscriptions.append(message["id"]) or [acknowledged(message, taskIds=["T"])]}),
+                   checks=False, waits={"listen": True, "longest": 0.2})
+    with pytest.raises(TimeoutError):
+        client.call_tool("x")
+    assert client.tape.sent().count("tasks/get") < 15
+
+
+def test_task_client_polls_again_when_the_server_ends_the_subscription(task_client: Any) -> None:
+    def listened(message: Any) -> Any:
+        return [acknowledged(message, taskIds=["T"]), {
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}}]
+    client = task_client(Puppet(**{"tools/call": task_made(), "subscriptions/listen": listened,
+                             "tasks/get": [task_state(), task_state(), task_state(), task_state(**TASK_ENDED)]}), checks=False, waits={"listen": True})
+    assert said(client.call_tool("x")) == "done"
+
+
+def test_task_client_in_a_session_has_no_tasks(tasks_end: Any, link: Any) -> None:
+    client = link("memory", LEGACY[0], task_server(), **TASKS_DECLARED)
+    tasks = tk.ClientTasks(client)
+    assert said(client.call_tool("later", {"n": 1})) == "1" and tasks.start("later", {"n": 1}).id == ""
+
+
+# ---- both, against the official schema of the extension
+
+@pytest.mark.skipif("MCP_EXT_TASKS" not in os.environ, reason="needs MCP_EXT_TASKS, a checkout of the extension")
+@TASK_PLACES
+def test_task_messages_are_those_of_the_extension(task_talk: Any, where: str) -> None:
+    document = json.loads(Path(os.environ["MCP_EXT_TASKS"], "schema", "draft", "schema.json").read_text(encoding="utf-8"))
+    document.pop("$schema")
+    talk = task_talk(where)
+    asks, fails, holds = talk.create("name"), talk.create("fails", how="own"), talk.create("hold", name="x")
+    talk.until(asks, "input_required"), talk.until(fails, "failed"), talk.until(holds, "working")
+    with talk.listen([], filters={"taskIds": [asks["taskId"], holds["taskId"]]}) as heard:
+        talk.answer(asks, **{"1-elicitation-1": {"name": "Ann"}})
+        talk.until(asks, "completed")
+        talk.ask("cancel", holds)
+        talk.until(holds, "cancelled")
+        told = [next(iter(heard)) for _ in range(2)]
+    seen, methods = set(), {}       # type: Set[str], Dict[Any, str]
+    for way, message in [*talk.tape.lines, *(("<", one) for one in told)]:
+        verb = message.get("method", methods.get(message.get("id"), ""))
+        if way == ">" and "id" in message:
+            methods[message["id"]] = verb
+        kind = {"tasks/get": "GetTask", "tasks/update": "UpdateTask", "tasks/cancel": "CancelTask"}.get(verb, "")
+        kind = kind and kind + ("Request" if way == ">" else "Result")
+        if verb == "tools/call" and message.get("result", {}).get("resultType") == "task":
+            kind = "CreateTaskResult"
+        if verb == "notifications/tasks":
+            kind, message = "TaskStatusNotification", {"jsonrpc": "2.0", **message}
+        if kind:
+            seen.add(kind + message.get("result", {}).get("status", ""))
+            flaw = Schema({**document, "$ref": "#/$defs/" + kind}).flaw(message["result"] if "result" in message else message)
+            assert flaw is None, (kind, flaw, message)
+    assert seen == {"CreateTaskResultworking", *("GetTaskResult" + one for one in (
+        "working", "input_required", "completed", "failed", "cancelled")), "GetTaskRequest", "UpdateTaskRequest",
+        "UpdateTaskResult", "CancelTaskRequest", "CancelTaskResult", "TaskStatusNotification"}

@@ -12,9 +12,11 @@ import base64
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 sys.path.insert(0, sys.path[0] + "/..")     # mcp_ref.py lies one folder up; beside it, omit this line
+from skills import serve_skills
 from tasks import Tasks
 
 from mcp_ref import (
@@ -381,6 +383,11 @@ def test_input_required_result_prompt(ctx: Context) -> str:
 def complete_arg1(typed: str) -> list[str]:
     """Complete the first argument."""
     return [word for word in ("paris", "park", "party") if word.startswith(typed)]
+
+
+# ---- an extension: skills (see skills.py)
+
+serve_skills(server, Path(__file__).resolve().parent / "skills")
 
 
 if __name__ == "__main__":
