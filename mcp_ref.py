@@ -3756,8 +3756,8 @@ class Endpoint:
         reply = Reply(exchange, headers, status, lambda: peer.cancel(message["id"]),
                       unasked=message["method"] == "subscriptions/listen")
         self.run(reply, self.server.accept(message, reply, peer, principal))
-        if peer.running and not reply.gone:     # subscriptions/listen: until somebody ends it
-            self.wait(reply)
+        if message["method"] == "subscriptions/listen" and not reply.gone:
+            self.wait(reply)                    # until somebody ends it, and has said so
         if reply.gone:
             peer.cancel(message["id"])
         reply.close()

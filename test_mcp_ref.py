@@ -6962,6 +6962,33 @@ def test_gateway_on_stdio(tmp_path: Any) -> None:
     assert done.returncode == 2 and 'no profile "none"' in done.stderr
 
 
+def test_a_subscription_that_is_ended_as_it_begins_gets_its_result(site: Any, monkeypatch: Any) -> None:
+    """The server ends it between the acknowledgment and the moment in which the POST begins to wait."""
+    one, forgotten, closed = site(), threading.Event(), threading.Event()
+    forget, close, run_work = Server._forget, mcp_ref.Reply.close, mcp_ref.Endpoint.run
+    ending = threading.Thread(target=one.endpoint.close)
+
+    def forget_slowly(server: Any, ctx: Any) -> bool:
+        found = forget(server, ctx)
+        forgotten.set()
+        closed.wait(0.05)
+        return found
+
+    def run_and_end(endpoint: Any, reply: Any, work: Any) -> None:
+        run_work(endpoint, reply, work)
+        if not ending.ident:
+            ending.start()
+            assert forgotten.wait(PATIENCE)
+    monkeypatch.setattr(Server, "_forget", forget_slowly)
+    monkeypatch.setattr(mcp_ref.Endpoint, "run", run_and_end)
+    monkeypatch.setattr(mcp_ref.Reply, "close", lambda reply: (closed.set(), close(reply)))
+    message = modern("subscriptions/listen", notifications={"toolsListChanged": True})
+    _, events = one.stream(body=message, **{name.replace("-", "_"): value for name, value in mirrors(message).items()})
+    said = [event["data"] for event in events]
+    ending.join(PATIENCE)
+    assert len(said) == 2 and "acknowledged" in said[0] and '"result"' in said[1]
+
+
 # ------------------------------------------------------------------------------------------
 # The module itself, the examples and the README
 # ------------------------------------------------------------------------------------------
@@ -7204,10 +7231,6 @@ def test_the_docstring_is_true() -> None:
         assert name in doc
 
 
-import sys; sys.path.insert(0, "/work/main")
-from test_mcp_ref import *
-from test_mcp_ref import HERE, PATIENCE
-
 # ------------------------------------------------------------------------------------------
 # Copies: reduced ones, and what embedders do with whole ones
 # ------------------------------------------------------------------------------------------
@@ -7360,10 +7383,6 @@ except Exception as problem:
     assert first == f"{MODERN} [-32602, -32600]" and second == MODERN[0]
     assert third == f"Disconnected the server does not speak {MODERN[0]}"
 
-
-import sys; sys.path.insert(0, "/work/main")
-from test_mcp_ref import *
-from test_mcp_ref import HERE, PATIENCE, HELLO
 
 # ------------------------------------------------------------------------------------------
 # Inside other programs
@@ -7609,10 +7628,6 @@ def greet(ctx: Context) -> str:
     assert answered["content"][0]["text"] == "Hello, Ada"
 
 
-import sys; sys.path.insert(0, "/work/main")
-from test_mcp_ref import *
-from test_mcp_ref import HERE, PATIENCE
-
 # ------------------------------------------------------------------------------------------
 # Changing the module: what the README's page for contributors says, done
 # ------------------------------------------------------------------------------------------
@@ -7796,6 +7811,12 @@ TRANSCRIPTS = HERE / "examples" / "transcripts"
 LESSONS = sorted(TRANSCRIPTS.glob("[0-9]*.md"))
 
 
+def lesson_on(subject: str) -> Path:
+    """Return a lesson, whatever its number is."""
+    path, = TRANSCRIPTS.glob("[0-9][0-9]_%s.md" % subject)
+    return path
+
+
 def load_program(name: str) -> Any:
     """Import one of the programs that stand beside the transcripts."""
     spec: Any = importlib.util.spec_from_file_location(name, TRANSCRIPTS / (name + ".py"))
@@ -7878,8 +7899,9 @@ def test_a_transcript_is_true(path: Path, where: str) -> None:
     lesson = replay.read(path)
     assert lesson.conversations
     # What clients send in the lessons on errors and mistakes is wrong by intention.
-    checks = is_good if "MCP_SPEC" in os.environ and not 26 <= int(path.name[:2]) <= 29 \
-        and "mistake" not in path.name and "40_" not in path.name else lambda *_: None
+    wrong = "mistake" in path.name or path in map(lesson_on, (
+        "parse_error", "invalid_request", "method_not_found", "invalid_params", "http_status"))
+    checks = is_good if "MCP_SPEC" in os.environ and not wrong else lambda *_: None
     for steps in lesson.conversations:
         assert replay.is_http(steps) == (where == "http")
         carrier = replay.Http() if where == "http" else Carried(
@@ -7889,22 +7911,23 @@ def test_a_transcript_is_true(path: Path, where: str) -> None:
 
 def test_a_transcript_that_is_not_true_is_found_out() -> None:
     """A line that differs, one that does not come, one too many; on a pipe, in an answer, on a stream."""
-    def steps(number: int) -> Any:
-        return replay.read(LESSONS[number - 1]).conversations[0]
+    def steps(subject: str) -> Any:
+        return replay.read(lesson_on(subject)).conversations[0]
 
     def problems(steps: Any) -> Any:
         carrier = replay.Http() if replay.is_http(steps) else Carried(RealPipe(replay.new_library()))
         return replay.hold(steps, carrier, lambda *_: None)
-    first = steps(1)
+    first = steps("discover")
     other = first[-1]._replace(said=first[-1].said.replace("Search", "search"))
     assert "there came: " in problems([*first[:-1], other])[0]
     assert "the transcript ends" in problems(first[:-1])[0]
-    seven = steps(7)
-    assert "the transcript ends" in problems(seven[:-1])[0]         # the last response
-    assert problems([*seven[:2], seven[4]]) == []
-    assert "Not Found" in problems([steps(34)[0]._replace(said="POST / HTTP/1.1"), *steps(34)[1:]])[0]
-    assert '"id":1' in problems(steps(34)[:-1])[0]                  # a body that nobody reads
-    listening = steps(36)
+    cancelled = steps("cancel")
+    assert "the transcript ends" in problems(cancelled[:-1])[0]     # the last response
+    assert problems([*cancelled[:2], cancelled[4]]) == []
+    posted = steps("http_post")
+    assert "Not Found" in problems([posted[0]._replace(said="POST / HTTP/1.1"), *posted[1:]])[0]
+    assert '"id":1' in problems(posted[:-1])[0]                     # a body that nobody reads
+    listening = steps("http_listen")
     assert "list_changed" in problems([*listening[:-3], listening[-1]])[0]      # an event, likewise
     assert "list_changed" in problems(listening[:-3])[0]
     known: Dict[str, str] = {}
@@ -7946,9 +7969,7 @@ def test_a_transcript_is_a_lesson(path: Path) -> None:
     lines = "\n" + "".join(re.findall(r"^```mcp\n(.*?)^```$", lesson.source, re.M | re.S))
     assert lines.count("\n" + lesson.answer) == 1, "the answer is a line, and only one"
     prose = re.sub(r"^```.*?^```$", "", lesson.source, flags=re.M | re.S)
-    assert max(map(len, prose.splitlines())) <= 100
-    for number in re.findall(r"[Ll]essons? (\d+)", prose):
-        assert 1 <= int(number) <= len(LESSONS)
+    assert max(len(line) for line in prose.splitlines() if line[:1] != "|") <= 100
 
 
 def test_the_index_lists_the_transcripts() -> None:
@@ -7983,13 +8004,14 @@ def test_the_programs_of_the_transcripts_do_what_they_say(tmp_path: Path) -> Non
         for command, output in blocks:
             assert in_shell(command, HERE) == output, command
     done = run(str(TRANSCRIPTS / "replay.py"), "--stderr", *(
-        str(path) for path in LESSONS if path.name[:2] in ("20", "54")))
+        str(lesson_on(subject)) for subject in ("goodbye", "mistake_print")))
     assert done.returncode == 0 and done.stdout.count("thinking about books") == 1 and "(exits)" in done.stdout
-    (tmp_path / "54.md").write_text(LESSONS[53].read_text(encoding="utf-8").replace("Emma", "Dune"))
-    done = run(str(TRANSCRIPTS / "replay.py"), str(tmp_path / "54.md"))
+    printed, copy = lesson_on("mistake_print").read_text(encoding="utf-8"), tmp_path / "print.md"
+    copy.write_text(printed.replace("Emma", "Dune"), encoding="utf-8")
+    done = run(str(TRANSCRIPTS / "replay.py"), str(copy))
     assert done.returncode == 1 and re.search(r"\n! line \d+ says: ", done.stdout) and "Read Emma" in done.stdout
-    (tmp_path / "54.md").write_text(re.sub(r"^< .*?(?=```)", "", LESSONS[53].read_text(encoding="utf-8"), flags=re.M | re.S))
-    done = run(str(TRANSCRIPTS / "replay.py"), str(tmp_path / "54.md"))
+    copy.write_text(re.sub(r"^< .*?(?=```)", "", printed, flags=re.M | re.S), encoding="utf-8")
+    done = run(str(TRANSCRIPTS / "replay.py"), str(copy))
     assert done.returncode == 1 and done.stdout.count("\n! the transcript says nothing of it") == 1
 
 
@@ -8005,13 +8027,13 @@ def test_a_transcript_is_laid_out_as_it_would_be_rewritten(path: Path) -> None:
 
 def test_a_transcript_is_rewritten(tmp_path: Path, capsys: Any) -> None:
     """What differs is replaced by what comes, on as many lines as that takes, and nothing else."""
-    whole = LESSONS[3].read_text(encoding="utf-8")
+    whole = lesson_on("a_tool_fails").read_text(encoding="utf-8")
     old = whole.replace('"Ulysses is lent out. Take another book."}],\n      "isError":true,', '"No."}]},')
     old = old.replace('"Emma is yours for two weeks."', '"Here you are, and bring it back when you have read it."')
     (tmp_path / "4.md").write_text(old, encoding="utf-8")
     rewrite.main([str(tmp_path / "4.md")])
     assert (tmp_path / "4.md").read_text(encoding="utf-8") == whole != old
-    state = LESSONS[14].read_text(encoding="utf-8").replace("Who are you", "Who is it")     # in it is a <name>
+    state = lesson_on("ask_the_user").read_text(encoding="utf-8").replace("Who are you", "Who is it")   # in it is a <name>
     (tmp_path / "15.md").write_text(state, encoding="utf-8")
     rewrite.main([str(tmp_path / "15.md")])
     assert (tmp_path / "15.md").read_text(encoding="utf-8") == state
@@ -8042,6 +8064,7 @@ WRONG_ANSWERS = [       # exercise, what to replace in its solution, by what, an
     (1, '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}', "3", "an object"),
     (1, '"jsonrpc": "2.0", ', "", '"jsonrpc" is missing'), (1, '"2.0"', "2.0", "the string"),
     (1, '"2.0"', '"2025-11-25"', "whatever the revision"), (1, '"id": 2, ', "", "nobody answers"),
+    (1, '"id": 2', '"id": 1', "initialize had the id 1"),
     (1, '"id": 2', '"id": null', "never null"), (1, '"method"', '"result"', "this is a response"),
     (1, '"method": "tools/list"', '"params": {}', '"method" is missing'),
     (1, "tools/list", "tools/lists", "did you mean tools/list?"), (1, "tools/list", "zzz", "no method zzz"),
@@ -8072,7 +8095,8 @@ WRONG_ANSWERS = [       # exercise, what to replace in its solution, by what, an
     (5, "notifications/cancelled", "$/cancelRequest", "did you mean notifications/cancelled?"),
     (5, "notifications/cancelled", "notifications/canceled", "did you mean notifications/cancelled?"),
     (5, '"method"', '"id": 8, "method"', "a notification has none"), (5, "requestId", "id", "is how LSP calls it"),
-    (5, "7", '"7"', "not a string"), (5, "7", "8", "has the id 7"), (5, "requestId", "request", "requestId is missing"),
+    (5, "7", '"7"', "the id was the number 7"), (5, "7", "8", "another id, the number 7"),
+    (5, "requestId", "request", "requestId is missing"),
     (5, ', "params": {"requestId": 7}', "", "what is to be cancelled"),
     (6, '"id": 1, ', '"id": 1, "method": "elicitation/create", ', "no method"), (6, '"accept"', '"ok"', "accept, decline or"),
     (6, '"accept"', '"decline"', "is a no"), (6, '"action": "accept", ', "", "`action` is missing"),
@@ -8086,9 +8110,13 @@ WRONG_ANSWERS = [       # exercise, what to replace in its solution, by what, an
     (8, '"id": 8', '"id": 7', "a new id"), (8, "inputResponses", "inputResponse", "inputResponses is missing"),
     (8, '"elicitation-1"', '"elicitation"', "the key of its question"), (8, "k7Qx", "other", "as it came"),
     (8, '"requestState": "k7Qx", ', "", "requestState is missing"), (8, '{"elicitation": {}}', "{}", "say again"),
-    (8, '"arguments": {}', '"arguments": {"x": 1}', "the library answers: Invalid params: requestState"),
+    (8, '"arguments": {}', '"arguments": {"x": 1}', "arguments has changed: it was {}"),
+    (8, '"arguments": {}, ', "", "arguments is missing"), (8, '"arguments": {}', '"arguments": {}, "x": 1', "x: not there"),
+    (8, '{"elicitation": {}}', '{"elicitation": {"url": {}}}', "the library answers: The client has no elicitation"),
     (8, "join", "lend", "of the tool join"), (8, '"method": "tools/call", "params"', '"result"', "sends no responses"),
-    (9, '{"jsonrpc": "2.0", "method": "notifications/initialized"}\n', "", "line 2: "),
+    (9, '{"jsonrpc": "2.0", "method": "notifications/initialized"}\n', "",
+     "line 2: tools/call is too early, first comes notifications/initialized (lesson "),
+    (9, '"method": "initialize", ', '"method": "tools/call", ', "line 1: tools/call is too early, first comes initialize"),
     (9, "notifications/initialized", "initialized", "line 2: there is no method initialized; did you mean"),
     (9, ', "clientInfo": {"name": "by-hand", "version": "1.0"}', "", "line 1: the library answers"),
     (9, '"id": 2', '"id": 1', "used before"), (9, "2025-11-25", "2024-10-07", "the revision is"),
@@ -8099,6 +8127,16 @@ WRONG_ANSWERS = [       # exercise, what to replace in its solution, by what, an
     (10, "Version: 2026-07-28", "Version: 2025-11-25", "as in _meta"), (10, "\n\n", "\n", "an empty line"),
     (10, "Accept: ", "Accept ", "a colon"), (10, '"emma"', "emma", "line 10: "),
     (10, "Host: localhost:8000", "Host: localhost.evil.example", "the library answers: HTTP/1.1 403"),
+    (11, "notifications/cancelled", "resources/unsubscribe", "is for sessions"), (11, '"news"', "1", 'the string "news"'),
+    (11, '"news"', '"old"', 'another id, the string "news"'), (11, '"method"', '"id": 1, "method"', "a notification has none"),
+    (11, "requestId", "subscriptionId", "requestId is missing"), (11, '"method": "notifications/cancelled"', '"result": {}',
+                                                                  "this is a response"),
+    (12, "(hangs up)", '{"jsonrpc": "2.0", "method": "notifications/cancelled"}', "cancels nothing in 2026-07-28"),
+    (12, "(hangs up)", "DELETE /mcp HTTP/1.1", "here is none"), (12, "(hangs up)", "bye", "in parentheses"),
+    (13, "Mcp-Session-Id: s-41\n", "", "Mcp-Session-Id is missing"), (13, "s-41", "41", "which session it is: s-41"),
+    (13, "s-41", "s-41s-41", "the library answers: HTTP/1.1 404"), (13, "Version: 2025-11-25", "Version: 2026-07-28", "the handshake"),
+    (13, '"requestId": 7', '"requestId": 8', "line 9: "), (13, "POST", "(hangs up)", "the call goes on"),
+    (13, ", text/event-stream", "", "Accept lists"), (13, "<length>", "1", "Content-Length is "),
 ]
 
 
@@ -8114,6 +8152,225 @@ def test_a_wrong_answer_gets_the_hint_that_fits(number: int, part: str, instead:
 def test_nonsense_gets_a_hint(attempt: str) -> None:
     for number in range(1, len(exercises.EXERCISES) + 1):
         assert exercises.hint_for(number, attempt) not in ("", "right")
+
+
+def without_code(text: str) -> str:
+    """Return the prose of a page."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("path", [*LESSONS, TRANSCRIPTS / "README.md", TRANSCRIPTS.parent / "exercises.md"],
+                         ids=lambda path: path.stem)
+def test_references_name_the_lesson_that_they_mean(path: Path) -> None:
+    """`[lesson 7]` is a link, and the file that it leads to has both the number and the subject."""
+    prose = without_code(path.read_text(encoding="utf-8"))
+    prose, meant = re.split(r"(?=^\[lesson \d+\]: )", prose, maxsplit=1, flags=re.M) \
+        if "\n[lesson " in prose else (prose, "")
+    linked = dict(re.findall(r"^\[lesson (\d+)\]: (\S+)$", meant, re.M))
+    assert re.sub(r"^\[lesson \d+\]: \S+$", "", meant, flags=re.M).strip() == ""
+    assert set(re.findall(r"\[[Ll]esson\s(\d+)\]", prose)) == set(linked)
+    for number, target in linked.items():
+        assert path.parent / target in LESSONS and (path.parent / target).name[:2] == "%02d" % int(number)
+    assert not re.search(r"(?<!\[)\b[Ll]essons?\s+\d", prose), "a lesson is named by a link"
+
+
+def test_hints_name_lessons_by_their_files() -> None:
+    source = (TRANSCRIPTS / "check.py").read_text(encoding="utf-8")
+    named = re.findall(r'\bsee\("([^"]+)"\)', source)
+    assert len(named) > 20
+    for name in named:
+        assert exercises.see(name) == "(lesson %d)" % int(lesson_on(name).name[:2])
+    assert not re.search(r"lessons? \d", source.split('"""', 2)[2]), "a lesson gets another number one day"
+
+
+def test_the_way_through_all_of_it_names_the_lessons() -> None:
+    """README.md of the project."""
+    whole = (HERE / "README.md").read_text(encoding="utf-8")
+    for first, last in (("http_post", "http_origin"), ("parse_error", "method_not_found"), ("ask_the_user", "roots"),
+                        ("mistake_answering_a_notification", "mistake_batch"), ("progress", "log"), ("resources", "pages")):
+        numbers = "%d to %d" % (int(lesson_on(first).name[:2]), int(lesson_on(last).name[:2]))
+        assert re.search(r"\[[^]]*\b%s\b[^]]*\]\(examples/transcripts/README.md\)" % numbers, whole), numbers
+    for subject in "which_revision", "goodbye":
+        assert re.search(r"\[[^]]*\b%d\b[^]]*\]\(examples/transcripts/README.md\)" % int(lesson_on(subject).name[:2]), whole)
+
+
+def test_the_lessons_take_as_long_as_they_say() -> None:
+    """At 200 words of prose, or 30 lines of messages, in a minute."""
+    texts = [path.read_text(encoding="utf-8") for path in LESSONS]
+    words = sum(len(without_code(text).split()) for text in texts)
+    lines = sum(block.count("\n") for text in texts for block in re.findall(r"^```\w+\n(.*?)^```$", text, re.M | re.S))
+    assert 100 < words / 200 + lines / 30 < 140
+    assert 100 < 2 * len(LESSONS) < 140
+    assert "two hours to read, two minutes for each lesson" in (TRANSCRIPTS / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tool_in_the_lesson_is_that_of_the_library() -> None:
+    shown = re.findall(r"^```python\n(.*?)^```$", lesson_on("more_questions").read_text(encoding="utf-8"), re.M | re.S)
+    assert len(shown) == 1 and "\n\n" + shown[0] + "\n\n" in (TRANSCRIPTS / "server.py").read_text(encoding="utf-8")
+
+
+def test_a_state_holds_what_the_lesson_shows() -> None:
+    """The command in the lesson prints what stands below it."""
+    lesson = replay.read(lesson_on("request_state"))
+    states: List[str] = []
+
+    def tell(step: Any, said: str, problem: str) -> None:
+        if step.way == "<":
+            states.append(json.loads(said).get("result", {}).get("requestState"))
+    assert replay.hold(lesson.conversations[0], Carried(Memory(replay.new_library())), tell) == []
+    (command, printed), = re.findall(r"^```sh\n(.*?)```\n```text\n(.*?)```$", lesson.source, re.M | re.S)
+    assert "<second state>" in command
+    printed = "".join(line.strip() for line in printed.splitlines())
+    came = in_shell(command.replace("<second state>", states[1]), HERE).strip()
+    known: Dict[str, str] = {}
+    assert replay.is_as_written(printed, came, known)
+    assert abs(int(known["seconds"]) - time.time() - 15 * 60) < PATIENCE + 1
+    assert len({value for name, value in known.items() if "digest" in name}) == 4
+    body, signature = states[1].split(".")
+    assert re.fullmatch("[0-9a-f]{64}", signature) and base64.urlsafe_b64decode(body).decode().strip() == came
+
+
+def test_the_codes_that_tell_the_era_are_those_of_the_client() -> None:
+    rows = re.findall(r"^\| (.*(?:error|−\d).*) \| (new|old) \|", lesson_on("which_revision").read_text(encoding="utf-8"), re.M)
+    told = {-int(code): era for what, era in rows for code in re.findall(r"−(\d+)", what)}
+    assert set(told.values()) == {"new", "old"} and {-32020, -32021, -32022, -32601} <= set(told)
+    for code, era in told.items():
+        assert mcp_ref._is_modern({"code": code, "message": ""}) == (era == "new"), code
+
+
+# ---- the table of cancellation, cell by cell
+
+class Held:
+    """A server with a tool that runs until `go`, and then tells whether it has heard of a cancellation."""
+
+    def __init__(self) -> None:
+        self.server = Server("held")
+        self.began, self.go, self.over = threading.Event(), threading.Event(), threading.Event()
+        self.heard: List[bool] = []
+
+        @self.server.tool
+        def hold(quiet: bool, ctx: Context) -> str:
+            self.ctx = ctx
+            if not quiet:
+                ctx.progress(1)
+            self.began.set()
+            assert self.go.wait(PATIENCE)
+            self.heard.append(ctx.cancelled)
+            self.over.set()
+            return "held"
+
+    def call(self, version: str, quiet: bool = False) -> Dict[str, Any]:
+        message = modern("tools/call", 2, name="hold", arguments={"quiet": quiet}, _meta={"progressToken": 1})
+        if version not in MODERN:
+            message["params"]["_meta"] = {"progressToken": 1}
+        return message
+
+    def release(self) -> None:
+        assert self.began.wait(PATIENCE)
+        self.go.set()
+        assert self.over.wait(PATIENCE)
+
+
+CANCEL = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+
+
+def is_answered(messages: Any) -> bool:
+    return any("held" in json.dumps(message) for message in messages)
+
+
+def cancel_on_a_pipe(held: Held, version: str, way: str, _: Any) -> bool:
+    pipe = RealPipe(held.server)
+    if version not in MODERN:
+        for message in exercises.OPENING:
+            pipe.send(mcp_ref.encode(message).rstrip())
+        pipe.receive()
+    pipe.send(mcp_ref.encode(held.call(version)).rstrip())
+    assert pipe.receive()["method"] == "notifications/progress" and held.began.wait(PATIENCE)
+    if way.startswith("closes"):
+        releasing = threading.Thread(target=lambda: pipe.ended.wait(PATIENCE) and held.release())
+        releasing.start()
+        rest = pipe.close()
+        releasing.join(PATIENCE)
+        return is_answered(rest)
+    pipe.send(mcp_ref.encode(CANCEL).rstrip())
+    pipe.send(PING)                                     # what is answered in turn
+    assert pipe.receive()["result"] == {}
+    held.release()
+    return is_answered(pipe.close())
+
+
+def cancel_over_http(held: Held, version: str, way: str, site: Any) -> bool:
+    one = site(held.server)
+    message, answers = held.call(version, quiet="before a stream" in way), []      # type: Any, List[Any]
+    headers = {"Mcp-Session-Id": one.open()} if version not in MODERN else mirrors(message)
+    asking = threading.Thread(target=lambda: answers.append(one.ask(body=message, headers=headers).data.decode()))
+    if "before a stream" in way:
+        asking.start()
+        assert held.began.wait(PATIENCE)
+        assert one.ask("DELETE", headers=headers).status == 200
+        held.release()
+        asking.join(PATIENCE)
+        return is_answered(answers)
+    names = {name.replace("-", "_"): value for name, value in headers.items()}
+    _, events = one.stream(body=message, **names)
+    last = next(event for event in events if "progress" in event["data"])
+    if way == "hangs up":
+        for part in one.streams:
+            part.close()
+        sessions = list(one.endpoint.sessions._by_id.values())
+        wait_until(lambda: all(stream.gone for stream in sessions[0].streams.values()) if sessions else held.ctx.cancelled)
+    elif way.startswith("posts"):
+        if not names.get("Mcp_Session_Id"):
+            headers = {"MCP-Protocol-Version": version, "Mcp-Method": "notifications/cancelled"}
+        assert one.ask(body=CANCEL, headers=headers).status == 202
+    else:
+        assert one.ask("DELETE", headers=headers).status == (405 if version in MODERN else 200)
+    held.release()
+    if way != "hangs up":
+        return is_answered(events)
+    return version not in MODERN and is_answered(one.stream("GET", Last_Event_ID=last["id"], **names)[1])
+
+
+def cancel_over_sse(held: Held, version: str, way: str, site: Any) -> bool:
+    one = site(held.server)
+    _, events = one.stream("GET", path="/sse")
+    place = next(events)["data"]
+    for message, answer in zip([*exercises.OPENING, held.call(version)], ["serverInfo", "", "progress"]):
+        assert one.ask(path=place, body=message).status == 202      # that it has come, not that it is done
+        assert answer == "" or answer in next(events)["data"]
+    if way.startswith("posts"):
+        assert one.ask(path=place, body=CANCEL).status == 202
+        wait_until(lambda: held.ctx.cancelled)
+        held.release()
+        one.endpoint.close()                            # which ends the stream
+        return is_answered(events)
+    for part in one.streams:
+        part.close()
+    wait_until(lambda: not one.endpoint.sessions._by_id)
+    held.release()
+    return bool(one.ask(path=place, body=json.loads(PING)).status == 202)       # nowhere to fetch anything
+
+
+CANCELLATIONS = re.findall(r"^\| ([^|]+), (pipe|HTTP) \| ([^|]+) \| (yes|no)([^|]*) \| (none|comes)([^|]*) \|$",
+                           lesson_on("http_cancel").read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.parametrize("era, transport, way, heard, more, response, rest", CANCELLATIONS,
+                         ids=lambda value: re.sub(r"\W+", "-", value).strip("-"))
+def test_the_table_of_cancellation_is_true(era: str, transport: str, way: str, heard: str, more: str, response: str,
+                                           rest: str, site: Any) -> None:
+    held, version = Held(), LEGACY[0] if era == "session" else era
+    carry = cancel_on_a_pipe if transport == "pipe" else cancel_over_sse if era == LEGACY[-1] else cancel_over_http
+    answered = carry(held, version, way.replace("`", ""), site)
+    assert (held.heard, answered) == ([heard == "yes"], response == "comes")
+    for status in re.findall(r"\d{3}", more):
+        assert (era, status) in ((MODERN[0], "202"), (MODERN[0], "405"))       # asserted above
+    assert "seconds" not in rest or mcp_ref.LEAVE_SECONDS <= 2
+
+
+def test_the_table_of_cancellation_is_complete() -> None:
+    table = re.findall(r"^\|(?!---| when).*\|$", lesson_on("http_cancel").read_text(encoding="utf-8"), re.M)
+    assert len(CANCELLATIONS) == len(table) == 13
 
 
 # ------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Check what you wrote for an exercise (examples/exercises.md), and say what is wrong with it.
 
     $ python3 examples/transcripts/check.py 3 '{"method": "tools/changed"}'
-    "jsonrpc" is missing: every message has "jsonrpc": "2.0" (lesson 51)
+    "jsonrpc" is missing: every message has "jsonrpc": "2.0" (lesson 53)
     $ python3 examples/transcripts/check.py 3 \
         '{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}'
     right
@@ -12,6 +12,7 @@ first; what it cannot know by itself, it asks the library (server.py), which the
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import sys
@@ -29,9 +30,10 @@ from mcp_ref import META_CAPABILITIES, META_VERSION, RpcError, Schema
 NEWEST, SESSION = "2026-07-28", "2025-11-25"
 KINDS = {"str": (str, "a string"), "dict": (dict, "an object"), "list": (list, "an array"),
          "bool": (bool, "true or false")}
+LESSONS = {path.stem[3:]: int(path.stem[:2]) for path in HERE.glob("[0-9]*.md")}
 META = {META_VERSION: NEWEST, META_CAPABILITIES: {"elicitation": {}}}
 OPENING: list[Any] = [
-    {"jsonrpc": "2.0", "id": "opening", "method": "initialize", "params": {
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": SESSION, "capabilities": {},
         "clientInfo": {"name": "reader", "version": "1.0"}}},
     {"jsonrpc": "2.0", "method": "notifications/initialized"}]
@@ -47,6 +49,11 @@ def want(condition: Any, hint: str) -> None:
         raise Wrong(hint)
 
 
+def see(name: str) -> str:
+    """Return where to read more; a lesson is named by its file, so that it may get a new number."""
+    return f"(lesson {LESSONS[name]})"
+
+
 # ---- what holds for every message
 
 def message_of(line: str) -> Any:
@@ -55,7 +62,8 @@ def message_of(line: str) -> Any:
         message = mcp_ref.decode(line.encode("utf-8", "replace"))
     except RpcError as error:
         outside = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)      # what is not inside of a string
-        want("'" not in outside, "JSON has double quotes: \"jsonrpc\", not 'jsonrpc' (lesson 26)")
+        want("'" not in outside, "JSON has double quotes: \"jsonrpc\", not 'jsonrpc' "
+             + see("parse_error"))
         want(not re.search(r",\s*[}\]]", outside), "JSON has no comma before a } or ]")
         want(not re.search(r"\b(True|False|None)\b", outside),
              "JSON writes true, false and null in small letters")
@@ -64,12 +72,13 @@ def message_of(line: str) -> Any:
              "a { or [ and its } or ] do not pair up")
         raise Wrong(f"this is no JSON. {error}") from None
     want("\n" not in line.strip(), "this is JSON, but a message is one line: no line ends inside")
-    want(not isinstance(message, list), "send one message, not an array of them (lesson 57)")
+    want(not isinstance(message, list), "send one message, not an array of them "
+         + see("mistake_batch"))
     want(isinstance(message, dict), "a message is an object: { ... }")
     want("jsonrpc" in message,
-         '"jsonrpc" is missing: every message has "jsonrpc": "2.0" (lesson 51)')
+         '"jsonrpc" is missing: every message has "jsonrpc": "2.0" ' + see("mistake_jsonrpc"))
     want(message["jsonrpc"] == "2.0",
-         '"jsonrpc" is the string "2.0", whatever the revision (lesson 51)')
+         '"jsonrpc" is the string "2.0", whatever the revision ' + see("mistake_jsonrpc"))
     return message
 
 
@@ -79,7 +88,8 @@ def request_of(line: str, method: str) -> Any:
     want("result" not in message and "error" not in message,
          "this is a response, but somebody has to ask first: write a request, with a method")
     want("id" in message, "without an id it is a notification, and nobody answers it")
-    want(mcp_ref.is_id(message["id"]), "an id is a string or an integer, never null (lesson 27)")
+    want(mcp_ref.is_id(message["id"]),
+         "an id is a string or an integer, never null " + see("invalid_request"))
     check_method(message, method)
     check_kind(message)
     return message
@@ -91,7 +101,8 @@ def notification_of(line: str, method: str) -> Any:
     want("result" not in message and "error" not in message,
          "this is a response, and nobody has asked: write a notification, with a method")
     want("id" not in message,
-         "with an id it is a request, and has to be answered: a notification has none (lesson 5)")
+         "with an id it is a request, and has to be answered: a notification has none "
+         + see("handshake_2025-11-25"))
     check_method(message, method)
     want(isinstance(message.get("params", {}), dict), "params are an object")
     return message
@@ -105,9 +116,10 @@ def response_of(line: str, ident: Any) -> Any:
     want(str(message["id"]) == str(ident),
          f"the id is not that of the request, which is {json.dumps(ident)}")
     want(type(message["id"]) is type(ident),
-         f"{json.dumps(message['id'])} is another id than {json.dumps(ident)} (lesson 49)")
+         f"{json.dumps(message['id'])} is another id than {json.dumps(ident)} "
+         + see("mistake_id_in_use"))
     want(not ("result" in message and "error" in message),
-         "a response has a result or an error, never both (lesson 50)")
+         "a response has a result or an error, never both " + see("mistake_result_and_error"))
     want("result" in message or "error" in message,
          "a response has a result or an error; this has neither")
     check_kind(message)
@@ -119,7 +131,7 @@ def check_kind(message: Any) -> None:
     try:
         mcp_ref.kind_of(message)
     except RpcError as error:
-        raise Wrong(f"{error} (lesson 27)") from None
+        raise Wrong(f"{error} " + see("invalid_request")) from None
 
 
 def check_method(message: Any, wanted: str) -> None:
@@ -131,7 +143,7 @@ def check_method(message: Any, wanted: str) -> None:
         near = difflib.get_close_matches(given, known, 1)
         meant = mcp_ref.MISNAMED.get(given) or "".join(near)
         raise Wrong(f"there is no method {given}" + (
-            f"; did you mean {meant}? (lesson 56)" if meant else ""))
+            f"; did you mean {meant}? " + see("mistake_lsp_names") if meant else ""))
     want(given == wanted, f"{given} exists, but does something else")
 
 
@@ -165,6 +177,8 @@ def ask_library(*messages: Any, server: Any = None) -> Any:
 def list_tools(attempt: str) -> None:
     """1: in a session, ask for the list of tools."""
     message = request_of(attempt, "tools/list")
+    want(message["id"] != 1, "initialize had the id 1, in the same session: this request needs "
+         "another one " + see("mistake_id_in_use"))
     want(META_VERSION not in json.dumps(message),
          "in a session there is no version in _meta: the handshake has said it")
     ask_library(*OPENING, message)
@@ -184,7 +198,7 @@ def answer_with_a_tool(attempt: str) -> None:
     tool = tools[0]
     for name in ("input_schema", "parameters", "arguments", "schema"):
         want(not isinstance(tool, dict) or name not in tool,
-             f"{name} is called inputSchema here, with a capital S (lesson 2)")
+             f"{name} is called inputSchema here, with a capital S " + see("list_tools"))
     flaw = TOOL.flaw(tool)
     want(flaw is None, f"the tool is not complete: {flaw}")
     want(tool["name"] == "add", "the tool is called add")
@@ -211,7 +225,7 @@ def unknown_tool(attempt: str) -> None:
     """4: answer a call, id 7, of a tool that does not exist."""
     message = response_of(attempt, 7)
     want("error" in message, "no tool has failed, since there is none: what is wrong is the "
-         "request, and so the answer is an error (lesson 55)")
+         "request, and so the answer is an error " + see("mistake_two_kinds_of_error"))
     error = message["error"]
     want(isinstance(error, dict), "an error is an object, with a code and a message")
     want("code" in error, "an error has a code")
@@ -221,19 +235,26 @@ def unknown_tool(attempt: str) -> None:
          "tools/call does; what is wrong stands in its params")
     row = mcp_ref.ERRORS.get(code)
     meant = f"means {row.name}: {row.sent}" if row else "means nothing here"
-    want(code == mcp_ref.INVALID_PARAMS, f"the code {code} {meant} (lessons 26 to 33)")
+    want(code == mcp_ref.INVALID_PARAMS, f"the code {code} {meant} " + see("invalid_params"))
     want(isinstance(error.get("message"), str), "an error has a message, a string")
 
 
 def cancel(attempt: str) -> None:
     """5: cancel the request with the id 7."""
-    message = notification_of(attempt, "notifications/cancelled")
+    check_cancelled(notification_of(attempt, "notifications/cancelled"), 7)
+
+
+def check_cancelled(message: Any, ident: Any) -> None:
+    """Check what notifications/cancelled says: it is the request with this id."""
     params = message.get("params")
+    named = f"the {'number' if isinstance(ident, int) else 'string'} {json.dumps(ident)}"
     want(isinstance(params, dict), "in params stands what is to be cancelled")
-    want("id" not in params, "id is how LSP calls it; here it is requestId (lesson 56)")
+    want("id" not in params, "id is how LSP calls it; here it is requestId "
+         + see("mistake_lsp_names"))
     want("requestId" in params, "requestId is missing: which request is it?")
-    want(type(params["requestId"]) is int, "the id was the number 7, not a string (lesson 49)")
-    want(params["requestId"] == 7, "the request that runs has the id 7")
+    want(type(params["requestId"]) is type(ident), f"the id was {named} "
+         + see("mistake_id_in_use"))
+    want(params["requestId"] == ident, f"the request that runs has another id, {named}")
 
 
 def fill_form(attempt: str) -> None:
@@ -271,12 +292,13 @@ def check_meta(message: Any, needed: Any) -> None:
     want("_meta" not in message, "_meta is a member of params, not of the message")
     params = message.get("params", {})
     meta = params.get("_meta")
-    want(meta is not None, f"_meta is missing in params: requests of {NEWEST} have it (lesson 1)")
+    want(meta is not None, f"_meta is missing in params: requests of {NEWEST} have it "
+         + see("discover"))
     want(isinstance(meta, dict), "_meta is an object")
     for key in META_VERSION, META_CAPABILITIES:
         name = key.partition("/")[2]
         want(name not in meta, f"the whole key is {key}")
-        want(key in meta, f"{key} is missing in _meta: it has to be there (lesson 1)")
+        want(key in meta, f"{key} is missing in _meta: it has to be there " + see("discover"))
     want(meta[META_VERSION] == NEWEST, f"the revision is {NEWEST}")
     flaw = Schema({"type": "object", "required": list(needed)}).flaw(meta[META_CAPABILITIES])
     want(flaw is None, f"the client has to say again what it can do: {flaw}")
@@ -286,12 +308,15 @@ def answer_and_retry(attempt: str) -> None:
     """8: in 2026-07-28, answer "input_required": send the call of join, id 7, again."""
     message = message_of(attempt)
     want("result" not in message, f"in {NEWEST} a client sends no responses: it sends the call "
-         "again, with the answers in it (lesson 15)")
+         "again, with the answers in it " + see("ask_the_user"))
     message = request_of(attempt, "tools/call")
     want(message["id"] != 7, "this is a new request: it has a new id")
     check_meta(message, {"elicitation": {}})
     params = message["params"]
     want(params.get("name") == "join", "it is the same call as before: of the tool join")
+    want("arguments" in params, "arguments is missing: there it was, though it was empty")
+    want(params["arguments"] == {}, "arguments has changed: it was {}, and the state belongs to "
+         "the call as it was " + see("request_state"))
     want("inputResponses" in params, "inputResponses is missing in params: the answers")
     answers = params["inputResponses"]
     want(isinstance(answers, dict), "inputResponses is an object: an answer for each key")
@@ -299,6 +324,8 @@ def answer_and_retry(attempt: str) -> None:
     check_answer(answers["elicitation-1"])
     want("requestState" in params, "requestState is missing: it goes back as it came")
     want(params["requestState"] == "k7Qx", "requestState goes back as it came: k7Qx")
+    more = sorted(params.keys() - {"name", "arguments", "_meta", "inputResponses", "requestState"})
+    want(not more, f"{', '.join(more)}: not there before, and the call is to be sent as it was")
     server = replay.new_library()
     question = ask_library({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
         "name": "join", "arguments": {}, "_meta": META}}, server=server)
@@ -312,13 +339,16 @@ def session(attempt: str) -> None:
     messages = [on_line(number, message_of, line) for number, line in enumerate(lines, 1)]
     steps = ["initialize", "notifications/initialized", "tools/call"]
     for number, (line, method) in enumerate(zip(lines, steps), 1):
+        said = messages[number - 1].get("method")
+        want(said not in steps[number:], f"line {number}: {said} is too early, first comes "
+             f"{method} " + see("mistake_too_early"))
         on_line(number, notification_of if "/init" in method else request_of, line, method)
     want(len(lines) == 3, f"the client sends three messages, and not {len(lines)}")
     opened = on_line(1, ask_library, messages[0])
     want(opened["protocolVersion"] == messages[0]["params"]["protocolVersion"] == SESSION,
          f"the revision is {SESSION}")
     want(messages[0]["id"] != messages[2]["id"],
-         "line 3: this id was used before in the session (lesson 49)")
+         "line 3: this id was used before in the session " + see("mistake_id_in_use"))
     found = on_line(3, ask_library, *messages).get("structuredContent")
     want(found == {"result": ["Emma"]}, "line 3: it is search that is called, with the word emma")
 
@@ -334,14 +364,14 @@ def on_line(number: int, check: Any, *arguments: Any) -> Any:
 HEADERS = {     # what has to be in them, and what to say if it is not
     "Host": ("localhost", "names the server: localhost:8000"),
     "Content-Type": ("application/json", "says what the body is: application/json"),
-    "Accept": ("application/json", "lists application/json and text/event-stream, both"),
-    "MCP-Protocol-Version": (NEWEST, f"is {NEWEST}, as in _meta"),
-    "Mcp-Method": ("tools/call", "repeats the method: tools/call"),
-    "Mcp-Name": ("search", "repeats the name of the tool: search")}
+    "Accept": ("application/json", "lists application/json and text/event-stream, both")}
+PLAIN = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": "<length>",
+         "Accept": "application/json, text/event-stream"}
 
 
-def http_post(attempt: str) -> None:
-    """10: the call of exercise 7 as an HTTP POST to /mcp on localhost, with all its headers."""
+def post_of(attempt: str, lesson: str,
+            more: dict[str, tuple[str, str]]) -> tuple[list[str], str, int]:
+    """Take a POST apart, with these headers: its head, its body, and the line where that is."""
     head, empty, body = attempt.strip().partition("\n\n")
     first, *lines = head.splitlines() or [""]
     want(first == "POST /mcp HTTP/1.1", "the first line is POST /mcp HTTP/1.1")
@@ -351,25 +381,76 @@ def http_post(attempt: str) -> None:
         name, colon, value = line.partition(":")
         want(colon and name.strip() == name, f"a header is a name, a colon, a value; not {line}")
         headers[name.lower()] = value.strip()
-    for name, (part, hint) in HEADERS.items():
-        want(name.lower() in headers, f"the header {name} is missing: it {hint} (lesson 34)")
+    for name, (part, hint) in {**HEADERS, **more}.items():
+        want(name.lower() in headers,
+             f"the header {name} is missing: it {hint} " + see(lesson))
         want(part in headers[name.lower()], f"the header {name} {hint}")
     want("text/event-stream" in headers["accept"], "the header Accept " + HEADERS["Accept"][1])
     length = len(body.encode("utf-8", "replace"))
     want(headers.get("content-length") in ("<length>", str(length)),
          f"the header Content-Length is {length}, the bytes of the body, or <length>")
-    on_line(len(lines) + 3, modern_call, body)
+    return [first, *lines, ""], body, len(lines) + 3
+
+
+def http_post(attempt: str) -> None:
+    """10: the call of exercise 7 as an HTTP POST to /mcp on localhost, with all its headers."""
+    head, body, number = post_of(attempt, "http_post", {
+        "MCP-Protocol-Version": (NEWEST, f"is {NEWEST}, as in _meta"),
+        "Mcp-Method": ("tools/call", "repeats the method: tools/call"),
+        "Mcp-Name": ("search", "repeats the name of the tool: search")})
+    on_line(number, modern_call, body)
     library = replay.Http()
-    for line in [first, *lines, "", body]:
-        library.send(line, "")
-    answer = [library.receive(""), *library.close()]
+    answer = [*post(library, "1", head, body), *library.close()]
     want(answer[0] == "HTTP/1.1 200 OK", f"the library answers: {answer[0]}, {answer[-1]}")
+
+
+def post(library: Any, connection: str, head: list[str], body: str) -> list[str]:
+    """Post something to the library; return the head of the answer."""
+    for line in [*head, body]:
+        library.send(line, connection)
+    return list(itertools.takewhile(lambda line: line not in ("", replay.NOTHING), iter(
+        lambda: library.receive(connection), None)))
+
+
+def end_subscription(attempt: str) -> None:
+    """11: on a pipe, in 2026-07-28, end the subscription that has the id "news"."""
+    said = message_of(attempt).get("method")
+    want(said != "resources/unsubscribe", f"{said} is for sessions. Here the subscription is a "
+         "request that waits for its response: end it like any other " + see("watch"))
+    check_cancelled(notification_of(attempt, "notifications/cancelled"), "news")
+
+
+def hang_up(attempt: str) -> None:
+    """12: over HTTP, in 2026-07-28, cancel a call."""
+    want("notifications/cancelled" not in attempt, f"over HTTP this cancels nothing in {NEWEST}: "
+         "the server passes it over. Do not say it, do it " + see("http_cancel"))
+    want("DELETE" not in attempt, "DELETE ends a session, and here is none")
+    want(attempt.strip().lstrip("> ") == replay.HANGS_UP, "no message is needed. What a client "
+         "does without a word stands in parentheses in the lessons " + see("http_cancel"))
+
+
+def cancel_in_a_session(attempt: str) -> None:
+    """13: over HTTP, in a session of 2025-11-25 with the id s-41, cancel the call 7."""
+    want(replay.HANGS_UP not in attempt, "in a session the call goes on when the connection "
+         "breaks: it has to be said " + see("http_cancel"))
+    head, body, number = post_of(attempt, "http_session", {
+        "MCP-Protocol-Version": (SESSION, f"is {SESSION}, as the handshake has said"),
+        "Mcp-Session-Id": ("s-41", "says which session it is: s-41")})
+    on_line(number, cancel, body)
+    library = replay.Http()
+    plain = [head[0], *(f"{name}: {value}" for name, value in PLAIN.items()), ""]
+    opened = post(library, "1", plain, json.dumps(OPENING[0]))
+    ident, = (line.split()[1] for line in opened if line.startswith("Mcp-Session-Id"))
+    answer = post(library, "2", [line.replace("s-41", ident) for line in head], body)
+    library.close()
+    want(answer[0] == "HTTP/1.1 202 Accepted", f"the library answers: {answer[0]}")
 
 
 # ---- the command
 
 EXERCISES = [list_tools, answer_with_a_tool, list_changed, unknown_tool, cancel, fill_form,
-             modern_call, answer_and_retry, session, http_post]
+             modern_call, answer_and_retry, session, http_post, end_subscription, hang_up,
+             cancel_in_a_session]
 
 
 def hint_for(number: int, attempt: str) -> str:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from mcp_ref import Context, NotFound, Server
+from mcp_ref import Context, NotFound, Server, elicitation
 
 BOOKS = {"Dune": "Frank Herbert", "Emma": "Jane Austen", "Ulysses": "James Joyce"}
 FINE = "https://library.example/fines/7"    # nobody is there: the library trusts whom it sends
 lent = ["Ulysses"]
 fines = ["Dune came back late"]
+orders: list[str] = []
 
 server = Server("library", instructions="Search first, then lend.", page_size=3)
 
@@ -129,6 +130,27 @@ def summarize(title: str, ctx: Context) -> str:
 def choose_folder(ctx: Context) -> str:
     """Choose where to save the catalogue, among the client's folders."""
     return "The catalogue belongs in {uri}".format(**ctx.list_roots()[0])
+
+
+@server.tool
+def order(title: str, ctx: Context) -> str:
+    """Order a new book. Who is not of age needs a parent's yes."""
+    ctx.log("debug", "order begins")
+    try:
+        answers = ctx.ask({
+            "reader": elicitation("Who are you?", name=str, age=int),
+            "desk": elicitation("Where will you fetch it?", desk=Literal["north", "south"])})
+        if any(answer["action"] != "accept" for answer in answers.values()):
+            return "Nothing was ordered."
+        reader, desk = answers["reader"]["content"], answers["desk"]["content"]["desk"]
+        if reader["age"] < 18:
+            question = "May {name} order a book?".format(**reader)
+            if ctx.elicit(question, key="parent", agreed=bool).get("content") != {"agreed": True}:
+                return "Nothing was ordered."
+        orders.append(title)                # not before the last question
+        return f"Order {len(orders)}: {title}, to the {desk} desk, for {reader['name']}."
+    finally:
+        ctx.log("debug", "order ends")
 
 
 # ---- resources: the application reads them
