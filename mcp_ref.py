@@ -106,6 +106,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Union
 from weakref import WeakSet
 
+if sys.version_info < (3, 9):       # noqa: UP036  better than what would be said otherwise
+    raise ImportError("mcp_ref.py needs Python 3.9 or newer")
+
 __version__ = "0.1.0"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_VERSION",
@@ -400,6 +403,7 @@ MAX_BATCH = 100                 # members of a batch; more would only hide a flo
 MAX_LOGGED = 200                # characters of foreign input that a log or an error repeats
 MAX_LOG_LINE = 3000             # characters of a line of the log; beyond, its middle is left out
 _EMPTY: Message = {}
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class RpcError(Exception):
@@ -501,6 +505,20 @@ def _whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {_whole(key): item if key == "id" else _whole(item) for key, item in value.items()}
     return [_whole(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _excess(line: bytes) -> str:
+    """Say why the other side would not take a line, if so: it is too long, or too deep."""
+    if len(line) > MAX_MESSAGE_BYTES + 1:
+        return f"more than {MAX_MESSAGE_BYTES} bytes"
+    brackets = line.translate(None, _NO_BRACKETS) if len(line) > 2 * MAX_DEPTH else b""
+    for _ in range(MAX_DEPTH if brackets else 0):       # each time the innermost pairs go
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return ""
+    # What is left may also stand in strings: then look.
+    return f"nested deeper than {MAX_DEPTH} levels" \
+        if brackets and depth_of(json.loads(line)) > MAX_DEPTH else ""
 
 
 def is_id(value: Any) -> bool:
@@ -612,7 +630,19 @@ def _log_traceback(what: str, problem: BaseException) -> None:
 
 def _settled(function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
     """Call, and await what is to be awaited, on a loop of its own: it can hold up nobody else."""
-    value = function(*positional, **named)
+    return _awaited(function(*positional, **named))
+
+
+def _has_loop() -> bool:
+    """Tell whether an asyncio loop runs on this thread."""
+    import asyncio
+    try:
+        return bool(asyncio.get_running_loop())
+    except RuntimeError:
+        return False
+
+
+def _awaited(value: Any) -> Any:
     if isinstance(value, types.CoroutineType):
         import asyncio
         return asyncio.run(value)
@@ -1511,7 +1541,7 @@ class Server:
         """Call a handler, `def` or `async def`, where it is to run; return what it returns."""
         if self._run_on is None:
             return _settled(function, positional, named)
-        return _run_there(self._run_on, functools.partial(_settled, function, positional, named))
+        return _run_there(self._run_on, functools.partial(function, *positional, **named))
 
     # ---- changes
 
@@ -1762,6 +1792,9 @@ class Server:
 
         `arguments` are those of the command line, if None; `options` are those of serve_http().
         """
+        process: Any = sys.modules.get("multiprocessing.process")
+        if process is not None and getattr(process.current_process(), "_inheriting", False):
+            return                  # a worker that a tool started imports the program once more
         arguments = sys.argv[1:] if arguments is None else arguments
         arguments = [part for word in arguments for part in (
             word.split("=", 1) if word.startswith("--http=") else [word])]
@@ -1845,19 +1878,33 @@ def _check_params(method: str, params: Message) -> None:
 
 
 def _run_there(run: Callable[[Callable[[], None]], Any], call: Callable[[], Any]) -> Any:
-    """Have `run` call it on a thread of its choice; wait; return or raise what came of it."""
+    """Have `run` call it on a thread of its choice; wait; return or raise what came of it.
+
+    A coroutine becomes a task of the loop that runs on that thread, if there is one.
+    """
     outcome: list[Any] = []
+    tasks: list[Any] = []               # a loop itself does not hold on to them
     turn = threading.Lock()             # taken by whoever is first: the call, or giving up on it
     begun, done = threading.Event(), threading.Event()
+
+    def settle(produce: Callable[[], Any]) -> None:
+        try:
+            value = produce()
+            if isinstance(value, types.CoroutineType) and _has_loop():
+                import asyncio
+                task = asyncio.ensure_future(value)
+                tasks.append(task)
+                task.add_done_callback(lambda task: settle(task.result))
+                return
+            outcome.extend([_awaited(value), None])
+        except BaseException as problem:    # noqa: BLE001  raised again, where it belongs
+            outcome.extend([None, problem])
+        done.set()
 
     def thunk() -> None:
         if turn.acquire(blocking=False):
             begun.set()
-            try:
-                outcome.extend([call(), None])
-            except BaseException as problem:    # noqa: BLE001  raised again, where it belongs
-                outcome.extend([None, problem])
-            done.set()
+            settle(call)
     run(thunk)
     if not begun.wait(START_SECONDS) and turn.acquire(blocking=False):
         raise RuntimeError(f"nobody started the handler within {START_SECONDS:g} s: "
@@ -2259,6 +2306,11 @@ class Pipe:
     def send(self, message: Any) -> None:
         """Write a message; nobody is left to be told if that fails."""
         line = encode(message)
+        flaw = _excess(line) if len(line) > 2 * MAX_DEPTH else ""
+        if flaw and "result" in message:
+            log(f"a result is {flaw}")
+            line = encode(_failure(RpcError(INTERNAL_ERROR, "The result is " + flaw),
+                                   message["id"]))
         try:
             with self._writing:
                 self._write(line)
@@ -2452,9 +2504,12 @@ def _guard() -> tuple[Any, int]:
     os.dup2(2, 1)
     os.close(null)
     if hasattr(os, "register_at_fork"):         # a forked child must not hold the client's stream
-        os.register_at_fork(after_in_child=functools.partial(os.closerange, source, out + 1))
+        for descriptor in (source, out):
+            os.register_at_fork(after_in_child=functools.partial(
+                os.closerange, descriptor, descriptor + 1))     # which does not mind if it is gone
     if hasattr(sys.stdout, "reconfigure"):      # what was printed before, and waits, goes there too
-        sys.stdout.reconfigure(line_buffering=True)
+        # A tool that prints what the code page lacks shall not fail of it.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     if os.name == "nt":
         import msvcrt
         for descriptor in (source, out):        # no \r\n
@@ -2496,8 +2551,9 @@ class Signature:
     """
 
     def __init__(self, function: Callable[..., Any], typed: bool = True) -> None:
-        self.name: str = getattr(function, "__name__", type(function).__name__)
-        doc = _doc_of(function)
+        shown_as = function.func if isinstance(function, functools.partial) else function
+        self.name: str = getattr(shown_as, "__name__", type(shown_as).__name__)
+        doc = _doc_of(shown_as)
         prose = re.split(r"\n\s*(?:Args|Arguments|Parameters):|\n\s*:param ", doc)[0].strip()
         self.described = {"description": prose} if prose else {}
         self.context = ""                           # the name of the parameter annotated Context
@@ -2507,6 +2563,8 @@ class Signature:
         for name, kind, default in _parameters_of(function):
             hint = self._hints.get(name, Any)
             if Context in (hint, *typing.get_args(hint)):
+                if self.context:
+                    raise TypeError(f"{self.name}(): one Context is enough")
                 self.context = name
             elif typed and name == "ctx" and name not in self._hints:
                 raise TypeError(f"{self.name}(): write ctx: Context, or it is an argument")
@@ -2545,7 +2603,7 @@ class Signature:
         hint = self._hints.get("return", Any)
         if hint in (str, Any, type(None)):
             return None, False
-        schemas = _Schemas()
+        schemas = _Schemas(given=False)
         try:
             schema, _ = schemas.of(hint)
         except TypeError as problem:
@@ -2581,11 +2639,13 @@ def _doc_of(function: Any) -> str:
 
 def _hints_of(thing: Any) -> dict[str, Any]:
     """Evaluate the annotations of a function, or of a class."""
+    if not isinstance(thing, (type, types.FunctionType)) and hasattr(thing, "__wrapped__"):
+        return _hints_of(thing.__wrapped__)     # as functools.lru_cache leaves them
     target = thing if isinstance(thing, (type, types.FunctionType, types.MethodType)) else \
         getattr(thing, "func", type(thing).__call__)
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except (NameError, TypeError) as problem:
+    except (NameError, TypeError, AttributeError, SyntaxError) as problem:
         annotations = getattr(target, "__annotations__", {})
         union = [hint for hint in annotations.values() if "|" in str(hint)]
         raise TypeError("{}: {}".format(getattr(thing, "__name__", thing), (
@@ -2612,7 +2672,8 @@ _SCALARS: dict[Any, tuple[str, Convert | None]] = {
 class _Schemas:
     """The schemas and converters of the hints of one document."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: bool = True) -> None:
+        self._given = given                         # by a client; else it is what a tool returns
         self.defs: dict[str, Message] = {}          # the types that contain themselves, by name
         self._open: list[Any] = []                  # the classes that we are inside of
         self._names: dict[Any, str] = {}            # the classes that were seen, by a name each
@@ -2630,6 +2691,8 @@ class _Schemas:
             return _noted(schema, hint), convert
         if hint in (Any, object):
             return {}, None
+        if hasattr(hint, "__supertype__"):          # NewType
+            return self.of(hint.__supertype__)
         if hint is None or not args and hint in _SCALARS:
             name, convert = _SCALARS[hint or type(None)]
             return {"type": name}, convert
@@ -2700,7 +2763,7 @@ class _Schemas:
             return {"$ref": "#/$defs/" + name}, \
                 lambda value: (self._converters[kind] or _unchanged)(value)
         self._open.append(kind)
-        fields, required = _fields_of(kind)
+        fields, required = _fields_of(kind, self._given)
         members = {name: self.of(hint) for name, hint in fields.items()}
         self._open.pop()
         converters = {name: convert for name, (_, convert) in members.items() if convert}
@@ -2722,9 +2785,10 @@ class _Schemas:
 
 
 def _noted(schema: Message, annotated: Any) -> Message:
-    """Add what Annotated says: a string describes, a dict adds keywords."""
+    """Add what Annotated says: a string describes, a dict adds keywords; the rest is not for us."""
     for note in annotated.__metadata__:
-        schema = {**schema, **({"description": note} if isinstance(note, str) else note)}
+        schema = {**schema, **({"description": note} if isinstance(note, str) else
+                               note if isinstance(note, dict) else _EMPTY)}
     return schema
 
 
@@ -2732,20 +2796,24 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _fields_of(kind: Any) -> tuple[dict[str, Any], list[str]]:
+def _fields_of(kind: Any, given: bool) -> tuple[dict[str, Any], list[str]]:
     """Return the hints of a class's fields, and the names of those that are required."""
     hints = _hints_of(kind)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import MISSING, fields
-        listed = [field for field in fields(kind) if field.init]
+        listed = [field for field in fields(kind) if field.init or not given]
         optional = {field.name for field in listed if field.default is not MISSING
                     or field.default_factory is not MISSING}
         hints = {field.name: hints[field.name] for field in listed}
     else:
         optional = set(getattr(kind, "_field_defaults", getattr(kind, "__optional_keys__", ())))
     for name, hint in hints.items():                # Required[...], NotRequired[...]
-        if getattr(typing.get_origin(hint), "_name", "") in ("Required", "NotRequired", "ReadOnly"):
-            hints[name] = typing.get_args(hint)[0]
+        wrapper = getattr(typing.get_origin(hint), "_name", "")
+        while wrapper in ("Required", "NotRequired", "ReadOnly"):
+            if wrapper == "NotRequired":            # it may not have been seen, as a mere string
+                optional.add(name)
+            hint = hints[name] = typing.get_args(hint)[0]
+            wrapper = getattr(typing.get_origin(hint), "_name", "")
     return hints, [name for name in hints if name not in optional]
 
 
@@ -3471,6 +3539,7 @@ class Reply:
         self.streaming = False
         self.gone = False
         self.written = time.monotonic()     # when, last
+        self.endpoint: Any = None           # the one that a subscription ends with
         self._status = statuses
         self._hung_up = hung_up
         self._unasked = unasked             # whoever sends must not have to wait for the client
@@ -3755,6 +3824,7 @@ class Endpoint:
             return row.raised if row is not None else 200
         reply = Reply(exchange, headers, status, lambda: peer.cancel(message["id"]),
                       unasked=message["method"] == "subscriptions/listen")
+        reply.endpoint = self
         self.run(reply, self.server.accept(message, reply, peer, principal))
         if message["method"] == "subscriptions/listen" and not reply.gone:
             self.wait(reply)                    # until somebody ends it, and has said so
@@ -3826,9 +3896,10 @@ class Endpoint:
                 _log_traceback("keeping house", problem)
 
     def close(self) -> None:
-        """End subscriptions and sessions; the streams end with them."""
+        """End subscriptions and sessions; the streams end with them. It cannot serve again."""
         for ctx in list(self.server._listening):
-            self.server.end_subscription(ctx)
+            if getattr(ctx._send, "endpoint", None) is self:    # the server may have others
+                self.server.end_subscription(ctx)
         self.closed.set()
         # >8 legacy
         self.sessions.close()
@@ -4292,14 +4363,16 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
     place = f"[{host}]" if ":" in host else host
     log(f"{server.info['name']} listens on http://{place}:{httpd.server_port}{httpd.endpoint.path}")
     import signal
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)) if in_main else None
     try:
         httpd.serve_forever()
     except KeyboardInterrupt:
         pass
     finally:
         httpd.close()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _head(status: int, headers: dict[str, str]) -> bytes:
@@ -4396,6 +4469,8 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 
     On loopback, and if the endpoint does not know better, Host has to be a name of loopback.
     """
+    if endpoint.closed.is_set():
+        raise ValueError("this endpoint was closed: make another one")
     import socket
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from socketserver import TCPServer
@@ -4969,7 +5044,7 @@ class Client:
     def _find_era(self, version: str) -> None:
         """Try the modern way, then the legacy one: basic/transports/stdio §Backward Compatibility,
         basic/transports/streamable-http §Backward Compatibility."""
-        late = False
+        late, why = False, ""
         # >8 legacy
         if not rules(version).modern:
             self._initialize(version)
@@ -4982,16 +5057,18 @@ class Client:
             if refusal.status in (401, 403, 429) or refusal.status >= 500 and self._pinned \
                     or refusal.status == 503:               # no matter of the era
                 raise
+            why = f": {refusal}"
         except (TimeoutError, Malformed) as problem:        # silence, or nonsense
             if self._pinned:
                 raise
-            late = isinstance(problem, TimeoutError)
-        except Disconnected:
-            if self._pinned or not self.transport.restarts:
+            late, why = isinstance(problem, TimeoutError), f": {problem}"
+        except Disconnected as problem:
+            if self._pinned or not self.transport.restarts or not versions("legacy"):
                 raise
+            why = f": {problem}"
             self._start()                                   # it could not bear the question
         if self._pinned or not versions("legacy"):
-            raise Disconnected("the server does not speak " + (self._pinned or versions()[0]))
+            raise Disconnected(f"the server does not speak {self._pinned or versions()[0]}{why}")
         # >8 legacy
         try:
             self._initialize(versions("legacy")[0])
@@ -5280,9 +5357,14 @@ class Client:
             self.report(str(problem), message)
 
     def report(self, problem: str, message: Any) -> None:
-        """Log what the server did wrong, where no call can be told of it."""
+        """Log what the server did wrong; a call is told of it, if that can be seen to be for it."""
         source = message if isinstance(message, bytes) else json.dumps(message)
         log(f"the server sent {problem}: {shown(source)}")
+        found = re.match(rb'\s*{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,\s*"res',
+                         message[:200]) if isinstance(message, bytes) else None
+        request = self._running.pop(int(found[1]), None) if found else None
+        if request is not None:
+            request.take(Malformed(f"the response to {request.method} is {problem}"))
 
     def _settle(self, response: Message, request: Request | None) -> None:
         """Hand a response to the call that waits for it."""
@@ -6034,6 +6116,9 @@ class StdioTransport(Transport):
     def send(self, message: Message, request: Request | None = None,
              timeout: float = SEND_SECONDS) -> None:
         line = encode(message)
+        flaw = _excess(line)
+        if flaw:
+            raise ValueError(f"the message is {flaw}: the server would not take it")
         deadline = time.monotonic() + timeout if request is None else request.deadline
         if not self._writing.acquire(timeout=max(0.0, min(deadline - time.monotonic(), 1e6))):
             raise TimeoutError("the server does not read its input")
@@ -6075,15 +6160,21 @@ class StdioTransport(Transport):
             for line in lines:
                 if size + len(line) <= MAX_MESSAGE_BYTES:
                     self._take_line(b"".join([*parts, line]))
+                elif size <= MAX_MESSAGE_BYTES:
+                    self._report_long(parts, line)
                 parts, size = [], 0
             if rest:
                 if size <= MAX_MESSAGE_BYTES < size + len(rest):
-                    self.client.report(f"a line of more than {MAX_MESSAGE_BYTES} bytes", rest)
+                    self._report_long(parts, rest)
                     parts = []
                 size += len(rest)
                 if size <= MAX_MESSAGE_BYTES:
                     parts.append(rest)
         self._lose(process)
+
+    def _report_long(self, parts: list[bytes], rest: bytes) -> None:
+        self.client.report(f"a line of more than {MAX_MESSAGE_BYTES} bytes",
+                           parts[0] if parts else rest)
 
     def _take_line(self, line: bytes) -> None:
         if not line or line.isspace():

@@ -7381,7 +7381,7 @@ except Exception as problem:
 ''')
     first, second, third = says.splitlines()
     assert first == f"{MODERN} [-32602, -32600]" and second == MODERN[0]
-    assert third == f"Disconnected the server does not speak {MODERN[0]}"
+    assert third.startswith(f"Disconnected the server does not speak {MODERN[0]}: no answer")
 
 
 # ------------------------------------------------------------------------------------------
@@ -8186,12 +8186,10 @@ def test_hints_name_lessons_by_their_files() -> None:
 def test_the_way_through_all_of_it_names_the_lessons() -> None:
     """README.md of the project."""
     whole = (HERE / "README.md").read_text(encoding="utf-8")
-    for first, last in (("http_post", "http_origin"), ("parse_error", "method_not_found"), ("ask_the_user", "roots"),
-                        ("mistake_answering_a_notification", "mistake_batch"), ("progress", "log"), ("resources", "pages")):
-        numbers = "%d to %d" % (int(lesson_on(first).name[:2]), int(lesson_on(last).name[:2]))
-        assert re.search(r"\[[^]]*\b%s\b[^]]*\]\(examples/transcripts/README.md\)" % numbers, whole), numbers
-    for subject in "which_revision", "goodbye":
-        assert re.search(r"\[[^]]*\b%d\b[^]]*\]\(examples/transcripts/README.md\)" % int(lesson_on(subject).name[:2]), whole)
+    cells = re.findall(r"\[([\d ,to]+)\]\(examples/transcripts/README.md\)", whole)
+    named = [number for first, last in re.findall(r"(\d+)(?: to (\d+))?", ", ".join(cells))
+             for number in range(int(first), int(last or first) + 1)]
+    assert sorted(named) == list(range(1, len(LESSONS) + 1))
 
 
 def test_the_lessons_take_as_long_as_they_say() -> None:
@@ -10057,3 +10055,290 @@ def test_task_messages_are_those_of_the_extension(task_talk: Any, where: str) ->
     assert seen == {"CreateTaskResultworking", *("GetTaskResult" + one for one in (
         "working", "input_required", "completed", "failed", "cancelled")), "GetTaskRequest", "UpdateTaskRequest",
         "UpdateTaskResult", "CancelTaskRequest", "CancelTaskResult", "TaskStatusNotification"}
+
+
+# ------------------------------------------------------------------------------------------
+# What an embedder found in an afternoon
+# ------------------------------------------------------------------------------------------
+
+def connected(tmp_path: Path, program: str, **options: Any) -> Any:
+    """Start a program with a server, that finds the module; return a client."""
+    place = tmp_path / "program.py"
+    place.write_text(program, encoding="utf-8")
+    return mcp_ref.connect([sys.executable, "-W", "error", str(place)], timeout=PATIENCE,
+                           env={"PYTHONPATH": str(HERE), **options.pop("env", {})}, **options)
+
+
+def test_a_result_beyond_the_limits_is_an_error_at_once(tmp_path):
+    with connected(tmp_path, '''
+import mcp_ref
+mcp_ref.MAX_MESSAGE_BYTES = 10000
+server = mcp_ref.Server("large")
+
+@server.tool
+def deep(levels: int) -> dict:
+    found: dict = {}
+    for _ in range(levels):
+        found = {"a [ in a text": [found]} if levels < 50 else {"a": found}
+    return {"structuredContent": found}
+
+@server.tool
+def long(size: int) -> str:
+    return "x" * size
+
+server.run()
+''', stderr=lambda line: None) as client:
+        assert client.call_tool("deep", {"levels": 45})["structuredContent"]
+        for name, arguments, said in (("deep", {"levels": 120}, "nested deeper than 100 levels"),
+                                      ("long", {"size": 10000}, "more than 10000 bytes")):
+            with pytest.raises(RpcError, match="The result is " + said) as caught:
+                client.call_tool(name, arguments)
+            assert caught.value.code == -32603
+        nested: Any = {}
+        for _ in range(120):
+            nested = [nested]
+        with pytest.raises(ValueError, match="nested deeper"):
+            client.request("example.org/any", {"x": nested})
+        assert client.call_tool("long", {"size": 10})["content"][0]["text"] == "x" * 10
+
+
+def test_a_foreign_response_beyond_the_limits_fails_its_call_at_once(tmp_path):
+    """Its id can be seen, though it cannot be read; the next call is served."""
+    with connected(tmp_path, r'''
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request and request["method"] == "initialize":
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+    elif request["method"] == "example/deep":
+        print('{"jsonrpc": "2.0", "id": %d, "result": {"x": %s%s}}' % (request["id"], "[" * 200, "]" * 200), flush=True)
+    elif request["method"] == "example/long":
+        print('{"jsonrpc": "2.0", "id": %d, "result": {"x": "%s"}}' % (request["id"], "x" * 17000000), flush=True)
+    elif "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=True)
+''', revision=LEGACY[0]) as client:
+        with pytest.raises(mcp_ref.Malformed, match="example/deep is what is no message .*nested deeper"):
+            client.request("example/deep")
+        with pytest.raises(mcp_ref.Malformed, match="example/long is a line of more than 16777216 bytes"):
+            client.request("example/long")
+        assert client.request("example/fine") == {}
+
+
+def test_a_worker_process_does_not_serve(tmp_path):
+    """Under `spawn` it imports the program once more, run() included."""
+    with connected(tmp_path, HELLO.replace("server.run()", '''
+import multiprocessing
+import threading
+from typing import List
+
+def threads() -> list:
+    return [thread.name for thread in threading.enumerate()]
+
+@server.tool
+def start_worker() -> List[str]:
+    "Say which threads run in a worker."
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(threads)
+
+server.run()
+''')) as client:
+        names = client.call_tool("start_worker")["structuredContent"]["result"]
+        assert names and not [name for name in names if name.startswith("mcp-")]
+
+
+def test_wrapped_functions_keep_their_hints():
+    import functools as tools
+
+    class Decorated:
+        def __init__(self, function: Any) -> None:
+            tools.update_wrapper(self, function)
+            self.function = function
+
+        def __call__(self, *given: Any, **named: Any) -> Any:
+            return self.function(*given, **named)
+
+    def paint(color: Color, times: int, ctx: Context) -> str:
+        """Paint."""
+        return f"{color} {times} {ctx.method}"
+    for wrapped in (tools.lru_cache(maxsize=None)(paint), Decorated(paint)):
+        server = Server("x")
+        server.tool(wrapped)
+        with mcp_ref.connect(server) as client:
+            tool, = client.list_tools()
+            assert tool["name"] == "paint" and set(tool["inputSchema"]["properties"]) == {"color", "times"}
+            assert tool["inputSchema"]["properties"]["times"] == {"type": "integer"}
+            result = client.call_tool("paint", {"color": "b", "times": 2})
+            assert result["content"][0]["text"] == "Color.BLUE 2 tools/call"
+
+
+def test_async_tools_run_on_the_programs_own_loop():
+    """Server(run=loop.call_soon_threadsafe): they share the loop's locks, and run side by side."""
+    import asyncio
+
+    async def main() -> List[str]:
+        loop, lock = asyncio.get_running_loop(), asyncio.Lock()
+        first = asyncio.Event()
+        server = Server("loop", run=loop.call_soon_threadsafe)
+
+        @server.tool
+        async def one() -> str:
+            await first.wait()
+            async with lock:
+                return f"one {asyncio.get_running_loop() is loop}"
+
+        @server.tool
+        async def two() -> str:
+            async with lock:
+                first.set()
+            return f"two {asyncio.get_running_loop() is loop}"
+
+        @server.tool
+        async def bad() -> str:
+            await asyncio.sleep(0)
+            raise ValueError("it went wrong")
+
+        @server.tool
+        async def asks(ctx: Context) -> str:
+            await asyncio.sleep(0)
+            return str(ctx.elicit("Who?", name=str)["content"]["name"])
+
+        @server.tool
+        def plain() -> str:
+            return "plain"
+
+        def call(name: str) -> str:
+            with mcp_ref.connect(server, timeout=PATIENCE, elicit=lambda form: {"name": "Ada"}) as client:
+                return str(client.call_tool(name)["content"][0]["text"])
+        return await asyncio.gather(*(loop.run_in_executor(None, call, name)
+                                      for name in ("one", "two", "bad", "asks", "plain")))
+    assert asyncio.run(main()) == ["one True", "two True", "it went wrong", "Ada", "plain"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_forked_child_loses_the_pipe_and_nothing_else(tmp_path):
+    with connected(tmp_path, HELLO.replace("server.run()", '''
+import os
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(12)]
+for place in held[2:12:3]:
+    os.close(place)                             # gaps, for the pipe to fall into
+mine = [place for place in held if place not in held[2:12:3]]
+before = set(os.listdir("/dev/fd"))
+
+@server.tool
+def fork() -> str:
+    "Say which of our descriptors a child has lost, and how many of others."
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        lost = []
+        for place in mine:
+            try:
+                os.fstat(place)
+            except OSError:
+                lost.append(place)
+        os.write(write, str(len(lost)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(read, 10).decode()
+
+server.run()
+''').replace("from mcp_ref", "import warnings; warnings.simplefilter('ignore')\nfrom mcp_ref")) as client:
+        assert client.call_tool("fork")["content"][0]["text"] == "0"
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+                                 {"PYTHONIOENCODING": "cp1252"}], ids=str)
+def test_a_tool_may_print_what_the_code_page_lacks(tmp_path, env):
+    said: List[str] = []
+    with connected(tmp_path, HELLO.replace("    return a + b", '    print("\\N{SNOWMAN}")\n    return a + b'),
+                   env=env, stderr=said.append) as client:
+        assert client.call_tool("add", {"a": 2, "b": 3})["structuredContent"] == {"result": 5}
+    assert said == ["\\u2603"]
+
+
+def test_what_a_tool_returns_may_have_fields_that_are_not_given():
+    @dataclass
+    class Order:
+        price: float
+        total: float = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.total = 2 * self.price
+    server = Server("x")
+
+    def order() -> Any:
+        return Order(10)
+    order.__annotations__["return"] = Order
+    server.tool(order)
+    with mcp_ref.connect(server) as client:
+        assert client.call_tool("order")["structuredContent"] == {"price": 10, "total": 20}
+
+
+def test_hints_that_are_odd():
+    import typing
+
+    class Note:
+        pass
+
+    def tool(hint: Any) -> Any:
+        def odd(x: Any) -> str:
+            return "x"
+        odd.__annotations__ = {"x": hint}
+        return mcp_ref.Signature(odd).schema["properties"]["x"]
+    assert tool(Annotated[int, Note(), "how many"]) == {"type": "integer", "description": "how many"}
+    assert tool(typing.NewType("UserId", int)) == {"type": "integer"}
+    for hint in ("a file name", "typing.Nope", "Nope"):
+        with pytest.raises(TypeError, match=r"^odd: "):
+            tool(hint)
+
+    def two(a: Context, b: Context) -> str:
+        return "x"
+    with pytest.raises(TypeError, match=r"two\(\): one Context is enough"):
+        mcp_ref.Signature(two)
+
+    def add(a: int, b: int = 2) -> int:
+        """Add."""
+        return a + b
+    signature = mcp_ref.Signature(functools.partial(add, b=5))
+    assert signature.name == "add" and signature.described == {"description": "Add."}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="NotRequired is of 3.11")
+def test_not_required_is_seen_through_strings():
+    names: Dict[str, Any] = {}
+    exec("from __future__ import annotations\nfrom typing import NotRequired, TypedDict\n"     # noqa: S102
+         "class P(TypedDict):\n    a: int\n    b: NotRequired[int]\n", names)
+    sys.modules["not_required"] = type(sys)("not_required")
+    vars(sys.modules["not_required"]).update(names)
+    names["P"].__module__ = "not_required"
+    try:
+        assert schema_of(names["P"])["required"] == ["a"]
+    finally:
+        del sys.modules["not_required"]
+
+
+def test_an_endpoint_closes_for_itself_and_for_good():
+    server = make_server()
+    endpoints = [mcp_ref.Endpoint(server) for _ in range(2)]
+    https = [mcp_ref.http_server(endpoint) for endpoint in endpoints]
+    threads = [threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True) for one in https]
+    for thread in threads:
+        thread.start()
+    try:
+        with mcp_ref.connect(f"http://127.0.0.1:{https[1].server_port}/mcp", timeout=PATIENCE) as client, \
+                client.listen(["tools"]) as changes:
+            https[0].close()
+            server.changed("tools")
+            assert next(iter(changes)) == "tools" and not changes.over.is_set()
+        with pytest.raises(ValueError, match="closed: make another"):
+            mcp_ref.http_server(endpoints[0])
+    finally:
+        https[1].close()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+
+def test_why_a_server_does_not_speak_it_is_said(web):
+    with pytest.raises(mcp_ref.Disconnected, match=f"does not speak {MODERN[0]}: .* 404 .*nothing here"):
+        web(options={"revision": MODERN[0]}, server_discover=(404, "nothing here"))
