@@ -10342,3 +10342,1315 @@ def test_an_endpoint_closes_for_itself_and_for_good():
 def test_why_a_server_does_not_speak_it_is_said(web):
     with pytest.raises(mcp_ref.Disconnected, match=f"does not speak {MODERN[0]}: .* 404 .*nothing here"):
         web(options={"revision": MODERN[0]}, server_discover=(404, "nothing here"))
+
+
+# ------------------------------------------------------------------------------------------
+# The extension io.modelcontextprotocol/skills, examples/skills.py
+# ------------------------------------------------------------------------------------------
+
+def load_skills() -> Any:
+    """Import the example; what it puts on the path stays out of it."""
+    spec: Any = importlib.util.spec_from_file_location("skills", HERE / "examples" / "skills.py")
+    module = sys.modules["skills"] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+sk = load_skills()
+SECRET = b"the secret of another folder"
+
+
+def skill_md(name: str, *lines: str, description: str = "Do it") -> bytes:
+    return "\n".join(["---", "name: " + name, "description: " + description, *lines, "---", "", "# Do it"]).encode()
+
+
+def shelve(folder: Path, *paths: str) -> Path:
+    """Make skills: for `a/b` a folder a/b with a SKILL.md in it, for `a/b.md` a file; return the folder."""
+    for path in paths:
+        if "." in path.rpartition("/")[2]:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(b"of " + path.encode())
+        else:
+            (folder / path).mkdir(parents=True, exist_ok=True)
+            (folder / path / "SKILL.md").write_bytes(skill_md(path.rpartition("/")[2]))
+    return folder
+
+
+def skill_server(*folders: Any, **options: Any) -> Any:
+    """Return a server with the skills of some folders; `server.shelf` is what serves them."""
+    server: Any = Server("skills", **options)
+    server.shelf = sk.serve_skills(server, *folders)
+    return server
+
+
+def as_on_windows(monkeypatch: Any, by_folder: bool) -> None:
+    """Do without what Windows does not have, unless `by_folder`. (A pipe would block then, as it cannot there.)"""
+    if not by_folder:
+        monkeypatch.setattr(sk, "BY_FOLDER", False)
+        monkeypatch.setattr(sk, "_READ", os.O_RDONLY)
+
+
+def yes(skill: Any, before: Any) -> bool:
+    return True
+
+
+@pytest.fixture
+def host(link: Any, monkeypatch: Any) -> Any:
+    """Connect hosts to a server (or any target of `link`); `skills.tape` is what went by."""
+    monkeypatch.setattr(mcp_ref, "MAX_MESSAGE_BYTES", mcp_ref.MAX_MESSAGE_BYTES)     # Skills raises it
+
+    def start(server: Any = None, where: Any = "memory", version: str = "", label: str = "docs", approve: Any = yes,
+              checks: bool = True, **options: Any) -> Any:
+        client = link(where, version, server, checks=checks)
+        skills = sk.Skills(client, label, approve, **options)
+        skills.tape = client.tape
+        return skills
+    return start
+
+
+def uris(skills: Any) -> List[str]:
+    return [skill.uri for skill in skills.list_skills()]
+
+
+def digest(raw: bytes) -> str:
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def not_found(client: Any, method: str, uri: Any) -> None:
+    """See that a URI is answered as one that does not exist, and that nothing of the secret comes along."""
+    with pytest.raises(RpcError) as caught:
+        client.request(method, {"uri": uri})
+    codes = [-32602, -32002] if method == "resources/read" and not client.modern else [-32602]
+    assert caught.value.code in codes, (uri, str(caught.value))
+    assert SECRET.decode() not in str(caught.value)
+
+
+# ---- frontmatter
+
+YAML = [
+    ("a: b", {"a": "b"}),
+    ("a: b c  # comment\n# comment\n\n   # comment\nb: http://x.y:1/z#q", {"a": "b c", "b": "http://x.y:1/z#q"}),
+    ("a: 1\nb: -2\nc: +3\nd: 0.5\ne: .5\nf: 1e3\ng: 0x1F\nh: 0o17\ni: 017\nj: -1.5E-2",
+     {"a": 1, "b": -2, "c": 3, "d": 0.5, "e": 0.5, "f": 1000.0, "g": 31, "h": 15, "i": 17, "j": -0.015}),
+    ("a: true\nb: False\nc: null\nd: ~\ne:\nf: TRUE", {"a": True, "b": False, "c": None, "d": None, "e": None, "f": True}),
+    ("a: yes\nb: off\nc: 2026-01-01\nd: 12:30\ne: 1_000\nf: 1.2.3\ng: nullish\nh: on",
+     {"a": "yes", "b": "off", "c": "2026-01-01", "d": "12:30", "e": "1_000", "f": "1.2.3", "g": "nullish", "h": "on"}),
+    ("a: '1'\nb: \"true\"\nc: 'it''s: # not'\nd: \"\\\"q\\\" \\\\ \\n\\t\\u00e9\\x41\\U0001F600\\/\"",
+     {"a": "1", "b": "true", "c": "it's: # not", "d": "\"q\" \\ \n\t\u00e9A\U0001F600/"}),
+    ("a: one\n  two\n\n  three # end\nb: x", {"a": "one two\nthree", "b": "x"}),
+    ("a: \"one\n  two\n\n\n  three \"\nb: 'x\n  y'", {"a": "one two\n\nthree ", "b": "x y"}),
+    ("a:\n  one\n  two", {"a": "one two"}),
+    ("a: >\n  one\n  two\n\n  three\n   deeper\n  four\n\nb: x", {"a": "one two\nthree\n deeper\nfour\n", "b": "x"}),
+    ("a: >-\n  one\n  two\n", {"a": "one two"}),
+    ("a: |\n  one\n   two\n\n  # three\nb: |-\n  x\nc: |+\n  y\n\nd: z",
+     {"a": "one\n two\n\n# three\n", "b": "x", "c": "y\n\n", "d": "z"}),
+    ("a: |  # comment\n\n    one\n\ttab\n".replace("\n\t", "\n    \t"), {"a": "\none\n\ttab\n"}),
+    ("a: |\nb: >-\nc: |+\n", {"a": "", "b": "", "c": "\n"}),
+    ("a:\n  - b\n  - 'c'\n  - 3", {"a": ["b", "c", 3]}),
+    ("a:\n- b\n-\n- - c\n  - d\n- e: f\n  g:\n  - h\ni: j", {"a": ["b", None, ["c", "d"], {"e": "f", "g": ["h"]}], "i": "j"}),
+    ("a: [b, 'c, d', \"e\", 4, [true, null]]  # comment", {"a": ["b", "c, d", "e", 4, [True, None]]}),
+    ("a: {b: c, \"d\":1, e: [f], g: {}, h: }", {"a": {"b": "c", "d": 1, "e": ["f"], "g": {}, "h": None}}),
+    ("a: [b,\n  c,\n]   # end\nd: {\n  \"e\": \"f\"\n  }", {"a": ["b", "c"], "d": {"e": "f"}}),
+    ("metadata:\n  author: me\n  version: \"1.0\"\n  deep:\n    er: x\nb: c",
+     {"metadata": {"author": "me", "version": "1.0", "deep": {"er": "x"}}, "b": "c"}),
+    ("'a b': c\n\"d\" : e\nf g: h\n-i: j\n?k: l", {"a b": "c", "d": "e", "f g": "h", "-i": "j", "?k": "l"}),
+    ("a: -x\nb: ?x\nc: :x\nd: x,y\ne: x:y\nf: x#y\ng: x]", {"a": "-x", "b": "?x", "c": ":x", "d": "x,y", "e": "x:y",
+                                                                 "f": "x#y", "g": "x]"}),
+    ("{a: b}", {"a": "b"}),
+    ("a: \u00fc \U0001F600", {"a": "\u00fc \U0001F600"}),
+    ("allowed-tools: Bash(git:*) Read\ncompatibility: \"a: b\"", {"allowed-tools": "Bash(git:*) Read", "compatibility": "a: b"}),
+]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_skills_frontmatter_is_read(newline: str) -> None:
+    for text, value in YAML:
+        raw = newline.join(["---", *text.split("\n"), "---", "body --- \t\0"]).encode()
+        for start in (b"", b"\xef\xbb\xbf"):
+            assert json.dumps(sk.frontmatter(start + raw)) == json.dumps(value), text
+    assert sk.frontmatter(b"---\na: b\n---") == {"a": "b"}
+
+
+BAD_YAML = [        # what is wrong, the line it is said of, some words of it
+    ("a: b\na: c", 3, "twice"), ("a: {b: 1, b: 2}", 2, "twice"), ("a: b: c", 2, "quotes"), ("a: b\n  c: d", 2, "quotes"),
+    ("a: &x b", 2, "anchors"), ("b: c\na: *x", 3, "anchors"), ("a: !!str b", 2, "anchors"), ("a: !x b", 2, "anchors"),
+    ("&a b: c", 2, "anchors"), ("<<: b", 2, "quotes"), ("? a\n: b", 2, "quotes"), ("[a]: b", 2, "complete"),
+    ("1: b", 2, "quotes"), ("true: b", 2, "quotes"), ("null: b", 2, "quotes"), (": b", 2, "missing"),
+    ("a:\tb", 2, "tab"), ("\ta: b", 2, "tab"), ("a: b\n\tc: d", 3, "tab"), ("a:\n  - b\n\t- c", 4, "tab"),
+    ("a: [b", 2, "brackets"), ("a: {b: c", 2, "brackets"), ("a: \"b", 2, "closed"), ("a: 'b\nc: d", 2, "closed"),
+    ("a: [b] c", 2, "follows"), ("a: \"b\" c", 2, "follows"), ("a: [b c: d]", 2, "belongs"), ("a: {b}", 2, "':'"),
+    ("a: [b,,c]", 2, "missing"), ("a: [b # c\n  ]", 2, "brackets"), ("a: [{b: c\n}]", 2, "brackets"), ("a: 'b\n]'", 2, "closed"), ("a: b\n]", 3, "key: value"),
+    ("a: [b\n]\n]", 2, "follows"), ("a:\n  b: [c\n]", 3, "brackets"), ("a: ]", 2, "begins with"), ("a: }", 2, "begins with"),
+    ("a: %b", 2, "begins with"), ("a: @b", 2, "begins with"), ("a: `b`", 2, "begins with"), ("a: , b", 2, "begins with"),
+    ("a: - b", 2, "quotes"), ("a: b\n  - c", 2, "quotes"), ("a: -", 2, "quotes"), ("a: ?\n\n  b", 2, "quotes"), ("a: ?", 2, "quotes"), ("a: b\n# c\n  d", 4, "indented"),
+    ("a: b # c\n  d", 2, "after a comment"), ("a: b\n  c: d\n e: f", 2, "quotes"), ("a:\n  b: c\n d: e", 4, "indented"),
+    ("a:\n    b: c\n   d: e", 4, "indented"), ("a:\n  - b\n   - c", 3, "quotes"), ("a: |2\n  b", 2, "after |"),
+    ("a: |x\n  b", 2, "after |"), ("a: |\n    \n  b", 2, "empty line"), ("a: \"\\q\"", 2, "no character"),
+    ("a: \"\\ud83d\\ude00\"", 2, "no character"), ("a: \"\\U00110000\"", 2, "no character"), ("a: \"\\x4\"", 2, "no character"),
+    ("a: \"b\\\n  c\"", 2, "backslash"), ("a: \"b \\ \n  c\"", 2, "backslash"), ("a: .inf", 2, "JSON"), ("a: -.INF", 2, "JSON"),
+    ("a: .nan", 2, "JSON"), ("a: 1e999", 2, "JSON"), ("a: " + "9" * 41, 2, "JSON"), ("a: 0x" + "f" * 41, 2, "JSON"), ("a: 0o" + "7" * 41, 2, "JSON"), ("a: 0." + "1" * 50, 2, "JSON"),
+    ("--- a: b", 2, "document"), ("a: b\n...", 3, "document"), ("a: b\n... \nc: d", 3, "document"), ("%YAML 1.2\na: b", 2, "quotes"),
+    ("- a", 2, "mapping"), ("a", 2, "mapping"), ("", 2, "mapping"), ("# nothing", 2, "mapping"), ("[a]", 2, "mapping"),
+    ("a: b\n- c", 3, "key: value"), ("a: b\nc", 3, "key: value"), ("a: b\n c: d", 2, "quotes"), ("a:\n- b\n  c", 0, ""),
+    ("a: \x07", 2, "print"), ("a: b\nc: \x7f", 3, "print"), ("a: \u2028", 2, "print"), ("a: \x85", 2, "print"),
+    ("a: \ufeff", 2, "print"), ("a: b\rc: d", 2, "print"), ("a: \ufffe", 2, "print"),
+    ("a: " + 17 * "[", 2, "deeper"), ("a:\n" + "".join(" " * n + "- \n" for n in range(1, 18)), 18, "deeper"),
+    ("a: " + "- " * 20, 2, "quotes"), ("a:\n  " + "- " * 20 + "b", 3, "deeper"),
+]
+
+
+@pytest.mark.parametrize("text, line, words", [one for one in BAD_YAML if one[1]], ids=[
+    ascii(one[0])[:30] for one in BAD_YAML if one[1]])
+def test_skills_frontmatter_that_cannot_be_read_is_an_error_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(sk.SkillError, match=r"^line %d: .*%s" % (line, re.escape(words))):
+        sk.frontmatter(("---\n%s\n---\n" % text).encode("utf-8", "surrogatepass"))
+
+
+def test_skills_frontmatter_has_a_beginning_and_an_end() -> None:
+    for raw in (b"", b"a: b", b"# x\n---\na: b\n---\n", b"---\na: b\n", b"---\na: b\n--- x", b" ---\na: b\n---", b"----\na: b\n---",
+                b"\n---\na: b\n---", b"---\na: " + b"x" * 70000 + b"\n---\n", b"---\n---", b"--\na: b\n--", b"\xff\xfe-\0-\0-\0"):
+        with pytest.raises(sk.SkillError, match="frontmatter"):
+            sk.frontmatter(raw)
+    with pytest.raises(sk.SkillError, match="line 3: .*UTF-8"):
+        sk.frontmatter(b"---\na: b\nc: \xff\n---\n")
+    with pytest.raises(sk.SkillError, match="line 2: .*UTF-8"):
+        sk.frontmatter(b"---\na: \xed\xa0\x80\n---\n")
+    assert sk.frontmatter(b"---\na: b\n---\n" + b"x" * 10**6 + b"\xff") == {"a": "b"}     # the body is not looked at
+
+
+@pytest.mark.parametrize("part", ["[", "{a: ", "- ", "\"", "'", "a: ", " ", "&a *a ", "\\", "x:", ": ", "#", " #", "- - - ", "?", "\n", "\n ",
+                                  "a\n", "a: |\n", "- a: >\n", "\"\\", "a: \"\n", "{\"a\":[", "''", "~", "a: &a [*a, *a]\n"])
+def test_skills_frontmatter_takes_no_longer_than_it_is_long(part: str) -> None:
+    """Nothing grows faster than the text: no bombs, no nesting without end, no pattern that goes astray."""
+    for head in ("", "a: ", "a: \"", "a: [", "a:\n  - ", "a: |\n  "):
+        text = head + part * (60000 // len(part))
+        before = time.process_time()
+        try:
+            sk.frontmatter(("---\n%s\n---\n" % text).encode())
+        except sk.SkillError:
+            pass
+        assert time.process_time() - before < PATIENCE / 4
+
+
+# ---- what is served
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A folder with skills: by itself, in a prefix, nested, with files of all kinds."""
+    folder = shelve(tmp_path / "library", "git-flow", "git-flow/references/a.md", "git-flow/references/deep/b c.md", "git-flow/run.py",
+                    "acme/billing/refunds", "acme/billing/refunds/examples/mail.md", "acme/billing/refunds/inner", "acme/README.md",
+                    "git-flow/.env", "git-flow/.git/config.txt", ".hidden/secret", "no-skill/x.md")
+    (folder / "git-flow/empty").mkdir()
+    (folder / "git-flow/pixel.png").write_bytes(PNG + b"\xff\0")
+    (folder / "git-flow/odd \u00fc%20#?.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\0\n\xe2\x80\xa8\xf0\x9f\x98\x80")
+    return folder
+
+
+ALL = ["skill://acme/billing/refunds/SKILL.md", "skill://acme/billing/refunds/inner/SKILL.md", "skill://git-flow/SKILL.md"]
+
+
+@newest
+def test_skills_are_listed_fetched_and_read(host: Any, library: Path, where: str, version: str) -> None:
+    """The same in both eras: the extension asks for the newest revision, but nothing in it needs that."""
+    skills = host(skill_server(library), where, version)
+    assert uris(skills) == ALL and not skills.refused
+    flow = skills.registry[ALL[2]]
+    assert (flow.name, flow.path, flow.description, flow.label) == ("git-flow", "git-flow", "Do it", "docs")
+    assert ["/".join(path) for path in flow.files] == [
+        "SKILL.md", "odd \u00fc%20#?.txt", "pixel.png", "references/a.md", "references/deep/b c.md", "run.py"]
+    with skills.load(ALL[2]) as acting:
+        assert acting.text == skill_md("git-flow").decode()
+        for path, file in flow.files.items():
+            raw = library.joinpath("git-flow", *path).read_bytes()
+            assert (file.digest, file.size) == (digest(raw), len(raw)) and acting.read("/".join(path)) == raw
+    outer, inner = skills.registry[ALL[0]], skills.registry[ALL[1]]
+    assert outer.path == "acme/billing/refunds" and inner.path == "acme/billing/refunds/inner"
+    assert [file.uri for file in outer.files.values()] == [
+        ALL[0], "skill://acme/billing/refunds/examples/mail.md", ALL[1]]     # ext-skills §Resources: nested ones, too
+    assert [file.uri for file in inner.files.values()] == [ALL[1]]
+    assert [skills.get_skill(uri).digests for uri in ALL] == [skills.registry[uri].digests for uri in ALL]
+
+
+@newest
+def test_skills_declare_and_shape_what_they_answer(link: Any, library: Path, where: str, version: str) -> None:
+    client = link(where, version, skill_server(library, ttl_ms=7000, cache_scope="public"))
+    assert client.capabilities["extensions"][sk.EXTENSION] == {"directoryRead": True} and "resources" in client.capabilities
+    listed, got = client.request("skills/list"), client.request("skills/get", {"uri": ALL[2]})
+    for result in (listed, got):
+        assert (result["ttlMs"], result["cacheScope"]) == (7000, "public") and "nextCursor" not in result
+        assert result.get("resultType") == ("complete" if version == MODERN[0] else None)
+    assert got["skill"] == listed["skills"][2]
+    assert got["skill"]["frontmatter"] == {"name": "git-flow", "description": "Do it"}
+    assert [one["uri"] for one in got["skill"]["resources"]][1] == "skill://git-flow/odd%20%C3%BC%2520%23%3F.txt"
+    listed = {one["uri"]: one for one in client.list_resources()}
+    assert list(listed) == ALL
+    assert listed[ALL[0]]["name"] == "refunds" and listed[ALL[0]]["description"] == "Do it"
+    assert all(one["mimeType"] == "text/markdown" for one in listed.values())
+    contents, = client.read_resource("skill://git-flow/odd%20%C3%BC%2520%23%3F.txt")
+    assert contents["mimeType"] == "text/plain" and contents["text"].startswith("\ufeffone\r\ntwo\r")
+    contents, = client.read_resource("skill://git-flow/pixel.png")
+    assert contents["mimeType"] == "image/png" and base64.b64decode(contents["blob"]) == PNG + b"\xff\0"
+    client.read_resource("skill://git-flow/run.py")
+    assert client.list_resource_templates()[0]["uriTemplate"] == "skill://{+path}"
+
+
+@newest
+def test_skills_directories_are_read(host: Any, library: Path, where: str, version: str) -> None:
+    skills = host(skill_server(library), where, version)
+
+    def children(uri: str) -> List[str]:
+        return [one["uri"][len(uri) + 1:] + "/" * (one["mimeType"] == "inode/directory") for one in skills.read_directory(uri)]
+    assert children("skill://git-flow") == ["SKILL.md", "empty/", "odd%20%C3%BC%2520%23%3F.txt", "pixel.png", "references/", "run.py"]
+    assert children("skill://git-flow/references") == ["a.md", "deep/"]
+    assert children("skill://git-flow/references/deep") == ["b%20c.md"] and children("skill://git-flow/empty") == []
+    assert children("skill://acme") == ["billing/"] and children("skill://acme/billing") == ["refunds/"]
+    assert children("skill://acme/billing/refunds") == ["SKILL.md", "examples/", "inner/"]
+    main = skills.read_directory("skill://acme/billing/refunds")[0]
+    assert main == {"uri": ALL[0], "name": "refunds", "description": "Do it", "mimeType": "text/markdown", "size": main["size"]}
+    for uri in ("skill://git-flow/SKILL.md", "skill://git-flow/run.py", "skill://git-flow/", "skill://nothing", "skill://git-flow/x", "skill://",
+                "skill://no-skill", "skill://.hidden", "skill://git-flow/.git", "skill://acme/README.md", "skill://git-flow/..", "", 5, None,
+                "skill://GIT-FLOW", "other://git-flow", "skill://acme/"):
+        not_found(skills.client, "resources/directory/read", uri)
+
+
+ESCAPES = [         # after "skill://"; `S` stands for the name of the secret, `P` for its path
+    "git-flow/../S", "git-flow/../../S", "../S", "..", ".", "git-flow/..", "git-flow/./SKILL.md", "./git-flow/SKILL.md",
+    "git-flow/%2e%2e/S", "git-flow/%2e%2e%2fS", "git-flow%2f..%2f..%2fS", "git-flow/%252e%252e/S", "git-flow/%252e%252e%252fS",
+    "git-flow/..%5c..%5cS", "git-flow/..\\..\\S", "git-flow\\SKILL.md", "git-flow%5cSKILL.md", "git-flow%2fSKILL.md",
+    "P", "/P", "git-flow/P", "git-flow//P", "//P", "/git-flow/SKILL.md", "git-flow//SKILL.md", "git-flow/SKILL.md/", "git-flow/",
+    "git-flow/SKILL.md/.", "git-flow/SKILL.md%00", "git-flow/%00", "git-flow/SKILL.md%00.txt", "git-flow/SKILL.md?x", "git-flow/SKILL.md#x",
+    "git-flow/%53KILL.md", "git%2dflow/SKILL.md", "%67it-flow/SKILL.md", "git-flow/skill.md", "Git-flow/SKILL.md", "git-flow/SKILL.md%20",
+    "git-flow/SKILL.md.", "git-flow/SKILL.MD", "git-flow/SKILL~1.MD", "C:/Windows/win.ini", "C%3a/Windows/win.ini", "git-flow/C:S",
+    "git-flow/SKILL.md::$DATA", "git-flow/SKILL.md:x", "git-flow/%ff", "git-flow/%", "git-flow/%zz", "git-flow/%c0%ae%c0%ae/S",
+    "git-flow/\u2025/S", "git-flow/%E2%80%A5/S", "git-flow/.env", "git-flow/.git/config.txt", ".hidden/secret/SKILL.md", "git-flow", "",
+    "acme/README.md", "no-skill/x.md", "acme/billing", "git-flow/empty", "git-flow/references", "~/S", "~root/S", "$HOME", "git-flow/*",
+    "user@git-flow/SKILL.md", "git-flow:80/SKILL.md", "a/" * 5000 + "x", "git-flow/" + "x" * 5000, "git-flow/" + "../" * 2000 + "P", "-", "NUL", "CON",
+    "git-flow/odd \u00fc%20#?.txt", "git-flow/odd%20%c3%bc%2520%23%3f.txt", "git-flow/references/deep/b+c.md", "git-flow/references/deep/b c.md",
+]
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+@pytest.mark.parametrize("version", [MODERN[0], LEGACY[0]])
+def test_skills_no_uri_leads_out_of_the_folder(link: Any, library: Path, monkeypatch: Any, version: str, by_folder: bool) -> None:
+    secret = library.parent / "secret"
+    secret.write_bytes(SECRET)
+    for place in (library, library / "git-flow"):
+        (place / "..name").write_bytes(SECRET)
+    as_on_windows(monkeypatch, by_folder)
+    server = skill_server(library)
+    client = link("memory", version, server)
+    for escape in ESCAPES:
+        uri = "skill://" + escape.replace("P", str(secret)[1:] if "P" in escape and "SKILL" not in escape else "P") if "S" not in escape \
+            or "SKILL" in escape else "skill://" + escape.replace("S", "secret")
+        not_found(client, "resources/read", uri)
+        not_found(client, "skills/get", uri)
+        if uri not in ("skill://git-flow", "skill://acme/billing", "skill://git-flow/empty", "skill://git-flow/references"):
+            not_found(client, "resources/directory/read", uri)
+        with pytest.raises(NotFound):           # the core refuses some of them before we do: so ask ourselves, too
+            server.shelf.contents(uri)
+    for uri in ("git-flow/SKILL.md", "SKILL://git-flow/SKILL.md", "file://" + str(secret), "file:///etc/passwd", "skill:git-flow/SKILL.md",
+                "skill:/git-flow/SKILL.md", "skill:///git-flow/SKILL.md", "", " skill://git-flow/SKILL.md", "skill://git-flow/SKILL.md\n"):
+        not_found(client, "resources/read", uri)
+        not_found(client, "skills/get", uri)
+    for uri in (None, 5, [], {"a": "b"}, True, 1.5):
+        not_found(client, "skills/get", uri)
+    assert client.request("skills/get", {"uri": ALL[2]})["skill"]["uri"] == ALL[2]
+
+
+# ---- folders that are hostile, or odd
+
+def make_socket(path: Path) -> Any:
+    listener = socket.socket(socket.AF_UNIX)
+    here = os.getcwd()
+    os.chdir(str(path.parent))                  # the path of a socket has to be short
+    try:
+        listener.bind(path.name)
+    finally:
+        os.chdir(here)
+    return listener
+
+
+def deep(path: Path) -> None:
+    (path / "/".join(["d"] * 40)).mkdir(parents=True)
+
+
+ODD_FOLDERS = {             # what is in the folder of a skill, and what is said of it
+    "a link to a file": (lambda at, secret: (at / "x").symlink_to(secret), "x is a link"),
+    "a link to a file of the skill": (lambda at, secret: (at / "x").symlink_to("SKILL.md"), "x is a link"),
+    "a link to a folder": (lambda at, secret: (at / "x").symlink_to(secret.parent), "x is a link"),
+    "a link to its own folder": (lambda at, secret: (at / "x").symlink_to("."), "x is a link"),
+    "a dangling link": (lambda at, secret: (at / "x").symlink_to("nothing"), "x is a link"),
+    "a link below": (lambda at, secret: ((at / "d").mkdir(), (at / "d/x").symlink_to(secret)), "d/x is a link"),
+    "SKILL.md is a link": (lambda at, secret: ((at / "SKILL.md").rename(at / "y"), (at / "SKILL.md").symlink_to("y")), "SKILL.md is a link"),
+    "SKILL.md is a folder": (lambda at, secret: ((at / "SKILL.md").unlink(), (at / "SKILL.md").mkdir()), "there is no file SKILL.md"),
+    "SKILL.md is a pipe": (lambda at, secret: ((at / "SKILL.md").unlink(), os.mkfifo(str(at / "SKILL.md"))), "SKILL.md is no file"),
+    "a pipe": (lambda at, secret: os.mkfifo(str(at / "x")), "x is no file"),
+    "a socket": (lambda at, secret: make_socket(at / "x").close(), "x is no file"),
+    "a newline in a name": (lambda at, secret: (at / "x\ny").write_bytes(b""), "x%0Ay has a name"),
+    "a name that is not UTF-8": (lambda at, secret: open(os.path.join(os.fsencode(at), b"x\xff"), "wb").close(), "has a name"),
+    "a backslash in a name": (lambda at, secret: (at / "..\\x").mkdir() or (at / "a\\b").write_bytes(b""), "a%5Cb has a name"),
+    "a name that turns round": (lambda at, secret: (at / "x\u202etxt").write_bytes(b""), "has a name"),
+    "too deep": (lambda at, secret: deep(at), "in more than 32"),
+}
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+@pytest.mark.parametrize("how", list(ODD_FOLDERS))
+def test_skills_with_what_cannot_be_served_are_refused_and_the_others_are_not(
+        host: Any, tmp_path: Path, monkeypatch: Any, capfd: Any, how: str, by_folder: bool) -> None:
+    (tmp_path / "secret").write_bytes(SECRET)
+    folder = shelve(tmp_path / "skills", "aaa", "bad", "bad/file.md", "zzz")
+    ODD_FOLDERS[how][0](folder / "bad", tmp_path / "secret")
+    as_on_windows(monkeypatch, by_folder)
+    skills = host(skill_server(folder))
+    assert uris(skills) == ["skill://aaa/SKILL.md", "skill://zzz/SKILL.md"]
+    assert list(skills.client.server.shelf.refused) == ["skill://bad"] and ODD_FOLDERS[how][1] in skills.client.server.shelf.refused["skill://bad"]
+    err = capfd.readouterr().err
+    assert "skills: skill://bad is not served: " in err and ODD_FOLDERS[how][1] in err and err.count("\n") == 1     # said once
+    for uri in ("skill://bad/SKILL.md", "skill://bad/file.md", "skill://bad/x", "skill://bad/d/x", "skill://bad/x/SKILL.md", "skill://bad/x%0Ay"):
+        not_found(skills.client, "resources/read", uri)
+        not_found(skills.client, "skills/get", uri)
+    not_found(skills.client, "resources/directory/read", "skill://bad")
+    assert [one["uri"] for one in skills.client.list_resources()] == uris(skills)
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_skills_devices_are_not_opened(host: Any, tmp_path: Path, monkeypatch: Any, looks: int) -> None:
+    """Opening a device can do harm, so no file is opened before it was looked at, and again right then."""
+    folder = shelve(tmp_path, "aaa", "bad", "bad/x.md")
+    status, opened, open_it, seen = sk._status, [], os.open, []      # type: Any, List[Any], Any, List[str]
+    device = os.stat("/dev/null")
+
+    def look(place: Any, name: str) -> Any:
+        seen.append(name)
+        return device if name == "x.md" and seen.count(name) > looks else status(place, name)
+    monkeypatch.setattr(sk, "_status", look)
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: opened.append(path) or open_it(path, *rest, **more))
+    skills = host(skill_server(folder))
+    assert uris(skills) == ["skill://aaa/SKILL.md"] and "x.md" not in opened and "SKILL.md" in opened
+
+
+def test_skills_what_vanishes_while_it_is_looked_at_is_not_there(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shelve(tmp_path, "one", "one/ghost.md", "one/host.md")
+    status = sk._status
+
+    def look(place: Any, name: str) -> Any:
+        if name == "ghost.md" and (folder / "one/ghost.md").exists():
+            (folder / "one/ghost.md").unlink()
+        return status(place, name)
+    server = skill_server(folder)
+    monkeypatch.setattr(sk, "_status", look)
+    skill, = host(server).list_skills()
+    assert not (folder / "one/ghost.md").exists() and ["/".join(path) for path in skill.files] == ["SKILL.md", "host.md"]
+
+
+def test_skills_unreadable_files_and_folders(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shelve(tmp_path, "aaa", "bad", "bad/locked.md", "worse", "worse/locked/x.md", "worst/locked", "zzz")
+    open_it = os.open
+
+    def denied(path: Any, *rest: Any, **more: Any) -> int:
+        if str(path).startswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return open_it(path, *rest, **more)
+    monkeypatch.setattr(os, "open", denied)
+    server = skill_server(folder)
+    assert uris(host(server)) == ["skill://aaa/SKILL.md", "skill://zzz/SKILL.md"]
+    assert server.shelf.refused == {
+        "skill://bad": "skill://bad/locked.md cannot be read: Permission denied",
+        "skill://worse": "skill://worse/locked cannot be read: Permission denied",
+        "skill://worst/locked": "cannot be read: Permission denied"}
+    not_found(host(server).client, "resources/read", "skill://worst/locked/SKILL.md")
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+def test_skills_links_to_skills_are_not_followed_but_folders_given_are(
+        host: Any, tmp_path: Path, monkeypatch: Any, by_folder: bool) -> None:
+    as_on_windows(monkeypatch, by_folder)
+    elsewhere = shelve(tmp_path / "elsewhere", "one")
+    folder = shelve(tmp_path / "skills", "two", "prefix/three")
+    (folder / "one").symlink_to(elsewhere / "one")
+    (folder / "prefix/more").symlink_to(elsewhere)
+    (folder / "up").symlink_to(folder)
+    server = skill_server(folder)
+    assert uris(host(server)) == ["skill://prefix/three/SKILL.md", "skill://two/SKILL.md"]
+    assert list(server.shelf.refused) == ["skill://one", "skill://prefix/more", "skill://up"]
+    for uri in ("skill://one/SKILL.md", "skill://prefix/more/one/SKILL.md", "skill://up/two/SKILL.md"):
+        not_found(host(server).client, "skills/get", uri)
+        not_found(host(server).client, "resources/read", uri)
+    (tmp_path / "link").symlink_to(elsewhere / "one")
+    (tmp_path / "links").symlink_to(elsewhere)
+    assert uris(host(skill_server(tmp_path / "links"))) == ["skill://one/SKILL.md"]
+
+
+@pytest.mark.parametrize("what, by_folder", [("file", True), ("folder", True), ("skill", True), ("prefix", True), ("pipe", True),
+                                             ("file", False)])
+def test_skills_what_is_swapped_between_looking_and_opening_does_not_get_out(
+        host: Any, tmp_path: Path, monkeypatch: Any, what: str, by_folder: bool) -> None:
+    """Somebody who may write in the folder puts a link to elsewhere in place of what was looked at."""
+    outside = shelve(tmp_path / "outside", "d/x.md", "skill/d/x.md", "prefix/skill", "skill")
+    for path in [one for one in outside.rglob("*") if one.is_file()]:
+        path.write_bytes(path.read_bytes() + SECRET)
+    folder = shelve(tmp_path / "in", "prefix/skill", "prefix/skill/d/x.md")
+    name, link_to = {"file": ("x.md", outside / "d/x.md"), "folder": ("d", outside / "d"), "skill": ("skill", outside / "skill"),
+                     "prefix": ("prefix", outside / "prefix"), "pipe": ("x.md", None)}[what]
+    victim = next(folder.rglob(name))
+    as_on_windows(monkeypatch, by_folder)
+    server = skill_server(folder)
+    host_of = host(server)
+    files = list(host_of.list_skills()[0].digests)
+    status, armed = sk._status, [1]
+
+    def swap() -> None:
+        victim.rename(tmp_path / "away")
+        os.mkfifo(str(victim)) if link_to is None else victim.symlink_to(link_to)
+
+    def swapping(place: Any, looked_at: str) -> Any:
+        found = status(place, looked_at)
+        if looked_at == name:
+            armed[0] -= 1
+            if armed[0] == 0:
+                swap()
+        return found
+    monkeypatch.setattr(sk, "_status", swapping)
+    for turn in range(1, 9):                    # at the first time it is looked at, at the second ...
+        for ask in (lambda: host_of.client.request("skills/list"), *(
+                lambda uri=uri: host_of.client.request("resources/read", {"uri": uri}) for uri in files),
+                lambda: host_of.client.request("skills/get", {"uri": "skill://prefix/skill/SKILL.md"})):
+            armed[0] = turn
+            with contextlib.suppress(RpcError):
+                answer = json.dumps(ask())
+                assert SECRET.decode() not in answer and digest(b"") not in answer and '"text": ""' not in answer
+                for one in outside.rglob("*"):
+                    assert not one.is_file() or digest(one.read_bytes()) not in answer
+            if (tmp_path / "away").exists() or (tmp_path / "away").is_symlink():
+                victim.unlink()
+                (tmp_path / "away").rename(victim)
+    assert uris(host_of) == ["skill://prefix/skill/SKILL.md"]
+
+
+def test_skills_names_are_exact_where_the_file_system_is_not(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """On some systems ACME opens acme: but a URI is one of those that were listed, or none."""
+    folder = shelve(tmp_path, "acme/demo")
+    entered = sk._entered
+    monkeypatch.setattr(sk, "_entered", lambda place, name: entered(place, name.lower()))
+    skills = host(skill_server(folder))
+    assert uris(skills) == ["skill://acme/demo/SKILL.md"]
+    for uri in ("skill://ACME/demo/SKILL.md", "skill://acme/DEMO/SKILL.md", "skill://Acme/demo/SKILL.md"):
+        not_found(skills.client, "skills/get", uri)
+        not_found(skills.client, "resources/read", uri)
+        not_found(skills.client, "resources/directory/read", uri.replace("/SKILL.md", ""))
+
+
+def test_skills_whose_header_is_wrong_are_refused(host: Any, tmp_path: Path) -> None:
+    headers = {
+        "bad-yaml": (b"---\nname: bad-yaml\ndescription: a: b\n---", "SKILL.md, line 3: "), "none": (b"# Hello", "frontmatter"),
+        "latin": (b"---\nname: latin\ndescription: \xe9\n---", "UTF-8"), "no-name": (b"---\ndescription: x\n---", "name"),
+        "other": (skill_md("another"), "another"), "UPPER": (skill_md("UPPER"), "name"), "two--hyphens": (skill_md("two--hyphens"), "name"),
+        "-first": (skill_md("-first"), "name"), "last-": (skill_md("last-"), "name"), "x" * 65: (skill_md("x" * 65), "name"),
+        "a_b": (skill_md("a_b"), "name"), "7": (skill_md("7"), "name"), "no-text": (b"---\nname: no-text\n---", "description"),
+        "empty": (skill_md("empty", description="' '"), "description"), "long": (skill_md("long", description="x" * 1025), "1025"),
+        "a-list": (skill_md("a-list", description="[x]"), "description"), "fran\u00e7ais": (skill_md("fran\u00e7ais"), "name")}
+    for name, (raw, _) in headers.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SKILL.md").write_bytes(raw)
+    shelve(tmp_path, "good", "x" * 64, "1password")
+    (tmp_path / "good/SKILL.md").write_bytes(skill_md("good", description="x" * 1024))
+    server = skill_server(tmp_path)
+    assert uris(host(server)) == ["skill://1password/SKILL.md", "skill://good/SKILL.md", "skill://%s/SKILL.md" % ("x" * 64)]
+    assert len(server.shelf.refused) == len(headers)
+    for name, (_, words) in headers.items():
+        assert words in server.shelf.refused[sk.uri_of((name,))], name
+
+
+def test_skills_enclosing_skills_stand_by_their_own_header(host: Any, tmp_path: Path) -> None:
+    """A nested SKILL.md is any text to the skill around it; a broken outer one is no matter of the inner one's."""
+    shelve(tmp_path, "outer", "outer/inner", "broken", "broken/inner")
+    (tmp_path / "outer/inner/SKILL.md").write_bytes(b"no header\xff")
+    (tmp_path / "broken/SKILL.md").write_bytes(b"no header")
+    skills = host(skill_server(tmp_path))
+    assert uris(skills) == ["skill://broken/inner/SKILL.md", "skill://outer/SKILL.md"]
+    with skills.load("skill://outer/SKILL.md") as acting:
+        assert acting.read("inner/SKILL.md") == b"no header\xff"
+    skills.client.read_resource("skill://broken/inner/SKILL.md")
+    not_found(skills.client, "resources/read", "skill://broken/SKILL.md")
+
+
+def test_skills_limits_are_those_of_the_specification(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    shelve(tmp_path, "aaa", *("many/f%d.md" % n for n in range(511)), "many", "large", "larger", "wide/inner", "wide", "zzz")
+    for name in ("large", "larger"):
+        with open(str(tmp_path / name / "x.bin"), "wb") as file:       # sparse: it has no blocks
+            file.truncate(sk.MAX_BYTES - len(skill_md(name)) + (name == "larger"))
+    for number in range(sk.MAX_SEEN + 5):
+        (tmp_path / "wide" / ("%06d" % number)).mkdir()
+        (tmp_path / "aaa" / (".%06d" % number)).mkdir()         # no part of it
+    reads, read = [], sk._read
+    monkeypatch.setattr(sk, "_read", lambda root, parts: reads.append(parts) or read(root, parts))
+    server = skill_server(tmp_path)
+    skills = host(server)
+    assert uris(skills) == ["skill://%s/SKILL.md" % name for name in ("aaa", "large", "many", "zzz")]
+    assert len(skills.registry["skill://many/SKILL.md"].files) == 512
+    assert not [parts for parts in reads if parts[0] in ("larger", "wide")]       # refused by what the folder says
+    assert "files" in server.shelf.refused["skill://larger"] and "2048" in server.shelf.refused["skill://wide"]
+    (tmp_path / "many/one-more").write_bytes(b"")
+    assert len(uris(skills)) == 3 and "513 files" in server.shelf.refused["skill://many"]
+    not_found(skills.client, "resources/read", "skill://many/f1.md")
+    not_found(skills.client, "skills/get", "skill://many/SKILL.md")
+    assert skills.client.request("skills/get", {"uri": "skill://large/SKILL.md"})
+
+
+def test_skills_a_file_that_grows_too_large_is_not_cut(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shelve(tmp_path, "one", "one/x.md")
+    server = skill_server(folder)
+    monkeypatch.setattr(sk, "MAX_BYTES", 200)
+    status = sk._status
+
+    def look(place: Any, name: str) -> Any:
+        found = status(place, name)
+        if name == "x.md":
+            (folder / "one/x.md").write_bytes(b"x" * 1000)      # after it was looked at
+        return found
+    skills = host(server)
+    skills.client.read_resource("skill://one/x.md")
+    monkeypatch.setattr(sk, "_status", look)
+    not_found(skills.client, "resources/read", "skill://one/x.md")
+    assert uris(skills) == [] and "too large" in server.shelf.refused["skill://one"]
+
+
+def test_skills_folders_that_are_given(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    one, two = shelve(tmp_path / "one", "same", "a"), shelve(tmp_path / "two", "same", "b")
+    (two / "same/SKILL.md").write_bytes(skill_md("same", "other: true"))
+    server = skill_server(one, str(two), two / "b")
+    skills = host(server)
+    assert uris(skills) == ["skill://%s/SKILL.md" % name for name in ("a", "b", "same")]
+    assert skills.registry["skill://same/SKILL.md"].frontmatter == {"name": "same", "description": "Do it"}
+    assert skills.get_skill("skill://same/SKILL.md").frontmatter == {"name": "same", "description": "Do it"}
+    assert set(server.shelf.refused) == {"skill://b", "skill://same"}
+    (one / "same/SKILL.md").write_bytes(b"broken")              # then the other one is served, by all that asks
+    assert len(uris(skills)) == 3 and skills.registry["skill://same/SKILL.md"].frontmatter["other"] is True
+    assert skills.get_skill("skill://same/SKILL.md").frontmatter["other"] is True
+    assert skills.load("skill://same/SKILL.md").text == (two / "same/SKILL.md").read_text()
+    monkeypatch.chdir(one / "a")
+    shelve(one / "a", "inner")
+    skills = host(skill_server("."))                  # a skill itself: its path is its name
+    assert uris(skills) == ["skill://a/SKILL.md", "skill://a/inner/SKILL.md"]
+    assert skills.load("skill://a/inner/SKILL.md").text and skills.load("skill://a/SKILL.md").read("inner/SKILL.md")
+    for bad in (tmp_path / "none", one / "same/SKILL.md"):
+        with pytest.raises(ValueError, match="is no folder"):
+            skill_server(bad)
+    empty = host(skill_server(shelve(tmp_path / "empty", "x.md")))
+    assert empty.list_skills() == [] and empty.client.list_resources() == []
+
+
+def test_skills_a_folder_that_is_gone_takes_nothing_else_with_it(host: Any, tmp_path: Path) -> None:
+    one, two = shelve(tmp_path / "one", "a"), shelve(tmp_path / "two", "b")
+    server = skill_server(one, two)
+    skills = host(server)
+    assert len(uris(skills)) == 2
+    one.rename(tmp_path / "away")
+    assert uris(skills) == ["skill://b/SKILL.md"] and list(server.shelf.refused) == [str(one)]
+    not_found(skills.client, "resources/read", "skill://a/SKILL.md")
+    (tmp_path / "away").rename(one)
+    assert len(uris(skills)) == 2 and not server.shelf.refused
+
+
+# ---- pages
+
+@newest
+def test_skills_come_in_pages(link: Any, tmp_path: Path, where: str, version: str) -> None:
+    names = ["s%02d" % n for n in range(45)]
+    folder = shelve(tmp_path, *names, *("s00/%03d.md" % n for n in range(300)))
+    for options, sizes in (({}, [20, 20, 5]), ({"page_size": 7}, [7] * 6 + [3]), ({"page_size": 45}, [20, 20, 5])):
+        client = link(where, version, skill_server(folder, **options))
+        found, cursor, pages = [], {}, []       # type: Any, Any, Any
+        while cursor is not None:
+            result = client.request("skills/list", cursor)
+            pages.append(len(result["skills"]))
+            found += [entry["uri"] for entry in result["skills"]]
+            cursor = {"cursor": result["nextCursor"]} if "nextCursor" in result else None
+        assert pages == sizes and found == ["skill://%s/SKILL.md" % name for name in names]
+        for bad in ("x", "", 5, {}, "file:///x", "skill://../x"):
+            with pytest.raises(RpcError, match="cursor") as caught:
+                client.request("skills/list", {"cursor": bad})
+            assert caught.value.code == -32602
+    client = link(where, version, skill_server(folder, page_size=100))
+    first = client.request("resources/directory/read", {"uri": "skill://s00"})
+    rest = client.request("resources/directory/read", {"uri": "skill://s00", "cursor": first["nextCursor"]})
+    assert len(first["resources"]) == 100 and len(rest["resources"]) == 100 and rest["resources"][0]["uri"] == "skill://s00/100.md"
+
+
+def test_skills_a_cursor_outlives_changes(link: Any, tmp_path: Path) -> None:
+    folder = shelve(tmp_path, "a", "b", "c", "d", "e")
+    client = link(server=skill_server(folder, page_size=2))
+    cursor = client.request("skills/list")["nextCursor"]
+    for path in (folder / "b", folder / "d"):
+        (path / "SKILL.md").unlink()
+    shelve(folder, "aa", "bb")
+    found = client.request("skills/list", {"cursor": cursor})["skills"]
+    assert [entry["frontmatter"]["name"] for entry in found] == ["bb", "c"]
+
+
+# ---- files that change while they are served
+
+def test_skills_a_manifest_tells_what_a_read_would_return(link: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """After each of many changes, big and small, within one tick of the clock."""
+    folder = shelve(tmp_path, "one", "one/a.md", "one/d/b.md", "two")
+    client = link(server=skill_server(folder))
+    chance = random.Random(7)
+    for step in range(150):
+        path = chance.choice([folder / "one/a.md", folder / "one/d/b.md", folder / "one/c.md", folder / "one/SKILL.md", folder / "two/SKILL.md"])
+        if path.name == "SKILL.md":
+            path.write_bytes(skill_md(path.parent.name, "step: %03d" % step))
+        elif path.exists() and chance.random() < 0.2:
+            path.unlink()
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"%03d" % step)            # often of the same size
+        if path.exists() and chance.random() < 0.5:
+            os.utime(str(path), (1e9, 1e9))             # ... and of the same time
+        for entry in client.request("skills/list")["skills"]:
+            assert entry == client.request("skills/get", {"uri": entry["uri"]})["skill"]
+            for one in entry["resources"]:
+                raw = client.read_resource(one["uri"])[0]["text"].encode()
+                assert (digest(raw), len(raw)) == (one["digest"], one["size"]), step
+                assert raw == folder.joinpath(*sk.parts_of(one["uri"])).read_bytes()
+        found = {path.name for path in (folder / "one").rglob("*.md")}
+        assert {one["uri"].rpartition("/")[2] for one in client.request("skills/get", {
+            "uri": "skill://one/SKILL.md"})["skill"]["resources"]} == found
+
+
+def test_skills_what_cannot_have_changed_is_not_read_again(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shelve(tmp_path, "one", "one/a.md", "one/b.md", "two")
+    reads, read = [], sk._read
+    monkeypatch.setattr(sk, "_read", lambda root, parts: reads.append("/".join(parts)) or read(root, parts))
+    monkeypatch.setattr(sk, "SETTLED", 3600.0)
+    skills = host(skill_server(folder))
+    reads.clear()
+    skills.list_skills()
+    assert len(reads) == 4                      # just made: the next change might leave no trace
+    monkeypatch.setattr(sk, "SETTLED", -3600.0)
+    skills.list_skills()
+    reads.clear()
+    skills.list_skills()
+    skills.get_skill("skill://one/SKILL.md")
+    assert reads == []
+    (folder / "one/a.md").write_bytes(b"longer than it was")
+    entry = skills.get_skill("skill://one/SKILL.md")
+    assert reads == ["one/a.md"] and entry.digests["skill://one/a.md"] == digest(b"longer than it was")
+    size, before = len(b"longer than it was"), os.stat(str(folder / "one/a.md"))
+    later = iter(range(10**6))
+
+    def forged() -> bool:       # the same size, the same time of change: what a clock's tick after that gives it away
+        (folder / "one/a.md").write_bytes(b"%0*d" % (size, next(later)))
+        os.utime(str(folder / "one/a.md"), ns=(before.st_atime_ns, before.st_mtime_ns))
+        return os.stat(str(folder / "one/a.md")).st_ctime_ns != before.st_ctime_ns
+    wait_until(forged)
+    assert skills.get_skill("skill://one/SKILL.md").digests["skill://one/a.md"] == digest((folder / "one/a.md").read_bytes())
+    monkeypatch.setattr(sk, "MAX_KNOWN", 2)
+    shelve(folder, "three", "four")
+    skills.list_skills()
+    assert len(skills.client.server.shelf._sums) <= 2
+
+
+def test_skills_that_change_while_they_are_read(link: Any, tmp_path: Path) -> None:
+    """A file is replaced again and again: each digest and each read is of one of its versions, whole."""
+    folder = shelve(tmp_path, "one", "one/a.md")
+    versions_of = [bytes([65 + n]) * (1000 + n) for n in range(4)]
+    (folder / "one/a.md").write_bytes(versions_of[0])
+    client = link(server=skill_server(folder))
+    known, stop = {digest(raw) for raw in versions_of}, threading.Event()
+
+    def replace() -> int:
+        turns = 0
+        while not stop.is_set() and turns < 100000:
+            turns += 1
+            (tmp_path / "new").write_bytes(versions_of[turns % 4])
+            os.replace(str(tmp_path / "new"), str(folder / "one/a.md"))
+        return turns
+    outcome = in_thread(replace)
+    try:
+        for _ in range(60):
+            entry, = client.request("skills/list")["skills"]
+            assert entry["resources"][1]["digest"] in known
+            assert client.read_resource("skill://one/a.md")[0]["text"].encode() in versions_of
+    finally:
+        stop.set()
+    assert outcome() > 1
+
+
+@newest
+def test_skills_that_come_and_go_are_announced(link: Any, tmp_path: Path, where: str, version: str) -> None:
+    folder = shelve(tmp_path, "one")
+    server = skill_server(folder)
+    client = link(where, version, server)
+    heard: List[Any] = []
+    with client.listen(["resources"], heard.append):
+
+        def announced() -> Any:                 # a legacy stream may still be opening: say it again
+            server.shelf.refresh()
+            (folder / "one/SKILL.md").write_bytes(skill_md("one", "turn: %d" % time.monotonic_ns()))
+            return heard
+        shelve(folder, "two")
+        wait_until(announced)
+        assert heard[0] == "resources" and {one["name"] for one in client.list_resources()} == {"one", "two"}
+    (folder / "one/SKILL.md").write_bytes(skill_md("one", description="Else"))
+    (folder / "two/SKILL.md").unlink()
+    client.request("skills/list")
+    assert [(one["name"], one["description"]) for one in client.list_resources()] == [("one", "Else")]
+    not_found(client, "resources/read", "skill://two/SKILL.md")
+
+
+def test_skills_beside_other_resources(link: Any, library: Path) -> None:
+    server = skill_server(library)
+
+    @server.resource("skill://my/own")
+    def own() -> str:
+        return "mine"
+    assert link(server=server).read_resource("skill://my/own")[0]["text"] == "mine"
+    with pytest.raises(ValueError):
+        sk.serve_skills(server, library)
+
+
+def test_skills_are_served_to_many_at_once(link: Any, library: Path) -> None:
+    client = link("http", server=skill_server(library))
+    calls = [in_thread(lambda: [client.request("skills/list"), client.read_resource("skill://git-flow/run.py"),
+                                client.request("resources/directory/read", {"uri": "skill://acme"})]) for _ in range(12)]
+    assert len({json.dumps(call()) for call in calls}) == 1
+    assert [one["uri"] for one in client.list_resources()] == ALL
+
+
+# ---- a host
+
+def entry_of(uri: str = "skill://demo/SKILL.md", **files: bytes) -> Dict[str, Any]:
+    """Return the entry of a skill, which is valid; in names of files _ stands for a slash."""
+    root, name = uri[:-len("/SKILL.md")], uri.split("/")[-2]
+    texts = {"SKILL.md": skill_md(name), **{path.replace("_", "/") + ".md": raw for path, raw in files.items()}}
+    return {"uri": uri, "frontmatter": {"name": name, "description": "Do it"}, "resources": [
+        {"uri": root + "/" + path, "digest": digest(raw), "size": len(raw)} for path, raw in texts.items()]}
+
+
+DECLARED = {"result": {"resultType": "complete", "supportedVersions": MODERN, "ttlMs": 0, "cacheScope": "private", "capabilities": {
+    "resources": {}, "extensions": {sk.EXTENSION: {}}}}}
+
+
+class FakeSkills:
+    """What a server of skills that is not honest answers: `entries` and `texts` are to be changed by tests."""
+
+    def __init__(self, *entries: Any, **texts: bytes) -> None:
+        self.entries, self.texts = list(entries), {"skill://demo/SKILL.md": skill_md("demo")}   # type: Any, Dict[str, Any]
+        self.declared = json.loads(json.dumps(DECLARED))
+        for path, raw in texts.items():
+            self.texts["skill://demo/" + path.replace("_", "/") + ".md"] = raw
+        answers = {"server/discover": lambda message: self.declared, "skills/list": self.list_them, "skills/get": self.get,
+                   "resources/read": self.read}
+        self.transport = Puppet(**answers)
+
+    def list_them(self, message: Any) -> Any:
+        return {"result": {"resultType": "complete", "skills": self.entries, "ttlMs": 0, "cacheScope": "private"}}
+
+    def get(self, message: Any) -> Any:
+        found = [one for one in self.entries if one["uri"] == message["params"]["uri"]]
+        return {"result": {"resultType": "complete", "skill": found[0], "ttlMs": 0, "cacheScope": "private"}} if found else \
+            {"error": {"code": -32602, "message": "No skill"}}
+
+    def read(self, message: Any) -> Any:
+        uri = message["params"]["uri"]
+        raw = self.texts.get(uri)
+        if raw is None:
+            return {"error": {"code": -32602, "message": "Resource not found"}}
+        contents = raw if isinstance(raw, list) else [{"uri": uri, "text": raw.decode()}]
+        return {"result": {"resultType": "complete", "contents": contents, "ttlMs": 0, "cacheScope": "private"}}
+
+
+def of_fake(host: Any, fake_skills: FakeSkills, **options: Any) -> Any:
+    again = Puppet()                            # a connection of its own; the script is one
+    again.script = fake_skills.transport.script
+    return host(None, again, checks=False, **options)
+
+
+def reads_of(skills: Any) -> List[str]:
+    return [params["uri"] for params in skills.tape.params("resources/read")]
+
+
+@newest
+def test_skills_nothing_is_fetched_before_it_is_needed(host: Any, library: Path, where: str, version: str) -> None:
+    """ext-skills §Lazy Retrieval: not on connecting, not on listing, not at approval; then once."""
+    asked: List[Any] = []
+
+    def approve(skill: Any, before: Any) -> bool:
+        asked.append((skill.uri, list(reads_of(skills))))
+        return True
+    skills = host(skill_server(library), where, version, approve=approve)
+    skills.list_skills()
+    skills.get_skill(ALL[2])
+    assert "resources/read" not in skills.tape.sent()
+    acting = skills.load(ALL[2])
+    assert asked == [(ALL[2], [])] and reads_of(skills) == [ALL[2]]
+    assert acting.files() == ["SKILL.md", "odd \u00fc%20#?.txt", "pixel.png", "references/", "run.py"]
+    acting.read("references/a.md"), acting.read("./references/../references/a.md"), acting.read("SKILL.md")
+    assert acting.tagged("run.py") == '[skill://git-flow/run.py, from the server "docs"]\nof git-flow/run.py'
+    skills.load(ALL[2])
+    assert reads_of(skills) == [ALL[2], "skill://git-flow/references/a.md", "skill://git-flow/run.py"] and len(asked) == 1
+    (library / "git-flow/run.py").write_bytes(b"changed")
+    skills.get_skill(ALL[2])
+    assert skills.load(ALL[2]).read("run.py") == b"changed" and len(asked) == 2
+    assert reads_of(skills)[3:] == ["skill://git-flow/run.py"]          # SKILL.md has the digest that it had
+
+
+def changed(entry: Any, **members: Any) -> Any:
+    return {**entry, **members}
+
+
+def with_file(**members: Any) -> Any:
+    """Return an entry whose second file is changed."""
+    entry = entry_of(a=b"x")
+    return changed(entry, resources=[entry["resources"][0], {**entry["resources"][1], **members}])
+
+
+BAD_ENTRIES = {
+    "no object": (5, "uri"), "a list": ([], "uri"), "nothing": ({}, "uri"), "null": (None, "uri"),
+    "uri is a number": (changed(entry_of(), uri=5), "uri"), "uri of no SKILL.md": (changed(entry_of(), uri="skill://demo/x.md"), "uri"),
+    "uri without a folder": (changed(entry_of(), uri="skill://SKILL.md"), "name"), "no scheme": (changed(entry_of(), uri="demo/SKILL.md"), "URI"),
+    "uri with a query": (changed(entry_of(), uri="skill://demo?/SKILL.md"), "URI"), "uri with ..": (entry_of("skill://x/../demo/SKILL.md"), "URI"),
+    "uri with %2e%2e": (entry_of("skill://x/%2e%2e/demo/SKILL.md"), "URI"), "uri with //": (entry_of("skill://x//demo/SKILL.md"), "URI"),
+    "uri with a newline": (entry_of("skill://x\n/demo/SKILL.md"), "URI"), "uri that is not UTF-8": (entry_of("skill://%ff/demo/SKILL.md"), "URI"),
+    "no frontmatter": ({"uri": "skill://demo/SKILL.md", "resources": "dynamic"}, "name"),
+    "frontmatter is a list": (changed(entry_of(), frontmatter=[]), "name"), "no name": (changed(entry_of(), frontmatter={"description": "x"}), "name"),
+    "another name": (changed(entry_of(), frontmatter={"name": "other", "description": "x"}), "demo"),
+    "no description": (changed(entry_of(), frontmatter={"name": "demo"}), "description"),
+    "description is a number": (changed(entry_of(), frontmatter={"name": "demo", "description": 5}), "description"),
+    "a name that is none": (entry_of("skill://De_mo/SKILL.md"), "name"),
+    "no resources": ({key: value for key, value in entry_of().items() if key != "resources"}, "array"),
+    "resources is null": (changed(entry_of(), resources=None), "array"), "resources is a word": (changed(entry_of(), resources="static"), "array"),
+    "resources is an object": (changed(entry_of(), resources={}), "array"), "resources is empty": (changed(entry_of(), resources=[]), "lacks"),
+    "SKILL.md is missing": (changed(entry_of(), resources=entry_of(a=b"x")["resources"][1:]), "lacks"),
+    "a file is no object": (changed(entry_of(), resources=[5]), "folder"), "a file without uri": (with_file(uri=None), "folder"),
+    "a file is there twice": (changed(entry_of(), resources=entry_of()["resources"] * 2), "twice"),
+    "twice by escapes": (changed(entry_of(), resources=entry_of()["resources"] + [
+        {**entry_of()["resources"][0], "uri": "skill://demo/%53KILL.md"}]), "twice"),
+    "SKILL.md by escapes": (changed(entry_of(), resources=[{**entry_of()["resources"][0], "uri": "skill://demo/%53KILL.md"}]), "lacks"),
+    "of another skill": (with_file(uri="skill://other/a.md"), "folder"), "of another host": (with_file(uri="skill://x/demo/a.md"), "folder"),
+    "of another scheme": (with_file(uri="file://demo/a.md"), "folder"), "of https": (with_file(uri="https://demo/a.md"), "folder"),
+    "of a neighbour": (with_file(uri="skill://demo-2/a.md"), "folder"), "the folder itself": (with_file(uri="skill://demo/"), "URI"),
+    "the folder": (with_file(uri="skill://demo"), "folder"), "out of the folder": (with_file(uri="skill://demo/../other/a.md"), "URI"),
+    "out by %2e": (with_file(uri="skill://demo/%2e%2e/other/a.md"), "URI"), "out by %2f": (with_file(uri="skill://demo/..%2fother%2fa.md"), "URI"),
+    "out by %5c": (with_file(uri="skill://demo/..%5cother"), "URI"), "a NUL": (with_file(uri="skill://demo/a%00.md"), "URI"),
+    "a newline": (with_file(uri="skill://demo/a%0a.md"), "URI"), "a query": (with_file(uri="skill://demo/a.md?x"), "URI"),
+    "no digest": (with_file(digest=None), "digest"), "an upper case digest": (with_file(digest=digest(b"x").upper()), "digest"),
+    "upper case hex": (with_file(digest="sha256:" + digest(b"x")[7:].upper()), "digest"), "MD5": (with_file(digest="md5:" + "0" * 32), "digest"),
+    "a short digest": (with_file(digest=digest(b"x")[:-1]), "digest"), "a digest and a newline": (with_file(digest=digest(b"x") + "\n"), "digest"),
+    "a digest that is a list": (with_file(digest=[digest(b"x")]), "digest"), "no size": (with_file(size=None), "size"),
+    "a size below zero": (with_file(size=-1), "size"), "a size in letters": (with_file(size="1"), "size"), "a size of true": (with_file(size=True), "size"),
+    "half a byte": (with_file(size=0.5), "size"), "a size of 1.0": (with_file(size=1.0), "size"),
+    "513 files": (entry_of(**{"f%d" % n: b"" for n in range(512)}), "513 files"), "too large": (with_file(size=2**24), "16777216"),
+    "too large by far": (with_file(size=10**400), "too large"),
+}
+
+
+@pytest.mark.parametrize("why", list(BAD_ENTRIES))
+def test_skills_invalid_entries_are_left_out_with_a_reason(host: Any, why: str) -> None:
+    entry, words = BAD_ENTRIES[why]
+    fake_skills = FakeSkills(entry_of("skild://good/SKILL.md"), entry, entry_of("x://a/b/last/SKILL.md"))
+    skills = of_fake(host, fake_skills)
+    assert uris(skills) == ["skild://good/SKILL.md", "x://a/b/last/SKILL.md"]
+    (uri, reason), = skills.refused.items()
+    assert words in reason and len(reason) < 500, reason
+    fake_skills.get = lambda message: {"result": {"resultType": "complete", "skill": entry}}    # type: ignore[method-assign]
+    fake_skills.transport.script.answers["skills/get"] = [fake_skills.get]
+    with pytest.raises(sk.SkillError):
+        skills.load(uri)
+    assert reads_of(skills) == []
+
+
+def test_skills_entries_at_the_limits_are_fine(host: Any) -> None:
+    large = entry_of(**{"f%d" % n: b"" for n in range(511)})
+    large["resources"][1]["size"] = 2**24 - large["resources"][0]["size"]
+    odd = changed(entry_of("x:///a/b/SKILL.md"), **{"_meta": {"a": 1}, "more": True})
+    odd["frontmatter"]["metadata"] = {"io.modelcontextprotocol/x": 1}
+    skills = of_fake(host, FakeSkills(large, odd, changed(entry_of("x://a%20b/c/SKILL.md"), resources="dynamic")))
+    assert uris(skills) == ["skill://demo/SKILL.md", "x:///a/b/SKILL.md", "x://a%20b/c/SKILL.md"]
+    assert [skill.path for skill in skills.registry.values()] == ["demo", "a/b", "a b/c"] and not skills.refused
+
+
+def test_skills_two_entries_for_one_uri_are_none(host: Any) -> None:
+    other = changed(entry_of(), frontmatter={"name": "demo", "description": "Else"})
+    skills = of_fake(host, FakeSkills(entry_of(), other, other, entry_of("skill://x/SKILL.md")))
+    assert uris(skills) == ["skill://x/SKILL.md"] and "several" in skills.refused["skill://demo/SKILL.md"]
+
+
+def spoil(raw: bytes) -> bytes:
+    return raw[:-1] + b"!"
+
+
+MISMATCHES = {      # what the server sends instead of SKILL.md, or of a file, and what is said of it
+    "digest": (spoil, "digest"), "longer": (lambda raw: raw + b"x", "bytes"), "shorter": (lambda raw: raw[:-1], "bytes"), "empty": (lambda raw: b"", "bytes"),
+    "two": (lambda raw: [{"uri": "U", "text": raw.decode()}] * 2, "something else"), "none": (lambda raw: [], "something else"),
+    "another uri": (lambda raw: [{"uri": "skill://other/SKILL.md", "text": raw.decode()}], "something else"),
+    "both": (lambda raw: [{"uri": "U", "text": raw.decode(), "blob": base64.b64encode(raw).decode()}], "either"),
+    "neither": (lambda raw: [{"uri": "U"}], "either"),
+    "no base64": (lambda raw: [{"uri": "U", "blob": base64.b64encode(raw).decode() + "\n"}], "either"),
+    "half a character": (lambda raw: [{"uri": "U", "text": raw.decode() + "\ud800"}], "either"),
+}
+
+
+@pytest.mark.parametrize("how", list(MISMATCHES))
+def test_skills_what_differs_from_its_entry_is_not_used(host: Any, how: str) -> None:
+    def with_uri(raw: Any, uri: str) -> Any:
+        return [{**one, "uri": uri if one["uri"] == "U" else one["uri"]} for one in raw] if isinstance(raw, list) else raw
+    spoiled, words = MISMATCHES[how]
+    fake_skills = FakeSkills(entry_of(a=b"aaa", b=b"bbb"), a=b"aaa", b=b"bbb")
+    main, file = "skill://demo/SKILL.md", "skill://demo/a.md"
+    fake_skills.texts[main] = with_uri(spoiled(skill_md("demo")), main)
+    skills = of_fake(host, fake_skills)
+    skills.list_skills()
+    with pytest.raises(sk.SkillError, match=words):
+        skills.load(main)
+    assert reads_of(skills) == [main]                   # nothing further is read
+    fake_skills.texts[main] = skill_md("demo")
+    acting = skills.load(main)
+    fake_skills.texts[file] = with_uri(spoiled(b"aaa"), file)
+    for _ in range(2):
+        with pytest.raises(sk.SkillError, match=words):
+            acting.read("a.md")
+    assert acting.read("b.md") == b"bbb" and reads_of(skills) == [main, main, file, file, "skill://demo/b.md"]
+    fake_skills.texts[file] = [{"uri": file, "blob": base64.b64encode(b"aaa").decode()}]
+    assert acting.read("a.md") == b"aaa"                # the same bytes in the other form are the same
+
+
+HEADERS = [         # YAML, what the entry makes of it, and whether that is the same
+    (["n: 1"], {"n": 1}, True), (["n: 1"], {"n": 1.0}, True), (["n: 1"], {"n": True}, False), (["n: true"], {"n": 1}, False),
+    (["n: '1'"], {"n": 1}, False), (["n: 1"], {"n": "1"}, False), ([], {"n": 1}, False), (["n: 1"], {}, False), (["n:"], {"n": None}, True),
+    (["n:"], {}, False), ([], {"n": None}, False), (["n: [1, {a: b}]"], {"n": [1, {"a": "b"}]}, True), (["n: [1, {a: b}]"], {"n": [1, {"a": "c"}]}, False),
+    (["n: [1, 2]"], {"n": [2, 1]}, False), (["n: [1]"], {"n": [1, 2]}, False), (["n: {a: 1, b: 2}"], {"n": {"b": 2, "a": 1}}, True),
+    (["n: {a: true}"], {"n": {"a": 1}}, False), (["n: {a: 1, b: 2}"], {"n": {"a": 1}}, False), (["n: {a: 1}"], {"n": {"a": 1, "b": 2}}, False), (["description2: x"], {"description2": "x "}, False), (["n: yes"], {"n": True}, False),
+    (["allowed-tools: Bash"], {}, False), ([], {"allowed-tools": "Bash"}, False), (["n: x # y"], {"n": "x"}, True), (["n: &a x"], {"n": "x"}, False),
+    (["n: [}"], {}, False),
+]
+
+
+@pytest.mark.parametrize("lines, header, good", HEADERS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_skills_frontmatter_is_compared_field_by_field(host: Any, lines: Any, header: Any, good: bool, dynamic: bool) -> None:
+    """ext-skills §Frontmatter Verification: what was approved is what the model gets, digest or none."""
+    raw = skill_md("demo", *lines)
+    entry = entry_of()
+    entry["frontmatter"].update(header)
+    entry["resources"] = "dynamic" if dynamic else [{**entry["resources"][0], "digest": digest(raw), "size": len(raw)}]
+    fake_skills = FakeSkills(entry)
+    fake_skills.texts["skill://demo/SKILL.md"] = raw
+    skills = of_fake(host, fake_skills, dynamic=True)
+    skills.list_skills()
+    if good:
+        assert skills.load("skill://demo/SKILL.md").text == raw.decode()
+    else:
+        with pytest.raises(sk.SkillError):
+            skills.load("skill://demo/SKILL.md")
+
+
+def test_skills_that_no_listing_has_are_loaded_by_their_uri(host: Any) -> None:
+    fake_skills = FakeSkills(entry_of(a=b"x"), a=b"x")
+    fake_skills.transport.script.answers["skills/list"] = [{"result": {"resultType": "complete", "skills": []}}]
+    skills = of_fake(host, fake_skills)
+    assert skills.list_skills() == [] and skills.load("skill://demo/SKILL.md").read("a.md") == b"x"
+    assert skills.tape.params("skills/get") == [{"uri": "skill://demo/SKILL.md"}]
+    with pytest.raises(RpcError, match="No skill"):
+        skills.load("skill://none/SKILL.md")
+    fake_skills.transport.script.answers["skills/get"] = [{"result": {"resultType": "complete", "skill": entry_of("skill://x/demo/SKILL.md")}}]
+    with pytest.raises(sk.SkillError, match="another entry"):
+        skills.load("skill://y/demo/SKILL.md")
+    assert "skill://x/demo/SKILL.md" not in skills.registry
+
+
+def test_skills_a_server_that_declares_nothing_is_asked_nothing(host: Any) -> None:
+    for capabilities in ({}, {"extensions": None}, {"extensions": {}}, {"extensions": {"other/x": {}}}, {"extensions": {sk.EXTENSION: True}},
+                         {"extensions": [sk.EXTENSION]}):
+        fake_skills = FakeSkills(entry_of())
+        fake_skills.declared["result"]["capabilities"] = {"resources": {}, **capabilities}
+        skills = of_fake(host, fake_skills)
+        for ask in (skills.list_skills, lambda: skills.get_skill("skill://demo/SKILL.md"), lambda: skills.load("skill://demo/SKILL.md"),
+                    lambda: skills.read_directory("skill://demo")):
+            with pytest.raises(mcp_ref.ServerLacks, match="docs"):
+                ask()
+        assert set(skills.tape.sent()) == {"server/discover"}
+    for setting in ({}, {"directoryRead": False}, {"directoryRead": "true"}, {"directoryRead": 1}):
+        fake_skills = FakeSkills(entry_of())
+        fake_skills.declared["result"]["capabilities"]["extensions"][sk.EXTENSION] = setting
+        skills = of_fake(host, fake_skills)
+        with pytest.raises(mcp_ref.ServerLacks, match="directoryRead"):
+            skills.read_directory("skill://demo")
+        assert "resources/directory/read" not in skills.tape.sent()
+
+
+@pytest.mark.parametrize("result", [
+    {}, {"skills": None}, {"skills": {}}, {"skills": [], "nextCursor": 5}, {"skills": [], "nextCursor": "same"}, {"skills": [], "nextCursor": {}}])
+def test_skills_lists_that_are_none_or_never_end(host: Any, result: Any) -> None:
+    fake_skills = FakeSkills()
+    fake_skills.transport.script.answers["skills/list"] = [{"result": {"resultType": "complete", **result}}]
+    skills = of_fake(host, fake_skills)
+    with pytest.raises(mcp_ref.Malformed):
+        skills.list_skills()
+    assert len(skills.tape.params("skills/list")) <= 2 and skills.registry == {}
+
+
+def test_skills_lists_are_bounded(host: Any, monkeypatch: Any) -> None:
+    fake_skills = FakeSkills()
+    count = iter(range(10**9))
+    fake_skills.transport.script.answers["skills/list"] = [
+        lambda message: {"result": {"resultType": "complete", "skills": ["x" * 1000], "nextCursor": str(next(count))}}]
+    skills = of_fake(host, fake_skills)
+    monkeypatch.setattr(sk, "MAX_PAGES", 20)
+    with pytest.raises(mcp_ref.Malformed):
+        skills.list_skills()
+    assert next(count) == 20
+    monkeypatch.setattr(sk, "MAX_LISTED", 5000)
+    with pytest.raises(mcp_ref.Malformed):
+        skills.list_skills()
+    assert next(count) < 30
+
+
+# ---- approval
+
+def test_skills_approval_is_bound_to_the_set_of_files(host: Any) -> None:
+    asked: List[Any] = []
+    answers = [True]
+    approvals: Dict[str, Any] = {}
+
+    def approve(skill: Any, before: Any) -> bool:
+        asked.append((skill.label, skill.uri, before))
+        return answers[0]
+    fake_skills = FakeSkills(entry_of(a=b"1"), a=b"1")
+    uri = "skill://demo/SKILL.md"
+    skills = of_fake(host, fake_skills, approve=approve, approvals=approvals)
+    skills.list_skills()
+    acting = skills.load(uri)
+    old = {one["uri"]: one["digest"] for one in entry_of(a=b"1")["resources"]}
+    assert asked == [("docs", uri, None)] and approvals == {"docs": {uri: old}}
+    skills.load(uri), skills.get_skill(uri), skills.list_skills(), skills.load(uri)
+    assert len(asked) == 1                                              # the same set: nothing new to approve
+    for ask, entry in ((skills.list_skills, entry_of(a=b"2")), (lambda: skills.get_skill(uri), entry_of(a=b"1", b=b"2")),
+                       (skills.list_skills, entry_of())):               # rotated, added, removed
+        fake_skills.entries = [entry]
+        assert acting.read("a.md") == b"1"
+        ask()
+        assert approvals == {"docs": {}}                                # revoked, and that before anything is loaded
+        with pytest.raises(sk.SkillError, match="changed since"):
+            acting.read("a.md")
+        answers[0] = False
+        with pytest.raises(sk.SkillError, match="not approved"):
+            skills.load(uri)
+        assert asked[-1] == ("docs", uri, old) and approvals == {"docs": {}} and reads_of(skills)[2:] == []
+        fake_skills.entries, answers[0] = [entry_of(a=b"1")], True
+        skills.list_skills()
+        acting = skills.load(uri)
+    kept = json.loads(json.dumps(approvals))
+    count = len(asked)
+    of_fake(host, fake_skills, approve=approve, approvals=kept).load(uri)        # after a restart
+    assert len(asked) == count
+    of_fake(host, fake_skills, approve=approve, approvals=kept, label="other").load(uri)     # the same URI of another server
+    assert asked[count:] == [("other", uri, None)] and set(kept) == {"docs", "other"}
+    fake_skills.entries = [changed(entry_of(), resources="dynamic")]
+    last = of_fake(host, fake_skills, approve=approve, approvals=kept, dynamic=True)
+    last.load(uri)
+    assert kept["docs"] == {} and asked[-1][2] == old
+
+
+def test_skills_refused_by_the_user_are_not_read(host: Any) -> None:
+    skills = of_fake(host, FakeSkills(entry_of()), approve=lambda skill, before: False)
+    with pytest.raises(sk.SkillError, match="not approved"):
+        skills.load("skill://demo/SKILL.md")
+    assert reads_of(skills) == [] and skills.approvals == {}
+
+
+def test_skills_approval_of_one_is_none_of_those_nested_in_it(host: Any, library: Path) -> None:
+    asked: List[str] = []
+    skills = host(skill_server(library), approve=lambda skill, before: asked.append(skill.uri) or True)
+    with skills.load(ALL[0]) as acting:
+        assert acting.read("inner/SKILL.md") == skill_md("inner") and asked == [ALL[0]]     # a file like others
+        skills.load(ALL[1])
+        assert asked == ALL[:2]
+
+
+def test_skills_that_are_dynamic(host: Any) -> None:
+    asked: List[Any] = []
+    fake_skills = FakeSkills(changed(entry_of(), resources="dynamic"), a=b"1", x_y=b"2")
+    skills = of_fake(host, fake_skills)
+    assert skills.list_skills()[0].files is None
+    with pytest.raises(sk.SkillError, match="dynamic"):
+        skills.load("skill://demo/SKILL.md")
+    assert reads_of(skills) == []
+    skills = of_fake(host, fake_skills, dynamic=True, approve=lambda skill, before: asked.append(before) or True)
+    for _ in range(2):
+        acting = skills.load("skill://demo/SKILL.md")
+    assert asked == [None, None] and skills.approvals == {}             # never for more than once
+    assert acting.read("a.md") == b"1" and acting.read("x/y.md") == b"2"
+    fake_skills.texts["skill://demo/a.md"] = b"3"
+    assert acting.read("a.md") == b"3"                                  # nothing of it is kept
+    for path in ("../other/a.md", "skill://other/SKILL.md", "/a.md", "..", "", "a\\b.md", "skill://demo/../x.md"):
+        with pytest.raises(sk.SkillError):
+            acting.read(path)
+    with pytest.raises(sk.SkillError, match="read_directory"):
+        acting.files()
+    fake_skills.texts["skill://demo/a.md"] = b"x" * (sk.MAX_BYTES // 2)
+    acting.read("a.md")
+    with pytest.raises(sk.SkillError, match="too large"):
+        acting.read("a.md")
+
+
+# ---- acting on a skill
+
+def test_skills_only_what_the_held_entry_lists_is_read(host: Any) -> None:
+    files = {"a": b"1", "references_deep_b": b"2", "inner_SKILL": b"3"}
+    fake_skills = FakeSkills(entry_of(**files), entry_of("skill://other/SKILL.md"), **files, new=b"4")
+    fake_skills.texts.update({"skill://other/SKILL.md": skill_md("other"), "file:///etc/passwd": SECRET, "skill://demo/../x": SECRET})
+    fake_skills.entries[0]["resources"].append({"uri": "skill://demo/b%20c/%25d.md", "digest": digest(b"5"), "size": 1})
+    fake_skills.texts["skill://demo/b%20c/%25d.md"] = b"5"
+    skills = of_fake(host, fake_skills)
+    skills.list_skills()
+    acting = skills.load("skill://demo/SKILL.md")
+    for path, raw in {"a.md": b"1", "./a.md": b"1", "references/deep/b.md": b"2", "references/../a.md": b"1", "inner/SKILL.md": b"3",
+                      "b c/%d.md": b"5", "b%20c/%25d.md": b"5", "skill://demo/b%20c/%25d.md": b"5", "skill://demo/a.md": b"1"}.items():
+        assert acting.read(path) == raw
+    before = reads_of(skills)
+    for path in ("new.md", "skill://demo/new.md", "skill://other/SKILL.md", "../other/SKILL.md", "a.md/../../other/SKILL.md", "..", ".", "",
+                 "/a.md", "/etc/passwd", "//a.md", "references", "references/", "references//deep/b.md", "a.md/", "file:///etc/passwd",
+                 "https://example.org/a.md", "skill://demo", "skill://demo/", "skill://demo/../x", "../demo/a.md", "a\\b", "C:/x", "x\0", "%2e%2e/x",
+                 "..%2fother%2fSKILL.md", "A.md", "skill://demo/%61.md?x", "a.md#top", "~/x", "\n"):
+        with pytest.raises(sk.SkillError):
+            acting.read(path)
+    assert reads_of(skills) == before                                   # nothing was asked for
+    assert acting.files() == ["SKILL.md", "a.md", "b c/", "inner/", "references/"]
+    assert acting.files("references/") == ["deep/"] and acting.files("b c") == ["%d.md"] and acting.files("a.md") == [] == acting.files("none")
+    for folder in ("..", "/", "../other"):
+        with pytest.raises(sk.SkillError):
+            acting.files(folder)
+    with acting:
+        pass
+    for path in ("a.md", "SKILL.md"):
+        with pytest.raises(sk.SkillError, match="any more"):
+            acting.read(path)
+
+
+def test_skills_a_directory_adds_nothing_to_a_manifest(host: Any, library: Path) -> None:
+    """ext-skills §Directory Reads and the Held Entry, and the way out of it: a fresh entry, a fresh approval."""
+    asked: List[Any] = []
+    skills = host(skill_server(library), approve=lambda skill, before: asked.append(before) or True)
+    acting = skills.load(ALL[2])
+    (library / "git-flow/references/new.md").write_bytes(b"new")
+    assert "skill://git-flow/references/new.md" in [one["uri"] for one in skills.read_directory("skill://git-flow/references")]
+    assert acting.files("references") == ["a.md", "deep/"]
+    with pytest.raises(sk.SkillError, match="not in the entry"):
+        acting.read("references/new.md")
+    held = acting.skill.digests
+    skills.get_skill(ALL[2])
+    acting = skills.load(ALL[2])
+    assert asked == [None, held] and acting.read("references/new.md") == b"new"
+    (library / "git-flow/references/a.md").write_bytes(b"of git-flow/references/A.md")      # after the entry was taken
+    with pytest.raises(sk.SkillError, match="digest"):
+        acting.read("references/a.md")
+    (library / "git-flow/references/a.md").unlink()
+    with pytest.raises(RpcError):
+        acting.read("references/a.md")
+
+
+def test_skills_names_of_several_servers_do_not_get_in_each_others_way(host: Any) -> None:
+    one = of_fake(host, FakeSkills(entry_of("skill://acme/billing/refunds/SKILL.md"), entry_of("skill://acme/support/refunds/SKILL.md"),
+                                   entry_of("skill://demo/SKILL.md"), entry_of("x://q/SKILL.md"), entry_of("y://q/SKILL.md")), label="one")
+    two = of_fake(host, FakeSkills(entry_of("skill://demo/SKILL.md"), entry_of("skill://git/SKILL.md")), label="two")
+    assert sk.named(one, two) == {}
+    one.list_skills(), two.list_skills()
+    names = sk.named(one, two)
+    assert set(names) == {"one/acme/billing/refunds", "one/acme/support/refunds", "one/demo", "one/x://q/SKILL.md", "one/y://q/SKILL.md",
+                          "two/demo", "two/git"}
+    assert names["one/demo"].label == "one" and names["two/demo"].label == "two"
+    assert {name: sorted((skill.label, skill.path) for skill in found) for name, found in sk.collisions(one, two).items()} == {
+        "refunds": [("one", "acme/billing/refunds"), ("one", "acme/support/refunds")], "demo": [("one", "demo"), ("two", "demo")],
+        "q": [("one", "q"), ("one", "q")]}
+    with pytest.raises(ValueError, match="label"):
+        sk.named(one, one)
+    for label in ("", "a b", "a/b", "x" * 65, "a\n", "\u00fc"):
+        with pytest.raises(ValueError, match="label"):
+            of_fake(host, FakeSkills(), label=label)
+    two.client.server_info["name"] = "one"                  # what it calls itself is nothing to us
+    assert two.load("skill://demo/SKILL.md").tagged().startswith('[skill://demo/SKILL.md, from the server "two"]\n---\nname: demo')
+    one.load("skill://demo/SKILL.md").read("SKILL.md")
+    assert reads_of(two) == ["skill://demo/SKILL.md"] == reads_of(one)  # each from its own server
+
+
+def test_skills_a_name_cannot_pose_as_a_path(host: Any) -> None:
+    skills = of_fake(host, FakeSkills(entry_of("skill://a/b/SKILL.md"), entry_of("skill://b/SKILL.md"), entry_of("x://a/b/SKILL.md")))
+    skills.list_skills()
+    names = sk.named(skills)
+    assert {name: skill.uri for name, skill in names.items()} == {
+        "docs/skill://a/b/SKILL.md": "skill://a/b/SKILL.md", "docs/skill://b/SKILL.md": "skill://b/SKILL.md",
+        "docs/x://a/b/SKILL.md": "x://a/b/SKILL.md"}
+
+
+@pytest.mark.parametrize("where", ["stdio", "http"])
+def test_skills_of_the_largest_size_get_through(host: Any, tmp_path: Path, where: str) -> None:
+    """ext-skills §Limits: a host has to support them, one file of all that included."""
+    folder = shelve(tmp_path, "large", "wide")
+    raw = random.Random(1).getrandbits(8 * (sk.MAX_BYTES - len(skill_md("large")))).to_bytes(sk.MAX_BYTES - len(skill_md("large")), "big")
+    (folder / "large/x.bin").write_bytes(raw)
+    (folder / "wide/x.txt").write_bytes("\u4e16".encode() * 5_000_000)         # 15 MB, in JSON 30
+    skills = host(skill_server(folder), where)
+    assert skills.load("skill://large/SKILL.md").read("x.bin") == raw
+    assert skills.load("skill://wide/SKILL.md").read("x.txt") == "\u4e16".encode() * 5_000_000
+
+
+def test_skills_keep_what_they_verified_within_bounds(host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shelve(tmp_path, "one", "one/a.md", "one/b.md", "one/c.md")
+    monkeypatch.setattr(sk, "MAX_CACHED", 20)
+    skills = host(skill_server(folder))
+    acting = skills.load("skill://one/SKILL.md")
+    for path in ("a.md", "b.md", "b.md", "a.md"):
+        acting.read(path)
+    assert sum(map(len, skills._cached.values())) <= 20 and reads_of(skills)[1:] == [
+        "skill://one/a.md", "skill://one/b.md", "skill://one/a.md"]
+
+
+# ---- the program
+
+def test_skills_the_program_does_what_its_docstring_says() -> None:
+    blocks = shell_blocks((sk.__doc__ or "") + "\n")
+    assert len(blocks) == 2
+    for command, output in blocks:
+        assert in_shell(command, HERE) == output, command
+
+
+def test_skills_the_program_serves_and_complains(tmp_path: Path) -> None:
+    program = str(HERE / "examples" / "skills.py")
+    folder = shelve(tmp_path, "one", "bad")
+    (folder / "bad/SKILL.md").write_bytes(b"no header \x1b[31m")
+    server = subprocess.Popen([sys.executable, program, "serve", str(folder), "--http", "0"], stderr=subprocess.PIPE, universal_newlines=True)
+    try:
+        lines = [server.stderr.readline(), server.stderr.readline()]            # type: ignore[union-attr]
+        assert "skill://bad is not served: SKILL.md, it does not begin" in lines[0]
+        url = re.search(r"http://\S+", lines[1])[0]                             # type: ignore[index]
+        done = run(program, "list", url)
+        assert done.stdout == "here/one  skill://one/SKILL.md  1 file, %d bytes\n    Do it\n" % len(skill_md("one"))
+        done = run(program, "load", "skill://one/SKILL.md", url)
+        assert done.stdout == '[skill://one/SKILL.md, from the server "here"]\n' + skill_md("one").decode() and done.returncode == 0
+    finally:
+        server.terminate()
+        server.communicate(timeout=PATIENCE)
+    for words in (["load", "skill://two/SKILL.md", str(folder)], ["load", "skill://one/SKILL.md", "--file", "../x", str(folder)],
+                  ["list", "http://127.0.0.1:1/mcp"], ["serve", str(folder / "none")], ["list", "--", sys.executable, "-c", "pass"],
+                  ["list", "--", str(tmp_path / "no-such-command")], ["list", "--", sys.executable, str(HERE / "mcp_ref.py")]):
+        done = run(program, *words)
+        assert done.returncode == 1 and "skills: " in done.stderr and not done.stdout, words
+        assert "Traceback" not in done.stderr
+    for words in ([], ["nonsense"], ["load", "x"]):
+        assert run(program, *words).returncode == 2
+
+
+def test_skills_the_sample_is_one() -> None:
+    """examples/skills has skills that can be served, whose references lead somewhere."""
+    shelf = skill_server(HERE / "examples" / "skills").shelf
+    entries = shelf.refresh()
+    assert [entry["uri"] for entry in entries] == ["skill://debug-mcp-server/SKILL.md"] and not shelf.refused
+    folder = HERE / "examples" / "skills" / "debug-mcp-server"
+    for reference in re.findall(r"\]\(([^)]+)\)", (folder / "SKILL.md").read_text(encoding="utf-8")):
+        assert (folder / reference).is_file()
+    codes = [int(code) for code in re.findall(r"^\| (-\d+)", (folder / "references/errors.md").read_text(encoding="utf-8"), re.M)]
+    assert sorted(codes) == sorted(mcp_ref.ERRORS)

@@ -33,6 +33,7 @@ from oauth import (
     Workload,
     exchange,
 )
+from skills import Skills
 
 from mcp_ref import RpcError, connect, versions
 
@@ -116,11 +117,31 @@ def log_in() -> OAuth:
                  browser=NoBrowser(), **own)
 
 
+def list_skills(client: Any) -> Skills:
+    """List the skills, and read none of them."""
+    skills = Skills(client, "suite", lambda skill, before: True)
+    skills.list_skills()
+    return skills
+
+
+def load_skills(client: Any) -> None:
+    """Load each skill and read its files: SkillError if something is not as its entry says."""
+    skills = list_skills(client)
+    for uri in list(skills.registry):
+        with skills.load(uri) as acting:
+            for path in acting.skill.files:
+                acting.read("/".join(path))
+
+
 SCENARIOS = {
     "http-custom-headers": call_as_told,
     "json-schema-2020-12-preservation": echo_schema,
     "json-schema-ref-no-deref": lambda client: client.list_tools(),
     "sep-2322-client-request-state": call_all_tools,
+    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-verify-digest": load_skills,
+    "sep-2640-client-verify-size": load_skills,
+    "sep-2640-client-verify-frontmatter": load_skills,
 }
 
 
@@ -132,7 +153,9 @@ def main(url: str) -> None:
     # sse-retry takes any such stream for an answer to what it did to another.
     answers: dict[str, Any] = {} if SCENARIO == "sse-retry" else {
         "elicit": lambda form: {} if SCENARIO else "decline", "sample": lambda question: "a text", "roots": []}
-    with connect(url, revision=revision, timeout=20, authorize=log_in(), **answers) as client:
+    # The suite starts 48 of us at once: silence says less than it usually does.
+    with connect(url, revision=revision, timeout=20, probe=10, authorize=log_in(),
+                 **answers) as client:
         SCENARIOS.get(SCENARIO, look_at_all)(client)
 
 
