@@ -26,6 +26,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import hmac
 import http.client
 import importlib.util
 import json
@@ -36,6 +37,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
@@ -11654,3 +11656,3095 @@ def test_skills_the_sample_is_one() -> None:
         assert (folder / reference).is_file()
     codes = [int(code) for code in re.findall(r"^\| (-\d+)", (folder / "references/errors.md").read_text(encoding="utf-8"), re.M)]
     assert sorted(codes) == sorted(mcp_ref.ERRORS)
+
+
+# ------------------------------------------------------------------------------------------
+# Authorization, examples/oauth.py: a fake issuer, real protected servers, a user at a browser
+# ------------------------------------------------------------------------------------------
+
+def load_oauth() -> Any:
+    """Import the example."""
+    spec: Any = importlib.util.spec_from_file_location("oauth", HERE / "examples" / "oauth.py")
+    module = sys.modules["oauth"] = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+oauth = load_oauth()
+CLIENT_THREADS |= {"oauth-landing", "oauth-deadline"}
+# The key of RFC 6979 A.2.5, which everybody knows.
+RFC_KEY = oauth.Key(0xC9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721)
+
+
+def query_of(url: str) -> Dict[str, str]:
+    """Return the parameters in a URL, or in a form; none may come twice."""
+    from urllib.parse import parse_qsl
+    pairs = parse_qsl(url.partition("?")[2], keep_blank_values=True, strict_parsing="=" in url)
+    assert len(dict(pairs)) == len(pairs), url
+    return dict(pairs)
+
+
+def claims_in(token: str, part: int = 1) -> Dict[str, Any]:
+    """Return what stands in a JWT (part 0: in its head)."""
+    found: Dict[str, Any] = json.loads(oauth.unb64(token.split(".")[part]))
+    return found
+
+
+class Knock(NamedTuple):
+    """One HTTP request to a fake issuer."""
+    verb: str
+    path: str
+    query: Dict[str, str]
+    headers: Dict[str, str]
+    body: bytes
+    handler: Any
+
+    @property
+    def form(self) -> Dict[str, str]:
+        assert self.headers["content-type"] == "application/x-www-form-urlencoded"
+        return query_of("?" + self.body.decode())
+
+
+class Mounted(mcp_ref.Exchange):
+    """A request to the MCP endpoint that stands at the issuer's own origin."""
+
+    def __init__(self, knock: Knock) -> None:
+        import io
+        super().__init__(knock.verb, knock.handler.path, knock.headers.items(),
+                         io.BytesIO(knock.body))
+        self.handler = knock.handler
+
+    def start(self, status: int, headers: Dict[str, str], body: Optional[bytes]) -> None:
+        self.handler.answer(status, body or b"", headers)
+
+    def write(self, data: bytes) -> None:
+        self.handler.wfile.write(data)
+
+    def end(self) -> None:
+        pass
+
+
+class Issuer:
+    """A fake authorization server on loopback, strict about what it gets, and what else stands at its origin.
+
+    `at`: answers by path, instead of the usual ones: a status, (status, body), (status, body, headers), a function
+    of the Knock that makes one of these or answers by itself, None for the usual answer; or a list of these, the
+    last of which stays. `metadata`, `resource`, `given`, `made`: members to change in the documents, in what the
+    token endpoint gives and in registrations (None: leave it out).
+    """
+
+    def __init__(self, path: str = "", tls: Any = None) -> None:
+        import http.server
+        import socketserver
+        issuer = self
+        self.at: Dict[str, Any] = {}
+        self.metadata: Dict[str, Any] = {}
+        self.resource: Optional[Dict[str, Any]] = {}
+        self.given: Dict[str, Any] = {}
+        self.made: Dict[str, Any] = {}
+        self.knocks: List[Knock] = []
+        self.secrets: Set[str] = set()          # whatever must not be seen
+        self.clients: Dict[str, str] = {}       # secrets by client id, "" for public ones
+        self.codes: Dict[str, Dict[str, str]] = {}
+        self.tokens: Dict[str, Dict[str, Any]] = {}     # claims of the access tokens that are good
+        self.refresh: Dict[str, Tuple[str, str, str]] = {}
+        self.nonce = ""                         # that a DPoP proof must have, if any
+        self.endpoint: Any = None               # an MCP endpoint at /mcp
+        self.lock, self.problems = threading.RLock(), []    # type: Any, List[BaseException]
+
+        class Desk(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                try:
+                    knock = Knock(self.command, path, query_of("?" + query), {
+                        name.lower(): value for name, value in self.headers.items()},
+                        self.rfile.read(int(self.headers.get("Content-Length") or 0)), self)
+                    with issuer.lock:
+                        issuer.knocks.append(knock)
+                    answer = issuer.next_answer(knock)
+                    if answer is not None:
+                        self.answer(*((answer,) if isinstance(answer, int) else answer))
+                except OSError:                 # the client has hung up
+                    pass
+                except Exception as problem:
+                    issuer.problems.append(problem)
+                    self.answer(500)
+            do_POST = do_DELETE = do_GET
+
+            def answer(self, status: int, body: Any = b"", headers: Any = None) -> None:
+                data = body if isinstance(body, bytes) else (
+                    body if isinstance(body, str) else json.dumps(body)).encode()
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+                    for one in value if isinstance(value, list) else [value]:
+                        self.send_header(name, one)
+                self.end_headers()
+                self.wfile.write(data)
+
+            timeout = PATIENCE
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Hall(http.server.ThreadingHTTPServer):
+            block_on_close, daemon_threads, request_queue_size = True, False, 50
+            server_bind = socketserver.TCPServer.server_bind        # without asking for a name
+
+            def handle_error(self, *_: Any) -> None:
+                pass
+        self.httpd = Hall(("127.0.0.1", 0), Desk)
+        self.origin = "http://127.0.0.1:%d" % self.httpd.server_address[1]
+        if tls is not None:
+            self.httpd.socket = tls.wrap_socket(self.httpd.socket, server_side=True)
+            self.origin = "https://localhost:%d" % self.httpd.server_address[1]
+        self.url, self.mcp = self.origin + path, self.origin + "/mcp"
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.over.set()
+        self.httpd.shutdown()
+        self.thread.join(PATIENCE)
+        self.httpd.server_close()
+        assert not self.problems, repr(self.problems[0])
+
+    def secret(self, kind: str) -> str:
+        """Make a secret, with characters that need care on their way."""
+        core = os.urandom(12).hex()
+        self.secrets.add(core)
+        return "%s.%s~+/=" % (kind, core)
+
+    def paths(self, *of: str) -> List[str]:
+        """List the paths that were asked for, or those of them that begin in one of these ways."""
+        with self.lock:
+            return [knock.path for knock in self.knocks if knock.path.startswith(of or ("",))]
+
+    def forms(self, **members: str) -> List[Dict[str, str]]:
+        """List the forms that the token endpoint got, of those that have these members."""
+        with self.lock:
+            forms = [knock.form for knock in self.knocks if knock.path == "/token"]
+        return [form for form in forms if members.items() <= form.items()]
+
+    def renewals(self) -> int:
+        return len(self.forms(grant_type="refresh_token"))
+
+    # ---- what it answers
+
+    def next_answer(self, knock: Knock) -> Any:
+        with self.lock:
+            answer = self.at.get(knock.path)
+            if isinstance(answer, list):
+                answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        if callable(answer):
+            return answer(knock)
+        if answer is None:
+            if knock.path == "/mcp" and self.endpoint is not None:
+                return self.endpoint.serve(Mounted(knock))
+            with self.lock:
+                return self.usual(knock)
+        return answer
+
+    def usual(self, knock: Knock) -> Any:
+        desk = {"/authorize": self.authorize, "/token": self.token, "/register": self.register,
+                "/introspect": self.introspect}.get(knock.path)
+        if desk is not None:
+            return desk(knock)
+        if knock.path == oauth.well_known(self.url,
+                                          "oauth-authorization-server")[len(self.origin):]:
+            return 200, self.document()
+        if knock.path == "/.well-known/oauth-protected-resource/mcp" and self.resource is not None:
+            return 200, self.changed({"resource": self.mcp, "authorization_servers": [self.url]},
+                                     self.resource)
+        return 404
+
+    @staticmethod
+    def changed(document: Dict[str, Any], changes: Dict[str, Any]) -> Dict[str, Any]:
+        return {name: value for name, value in {**document, **changes}.items() if value is not None}
+
+    def document(self) -> Dict[str, Any]:
+        return self.changed({
+            "issuer": self.url, "authorization_endpoint": self.origin + "/authorize",
+            "token_endpoint": self.origin + "/token",
+            "registration_endpoint": self.origin + "/register",
+            "code_challenge_methods_supported": ["plain", "S256"],
+            "token_endpoint_auth_methods_supported": [
+                "none", "client_secret_basic", "client_secret_post", "private_key_jwt"]},
+                self.metadata)
+
+    def register(self, knock: Knock) -> Any:
+        asked, ident = json.loads(knock.body), "client%d" % len(self.clients)
+        self.clients[ident] = "" if asked["token_endpoint_auth_method"] == "none" \
+            else self.secret("cs")
+        return 201, self.changed({**asked, "client_id": ident, "client_secret": self.clients[ident]
+                                  or None},
+                                 self.made)
+
+    def authorize(self, knock: Knock) -> Any:
+        from urllib.parse import urlencode
+        asked = knock.query
+        assert asked["response_type"] == "code" and asked["code_challenge_method"] == "S256"
+        assert re.fullmatch("[A-Za-z0-9_-]{43}", asked["code_challenge"]) \
+            and len(asked["state"]) > 20
+        code = self.secret("co&?% de")
+        self.codes[code] = asked
+        return 302, "", {"Location": "%s?%s" % (asked["redirect_uri"], urlencode(
+            {"code": code, "state": asked["state"], "iss": self.url}))}
+
+    def who(self, knock: Knock) -> Optional[str]:
+        """Return the client that sends this; None if it does not say or prove who it is."""
+        from urllib.parse import unquote_plus
+        form, (scheme, _, given) = knock.form, knock.headers.get("authorization", "").partition(" ")
+        if scheme == "Basic":
+            self.secrets.add(given)
+            assert not {"client_id", "client_secret", "client_assertion"} & set(form)
+            ident, secret = map(unquote_plus, base64.b64decode(given).decode().split(":"))
+            self.secrets.add(secret)
+            return ident if secret and self.clients.get(ident) == secret else None
+        if "client_assertion" in form:
+            self.secrets.add(form["client_assertion"])
+            assert form["client_assertion_type"] \
+                == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+            return str(claims_in(form["client_assertion"])["sub"])
+        known = form.get("client_id", "nobody") if self.clients.get(
+            form.get("client_id", "")) in (None, "", form.get("client_secret")) else None
+        return known
+
+    def token(self, knock: Knock) -> Any:
+        form, who = knock.form, self.who(knock)
+        self.secrets.update(form[name] for name in ("code_verifier", "client_secret")
+                            if name in form)
+        proof = knock.headers.get("dpop")
+        if who is None:
+            return 401, {"error": "invalid_client"}
+        if proof is not None and claims_in(proof).get("nonce", "") != self.nonce:
+            return 400, {"error": "use_dpop_nonce"}, {"DPoP-Nonce": self.nonce}
+        scope, known = form.get("scope", ""), True
+        if form["grant_type"] == "authorization_code":
+            asked = self.codes.pop(form["code"], {})
+            scope = asked.get("scope", "")
+            known = {"redirect_uri": form["redirect_uri"], "client_id": who,
+                     "resource": form["resource"],
+                     "code_challenge": oauth.b64(
+                         hashlib.sha256(form["code_verifier"].encode()).digest()),
+                     }.items() <= asked.items() and len(form["code_verifier"]) >= 43
+        elif form["grant_type"] == "refresh_token":
+            old = self.refresh.pop(form["refresh_token"], ("", "", ""))     # each is good for once
+            scope, known = old[2], old[:2] == (who, form["resource"])
+        return (200, self.grant(who, form["resource"], scope, proof)) if known \
+            else (400, {"error": "invalid_grant"})
+
+    def grant(self, who: str, resource: str, scope: str,
+              proof: Optional[str] = None) -> Dict[str, Any]:
+        """Make a token answer, and note that the token is good."""
+        made, fresh = self.secret("at"), self.secret("rt")
+        self.tokens[made] = {"iss": self.url, "sub": "ann", "aud": resource, "client_id": who,
+                             "scope": scope,
+                             "exp": time.time() + 3600}
+        if proof is not None:
+            self.tokens[made]["jkt"] = claims_in(proof, 0)["jwk"]
+        self.refresh[fresh] = who, resource, scope
+        return self.changed({"access_token": made, "token_type": "bearer" if proof is None
+                             else "DPoP",
+                             "expires_in": 3600, "refresh_token": fresh, "scope": scope},
+                             self.given)
+
+    def introspect(self, knock: Knock) -> Any:
+        if self.who(knock) is None:
+            return 401
+        claims = self.tokens.get(knock.form["token"])
+        return 200, {"active": True, **claims} if claims is not None else {"active": False}
+
+
+def visit(url: str, verb: str = "GET", tls: Any = None) -> Tuple[int, Dict[str, str], bytes]:
+    """Fetch a page by hand, and follow nothing."""
+    from urllib.parse import urlsplit
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PATIENCE) \
+        if parts.scheme == "http" else \
+        http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=PATIENCE, context=tls)
+    try:
+        connection.request(verb, url.partition(parts.netloc)[2] or "/")
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name,
+                                 value in response.getheaders()}, response.read()
+    finally:
+        connection.close()
+
+
+class Surfer:
+    """The user with a browser. `bend` makes of the way back the addresses that are visited, in order."""
+
+    def __init__(self) -> None:
+        self.pages: List[Dict[str, str]] = []
+        self.landed: List[Tuple[int, Dict[str, str], bytes]] = []
+        self.way_back = ""
+        self.bend: Any = lambda address: [address]
+        self.tls: Any = None
+
+    def __call__(self, url: str) -> bool:
+        self.pages.append({"": url.partition("?")[0], **query_of(url)})
+        self.way_back = visit(url, tls=self.tls)[1]["location"]
+        self.landed += [visit(address) for address in self.bend(self.way_back)]
+        return True
+
+
+def a_refusal(url: str, challenge: str = "", status: int = 401, **headers: str) -> Any:
+    """Make what the client shows its hook."""
+    return mcp_ref.HttpError(status, "refused", {"www-authenticate": challenge, **{
+        name.replace("_", "-"): value for name, value in headers.items()}}, url)
+
+
+class Realm:
+    """An issuer, servers that it protects, hooks, and the user. No secret of its may be seen anywhere."""
+
+    def __init__(self, link: Any, site: Any) -> None:
+        self.link, self.site = link, site
+        self.issuers: List[Issuer] = []
+        self.issuer, self.user = self.another(), Surfer()
+        self.seen: List[str] = []               # the Authorization headers that came to the servers
+        self.said: List[str] = []               # whatever was raised
+        self.hooks: List[Any] = []
+        self.clients: List[Any] = []
+        # sees the headers of each request to a server, and may refuse it
+        self.gate: Any = None
+        self.late = 0.0                         # seconds by which the clock of the hooks is fast
+
+    def another(self, path: str = "", tls: Any = None) -> Issuer:
+        self.issuers.append(Issuer(path, tls))
+        return self.issuers[-1]
+
+    def serve(self, *scopes: str, issuer: Optional[Issuer] = None, gate: Any = None,
+              **members: Any) -> str:
+        """Start a server that takes the tokens of an issuer; return its URL. `gate(headers)` sees them first."""
+        at = self.site(make_server())
+        url, issuer = "http://127.0.0.1:%d/mcp" % at.port, issuer or self.issuer
+        at.endpoint.authorize = self.guard(url, scopes, issuer, gate)
+        at.endpoint.metadata = oauth.resource_metadata(url, [issuer.url], scopes, **members)
+        return url
+
+    def guard(self, url: str, scopes: Any = (), issuer: Optional[Issuer] = None, gate: Any = None,
+              told: bool = True) -> Any:
+        """Make the hook of a server. Unless it is `told`, a refusal does not say where the metadata is."""
+        issuer = issuer or self.issuer
+        check = oauth.Validator(issuer.tokens.get, url, issuer.url, scopes)
+
+        def authorize(headers: Dict[str, str]) -> Any:
+            self.seen.append(headers.get("authorization", ""))
+            for one in (gate, self.gate):
+                if one is not None:
+                    one(headers)
+            try:
+                return check(headers)
+            except mcp_ref.HttpError as refusal:
+                raise refusal if told else mcp_ref.HttpError(refusal.status, str(refusal))
+        return authorize
+
+    def oauth(self, client_id: str = "", secret: str = "", **options: Any) -> Any:
+        """Make a hook; `open_page`, `redirect_uri` and `seconds` are for its browser."""
+        browser = oauth.Browser(options.pop("redirect_uri", ""), options.pop("seconds", PATIENCE),
+                                options.pop("open_page", self.user))
+        self.hooks.append(oauth.OAuth(client_id, secret, **{
+            "browser": browser, "clock": lambda: time.time() + self.late, **options}))
+        return self.hooks[-1]
+
+    def connect(self, url: str, hook: Any = None, version: str = "", **options: Any) -> Any:
+        self.clients.append(self.link(url, version, checks=False, authorize=hook or self.oauth(),
+                                      **options))
+        return self.clients[-1]
+
+    def log_in(self, hook: Any = None, challenge: str = "", status: int = 401, url: str = "",
+               uses: int = 2,
+               **headers: str) -> Any:
+        """Call a hook by hand, as if the server at the issuer's own origin had refused a request; return what its
+        next requests carry."""
+        url = url or self.issuer.mcp
+        granted = (hook or self.oauth())(a_refusal(url, challenge, status, **headers))
+        return [granted("POST", url) for _ in range(uses)][-1] if granted is not None else None
+
+    def ends(self, said: str) -> Any:
+        """Expect an OAuthError that says this, or none if it is nothing."""
+        return self.fails(said) if said else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def fails(self, said: str = "", kind: Any = None, code: Optional[str] = None) -> Any:
+        """Expect an OAuthError that says this."""
+        with pytest.raises(kind or oauth.OAuthError, match=said) as caught:
+            yield caught
+        assert code is None or caught.value.code == code
+        assert kind or len(str(caught.value)) < 1000 and "\n" not in str(caught.value)
+        problem: Any = caught.value
+        while problem is not None:
+            self.said += [repr(problem), str(problem)]
+            problem = problem.__cause__ or problem.__context__
+
+    def close(self, printed: str) -> None:
+        """See that nothing has told a secret: no exception, no repr, no log, no trace, no URL."""
+        for issuer in self.issuers:
+            issuer.close()
+        secrets = [secret for issuer in self.issuers for secret in issuer.secrets]
+        seats = [seat for hook in self.hooks for seat in hook._seats.values()]
+        shown = [printed, *self.said,
+                 *map(repr, self.hooks + seats + [seat.token for seat in seats]),
+                 *(json.dumps(client.tape.lines) for client in self.clients)]
+        urls = [knock.handler.path for issuer in self.issuers for knock in issuer.knocks]
+        for secret in secrets:
+            assert not [text for text in shown + urls if secret in text], secret
+        assert "Traceback" not in printed
+
+
+@pytest.fixture
+def realm(link: Any, site: Any, capfd: Any, monkeypatch: Any) -> Any:
+    import socketserver
+    serve_forever = socketserver.BaseServer.serve_forever       # ports are to be closed at once
+    monkeypatch.setattr(socketserver.BaseServer, "serve_forever", lambda self,
+                        _=0: serve_forever(self, 0.005))
+    one = Realm(link, site)
+    try:
+        yield one
+    finally:
+        out, err = capfd.readouterr()
+        one.close(out + err)
+
+
+# ---- what a refusal says
+
+CHALLENGES: List[Tuple[str, List[Any]]] = [     # a header, what is in it
+    ("", []), ("Bearer", [("bearer", {})]), ("  bEaReR ,", [("bearer", {})]),
+    ("Basic, Bearer", [("basic", {}), ("bearer", {})]),
+    ('BEARER Realm="A b", SCOPE="x y"', [("bearer", {"realm": "A b", "scope": "x y"})]),
+    ('Bearer realm="a, b=\\"c\\", Basic d", error="\\\\"',
+     [("bearer", {"realm": 'a, b="c", Basic d', "error": "\\"})]),
+    ('Bearer a = 1 ,\tb= "2",c ="3"', [("bearer", {"a": "1", "b": "2", "c": "3"})]),
+    ('Basic realm="x", Bearer scope="s", DPoP algs="ES256"',
+     [("basic", {"realm": "x"}), ("bearer", {"scope": "s"}), ("dpop", {"algs": "ES256"})]),
+    ("Negotiate YII/+.~==, Bearer scope=read", [("negotiate", {}), ("bearer", {"scope": "read"})]),
+    ("NTLM TlRMTVNTUAAC, Basic realm=x", [("ntlm", {}), ("basic", {"realm": "x"})]),
+    ('Bearer scope="a", Scope="b"', [("bearer", {"scope": "a"})]),
+    ("Bearer a=1, Bearer a=2", [("bearer", {"a": "1"}), ("bearer", {"a": "2"})]),
+    ("Bearer resource_metadata=https://h.example/.well-known/x",
+     [("bearer", {"resource_metadata": "https://h.example/.well-known/x"})]),
+    ('Bearer realm="", error=""', [("bearer", {"realm": "", "error": ""})]),
+    ('error="nobody says this"', []), ("=,;\"'", [("'", {})]), ('"Bearer a=1"', []),
+    ("\x00\xff", []),
+]
+
+
+def test_oauth_reads_challenges() -> None:
+    for header, wanted in CHALLENGES:
+        assert oauth.challenges(header) == wanted, header
+
+
+def test_oauth_reads_any_header_in_little_time() -> None:
+    chance, parts = random.Random(7), ["Bearer ", "Basic", "scope", "=", '"', "\\", ",", " ", "\t",
+                                       "a" * 40, "==", "é"]
+    headers = ["".join(chance.choice(parts) for _ in range(chance.randrange(60)))
+               for _ in range(3000)]
+    headers += [part * (100000 // len(part)) for part in [*parts, 'a="', "a =", "a ", '"\\',
+                                                          "a=b,", "Bearer a, "]]
+    began = time.process_time()
+    for header in headers:
+        for scheme, parameters in oauth.challenges(header):
+            assert scheme == scheme.lower() and all(name == name.lower() for name in parameters)
+    assert time.process_time() - began < PATIENCE / 2
+
+
+def test_oauth_finds_its_challenge_among_several_headers(realm: Any) -> None:
+    issuer = realm.issuer
+    issuer.endpoint = mcp_ref.Endpoint(make_server(), authorize=realm.guard(issuer.mcp))
+    issuer.at = {"/here": (200, {"resource": issuer.mcp, "authorization_servers": [issuer.url]}),
+                 "/mcp": [
+        (401, "", {"WWW-Authenticate": ["Negotiate abc==", 'Basic realm="Bearer scope=x, b"', (
+            'Bearer realm="r", error="invalid_token", resource_metadata="%s/here", scope="read write"' % issuer.origin)]}),
+        None]}
+    client = realm.connect(issuer.mcp)
+    assert said(client.call_tool("echo", {"text": "in"})) == "in"
+    assert issuer.paths("/here", "/.well-known/oauth-protected") == ["/here"]
+    assert realm.user.pages[0]["scope"] == "read write"
+
+
+# ---- from there to the issuer
+
+RESOURCE_AT = "/.well-known/oauth-protected-resource"
+ISSUER_AT, OPENID_AT = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
+HTML = (200, "<html>Not found, but in a friendly way</html>")
+
+
+# answers, what is asked for in which order, an error
+@pytest.mark.parametrize("at, asked, told", [
+    ({}, [RESOURCE_AT + "/a/mcp"], ""),
+    ({"/a/mcp": 404}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], ""),
+    ({"/a/mcp": HTML}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], ""),
+    ({"/a/mcp": (200, "[1]")}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], ""),
+    ({"/a/mcp": 401}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], ""),
+    ({"/a/mcp": (404, {"error": "not found"})}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], ""),
+    ({"/a/mcp": 503}, [RESOURCE_AT + "/a/mcp"], "503; try again"),
+    ({"/a/mcp": 404, "": 500}, [RESOURCE_AT + "/a/mcp", RESOURCE_AT], "500; try again"),
+])
+def test_oauth_looks_for_the_metadata_of_the_server(realm: Any, at: Any, asked: List[str],
+                                                    told: str) -> None:
+    issuer = realm.issuer
+    whole = (200, {"resource": issuer.origin, "authorization_servers": [issuer.url]})
+    issuer.at = {RESOURCE_AT + "/a/mcp": whole, RESOURCE_AT: whole,
+                 **{RESOURCE_AT + path: one for path, one in at.items()}}
+    with realm.ends(told):
+        place = oauth.discover(issuer.origin + "/a/mcp", {})
+        assert (place.resource, place.issuer, place.metadata) \
+            == (issuer.origin, issuer.url, issuer.document())
+    assert issuer.paths(RESOURCE_AT) == asked
+
+
+def test_oauth_takes_what_the_challenge_names_and_nothing_else(realm: Any) -> None:
+    issuer = realm.issuer
+    for answer in (404, HTML, 401, 500):
+        issuer.at["/named"] = answer
+        with realm.fails("/named"):
+            oauth.discover(issuer.mcp, {"resource_metadata": issuer.origin + "/named"})
+    assert set(issuer.paths()) == {"/named"}
+    for named in ("http://far.example/named", "/named", "", "https://u:p@far.example/",
+                  "https://far.example/#x", "ftp://h/"):
+        if named:
+            with realm.fails("resource_metadata has to be of https"):
+                oauth.discover(issuer.mcp, {"resource_metadata": named})
+
+
+@pytest.mark.parametrize("path, answers, asked", [
+    ("", [None], [ISSUER_AT]), ("", [404, None], [ISSUER_AT, OPENID_AT]),
+    ("", [HTML, None], [ISSUER_AT, OPENID_AT]), ("", [(400, {"issuer": ""}), None],
+                                                 [ISSUER_AT, OPENID_AT]),
+                                                 ("", [404, 404], [ISSUER_AT, OPENID_AT]),
+    ("", [500], [ISSUER_AT]), ("/", [404, None], [ISSUER_AT, OPENID_AT]),
+    ("/t/1", [None], [ISSUER_AT + "/t/1"]), ("/t/1", [404, None],
+                                             [ISSUER_AT + "/t/1", OPENID_AT + "/t/1"]),
+    ("/t/1", [404, 400, None], [ISSUER_AT + "/t/1", OPENID_AT + "/t/1", "/t/1" + OPENID_AT]),
+    ("/t/1/", [404, 404, None], [ISSUER_AT + "/t/1", OPENID_AT + "/t/1", "/t/1" + OPENID_AT]),
+    ("/t/1", [404, 404, 404], [ISSUER_AT + "/t/1", OPENID_AT + "/t/1", "/t/1" + OPENID_AT]),
+    ("/t/1", [404, 502], [ISSUER_AT + "/t/1", OPENID_AT + "/t/1"]),
+])
+def test_oauth_looks_for_the_metadata_of_the_issuer(realm: Any, path: str, answers: Any,
+                                                    asked: List[str]) -> None:
+    issuer = realm.another(path)
+    issuer.at = {place: (200, issuer.document()) if answer is None else answer for place,
+                 answer in zip(asked, answers)}
+    said = "" if answers[-1] is None else "try again later" if answers[-1] in (500, 502) \
+        else "has no metadata"
+    with realm.ends(said):
+        assert oauth.discover(issuer.mcp, {}).metadata == issuer.document()
+    assert issuer.paths()[1:] == asked
+
+
+def test_oauth_believes_no_metadata_in_the_name_of_another_issuer(realm: Any) -> None:
+    for path in ("", "/t"):
+        issuer = realm.another(path)
+        url = issuer.url
+        for other in ("https://honest.example", url + "/", url.replace("http", "HTTP"),
+                      url.replace("127.0.0.1", "localhost"),
+                      url + "?", "", 7, [url], None, url.replace("127.0.0.1", "127.0.0.1:80")):
+            issuer.metadata = {"issuer": other}
+            with realm.fails("not of http"):
+                realm.log_in(url=issuer.mcp)
+        assert issuer.paths("/register", "/authorize", "/token") == []
+    with_port = oauth.Place("https://a.example/mcp", "https://a.example:443", {}, None, False)
+    # a default port is no reason to call them the same
+    assert with_port.issuer != "https://a.example"
+
+
+@pytest.mark.parametrize("resource, good", [
+    ("{0}/a/mcp", True), ("{0}/a", True), ("{0}/a/", True), ("{0}", True), ("{0}/", True),
+    ("HTTP{1}/a/mcp", True),
+    ("{0}/a/mcp/", True), ("{0}/a/mc", False), ("{0}/a/mcp2", False), ("{0}/b/mcp", False),
+    ("{0}/a/mcp/deeper", False),
+    ("https{1}/a/mcp", False), ("http://localhost:{2}/a/mcp", False),
+    ("http://127.0.0.1:1/a/mcp", False),
+    ("http://127.0.0.1/a/mcp", False), ("https://honest.example/a/mcp", False),
+    ("{0}/a/mcp#x", False),
+    ("{0}/A/mcp", False), ("a/mcp", False), ("", False), (7, False), (None, False)])
+def test_oauth_takes_only_metadata_of_this_server(realm: Any, resource: Any, good: bool) -> None:
+    issuer = realm.issuer
+    if isinstance(resource, str):
+        resource = resource.format(issuer.origin, issuer.origin[4:], issuer.httpd.server_address[1])
+    issuer.at[RESOURCE_AT + "/a/mcp"] = (200, {"resource": resource,
+                                               "authorization_servers": [issuer.url]})
+    with realm.ends("" if good else "resource in the server's metadata|the metadata is of"):
+        assert "Authorization" in realm.log_in(url=issuer.origin + "/a/mcp")
+        # byte for byte, in both requests: basic/authorization/index §Resource Parameter
+        # Implementation
+        assert [realm.user.pages[0]["resource"], issuer.forms()[0]["resource"]] == [resource] * 2
+    assert good or issuer.paths("/register", "/authorize", "/token") == []
+
+
+@pytest.mark.parametrize("servers", [None, [], {}, "{0}", [7], [None], [["{0}"]], ["javascript:1"],
+                                     ["http://far.example"]])
+def test_oauth_needs_an_issuer(realm: Any, servers: Any) -> None:
+    realm.issuer.resource = {"authorization_servers": servers}
+    with realm.fails("names no authorization server|the authorization server has to be of https"):
+        realm.log_in()
+
+
+URLS = [    # a URL, whether it may be used
+    ("https://a.example", True), ("https://a.example:8443/x?y=z", True),
+    ("HTTPS://A.example/", True), ("https://[2001:db8::1]/", True),
+    ("http://localhost", True), ("http://127.0.0.1:1/", True), ("http://[::1]:80/x", True),
+    ("http://127.9.8.7/", True),
+    ("http://a.example", False), ("http://localhost.example/", False),
+    ("http://127.0.0.1.example/", False), ("http://0.0.0.0/", False),
+    ("http://10.0.0.1/", False), ("http://localhost@a.example/", False),
+    ("https://u@a.example/", False), ("https://u:p@a.example/", False),
+    ("https://a.example/#f", False), ("https://a.example#", False), ("https://", False),
+    ("https:///x", False), ("a.example", False),
+    ("//a.example/x", False), ("/x", False), ("", False), ("https://a.example/ x", False),
+    ("https://a.example/\r\nX: y", False),
+    ("https://a.example\n", False), ("https://é.example/", False), ("https://a.example:x/", False),
+    ("https://a.example:99999/", False),
+    ("https://[::1", False), ("ftp://a.example/", False), ("file:///etc/passwd", False),
+    ("javascript:alert(1)", False),
+    ("data:text/html,x", False), ("ws://localhost/", False), ("http:localhost", False),
+    (None, False), (7, False), (["https://a.example"], False),
+    (b"https://a.example", False)]
+
+
+def test_oauth_uses_only_urls_that_are_safe(realm: Any) -> None:
+    for url, good in URLS:
+        with realm.ends("" if good else "the page"):
+            assert oauth.checked(url, "the page") == url
+    # what is far says nothing of this machine
+    for near in ("https://far.example/mcp", "https://10.0.0.1/"):
+        for url in ("http://localhost:8080/", "https://127.0.0.1/", "http://[::1]/",
+                    "https://localhost/x"):
+            with realm.fails("may not be on this machine"):
+                oauth.checked(url, "the page", near)
+    for near in ("https://localhost/mcp", "http://[::1]:1/", ""):
+        assert oauth.checked("http://127.0.0.1/",
+                             "it", near) and oauth.checked("https://far.example/", "it", near)
+
+
+@pytest.fixture
+def far_issuer(realm: Any, tmp_path: Path, monkeypatch: Any) -> Any:
+    """An issuer that is taken for a far one: it is at localhost, with TLS, and only 127.0.0.1 is this machine."""
+    import ssl
+    path = tmp_path / "localhost.pem"
+    path.write_text(CERTIFICATE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(path))
+    realm.user.tls = ssl.create_default_context(cafile=str(path))
+    monkeypatch.setattr(oauth, "is_loopback", lambda host: host == "127.0.0.1")
+    return realm.another("", context)
+
+
+def test_oauth_over_tls(realm: Any, far_issuer: Any) -> None:
+    assert "Authorization" in realm.log_in(realm.oauth(tls=realm.user.tls), url=far_issuer.mcp)
+    assert far_issuer.paths("/register", "/authorize",
+                            "/token") == ["/register", "/authorize", "/token"]
+    # the platform does not know its certificate
+    with realm.fails("cannot be reached.*SSLCertVerificationError"):
+        realm.log_in(url=far_issuer.mcp)
+
+
+@pytest.mark.parametrize("member", ["authorization_endpoint", "token_endpoint",
+                                    "registration_endpoint", "resource_metadata", "issuer"])
+def test_oauth_is_not_sent_to_this_machine_from_afar(realm: Any, far_issuer: Any,
+                                                     member: str) -> None:
+    for here in (realm.issuer.origin + "/here", "https" + realm.issuer.origin[4:] + "/here"):
+        far_issuer.resource, far_issuer.metadata = {
+            "authorization_servers": [here if member == "issuer" else far_issuer.url]}, {
+            member: here if member.endswith("endpoint") else far_issuer.url}
+        with realm.fails(" may not be on this machine: https://localhost"):
+            realm.log_in(realm.oauth(tls=realm.user.tls), url=far_issuer.mcp,
+                         challenge='Bearer resource_metadata="%s"' % here
+                         if member == "resource_metadata" else "")
+    assert realm.issuer.knocks == []
+    assert "authorization" in member or realm.user.pages == [] or member == "token_endpoint"
+
+
+@pytest.mark.parametrize("member", ["authorization_endpoint", "token_endpoint",
+                                    "registration_endpoint"])
+def test_oauth_opens_and_asks_no_odd_endpoint(realm: Any, member: str) -> None:
+    for value in ("javascript:alert(1)//", "file:///etc/passwd", "data:text/html,x",
+                  "http://far.example/", "//far.example/", "/x",
+                  "https://u:p@far.example/", "https://far.example/#x", "", 7, ["x"], {}):
+        realm.issuer.metadata = {member: value}
+        with realm.fails(member):
+            realm.log_in()
+        assert realm.issuer.forms() == [] and (realm.user.pages == [] or member == "token_endpoint")
+
+
+# ---- redirects, sizes, and answers that never end
+
+def test_oauth_follows_redirects_within_the_origin(realm: Any) -> None:
+    issuer = realm.issuer
+    issuer.at = {"/%d" % n: (status, "", {"Location": to}) for n, (status, to) in enumerate([
+        (301, "/1"), (302, issuer.origin + "/2"), (307, "?again"), (308, "/4"),
+        (303, RESOURCE_AT + "/mcp")])}
+    issuer.at["/2"] = (308, "", {"Location": RESOURCE_AT + "/mcp"})
+    assert oauth.resource_document(issuer.mcp,
+                                   {"resource_metadata": issuer.origin + "/0"})["resource"] \
+                                       == issuer.mcp
+    assert issuer.paths() == ["/0", "/1", "/2", RESOURCE_AT + "/mcp"]     # as many as MAX_HOPS
+    issuer.at["/2"] = (308, "", {"Location": "/4"})
+    for start in ("/0", "/loop", "/nowhere"):
+        issuer.at.update({"/loop": (302, "", {"Location": "/loop"}), "/nowhere": 302})
+        with realm.fails("redirects again and again"):
+            oauth.document(issuer.origin + start, {})
+    assert len(issuer.knocks) == 4 + 3 * (1 + oauth.MAX_HOPS)
+
+
+def test_oauth_follows_no_redirect_elsewhere(realm: Any) -> None:
+    issuer, other = realm.issuer, realm.another()
+    for place in (other.origin, issuer.origin.replace("127.0.0.1", "localhost"),
+                  "https" + issuer.origin[4:], "https://far.example"):
+        issuer.at["/0"] = (307, "", {"Location": place + "/x"})
+        with realm.fails("redirects to another origin"):
+            oauth.document(issuer.origin + "/0", {})
+    for place in ("http://far.example/", "file:///etc/passwd", "javascript:x",
+                  "http://u@127.0.0.1/", "/x#y", "/ x"):
+        issuer.at["/0"] = (302, "", {"Location": place})
+        with realm.fails("a redirect"):
+            oauth.document(issuer.origin + "/0", {})
+    assert other.knocks == [] and set(issuer.paths()) == {"/0"}
+
+
+@pytest.mark.parametrize("path", ["/token", "/register"])
+def test_oauth_posts_nothing_to_where_it_is_redirected(realm: Any, path: str) -> None:
+    for status in (301, 302, 303, 307, 308):
+        realm.issuer.at[path] = (status, "", {"Location": "/elsewhere"})
+        with realm.fails(" %d" % status):
+            realm.log_in()
+    assert realm.issuer.paths("/elsewhere") == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"\r\n\r\n", b"HTTP/9.9 what\r\n\r\n",
+                                    b"HTTP/1.1 999999 \r\n\r\n", b"SSH-2.0-x\r\n",
+                                    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+                                    b"HTTP/1.1 200 " + b"x" * 70000])
+def test_oauth_says_what_is_no_http(realm: Any, answer: bytes) -> None:
+    for path in (ISSUER_AT, "/token"):
+        realm.issuer.at = {path: lambda knock: knock.handler.wfile.write(answer) and None}
+        with realm.fails("%s cannot be reached" % path):
+            realm.log_in()
+
+
+def test_oauth_says_that_nobody_is_there(realm: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = "http://127.0.0.1:%d" % free.getsockname()[1]
+    with realm.fails("%s/.well-known/oauth-protected-resource/mcp cannot be reached .ConnectionRefusedError" % nobody):
+        realm.log_in(url=nobody + "/mcp")
+    for member in ("token_endpoint", "registration_endpoint"):
+        realm.issuer.metadata = {member: nobody + "/x?secret=1"}
+        with realm.fails("%s/x cannot be reached" % nobody):
+            realm.log_in()
+
+
+# ---- [2025-03-26] the server's origin issues the tokens
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_oauth_as_it_was_in_2025_03_26(realm: Any, with_metadata: bool) -> None:
+    issuer, version = realm.issuer, "2025-03-26"
+    issuer.resource, issuer.endpoint = None, mcp_ref.Endpoint(make_server(),
+                                                              authorize=realm.guard(issuer.mcp, told=False))
+    if not with_metadata:
+        issuer.at = {ISSUER_AT: 404}
+    client = realm.connect(issuer.mcp, version=version)
+    assert said(client.call_tool("echo", {"text": "old"})) == "old"
+    assert issuer.paths("/.well-known") == [RESOURCE_AT + "/mcp", RESOURCE_AT,
+                                            ISSUER_AT] + [OPENID_AT] * (not with_metadata)
+    for knock in issuer.knocks:
+        assert knock.headers.get("mcp-protocol-version", version) == version
+        assert "mcp-protocol-version" in knock.headers or not knock.path.startswith(ISSUER_AT)
+    assert issuer.forms()[0]["resource"] == realm.user.pages[0]["resource"] == issuer.mcp
+    assert "scope" not in realm.user.pages[0]
+
+
+def test_oauth_believes_no_foreign_issuer_at_the_servers_origin(realm: Any) -> None:
+    realm.issuer.resource, realm.issuer.metadata = None, {"issuer": "https://honest.example"}
+    with realm.fails("of https://honest.example, not of"):
+        realm.log_in()
+
+
+# ---- who the client is
+
+METADATA_URL = "https://app.example/oauth/client.json"
+
+
+# the first that there is, in the order of the specification
+@pytest.mark.parametrize("options, metadata, client_id", [
+    ({"client_id": "mine", "metadata_url": METADATA_URL},
+     {"client_id_metadata_document_supported": True}, "mine"),
+    ({"metadata_url": METADATA_URL}, {"client_id_metadata_document_supported": True}, METADATA_URL),
+    ({"metadata_url": METADATA_URL}, {"client_id_metadata_document_supported": "yes"}, "client0"),
+    ({"metadata_url": METADATA_URL}, {}, "client0"),
+    ({}, {"client_id_metadata_document_supported": True}, "client0"),
+    ({"metadata_url": METADATA_URL}, {"registration_endpoint": None}, ""),
+    ({}, {"registration_endpoint": None}, "")])
+def test_oauth_chooses_who_it_is(realm: Any, options: Any, metadata: Any, client_id: str) -> None:
+    issuer, hook = realm.issuer, realm.oauth(**options)
+    issuer.metadata = metadata
+    with realm.ends("" if client_id
+                    else "registers no clients by itself: do that by hand, and give the client_id"):
+        realm.log_in(hook)
+        assert [realm.user.pages[0]["client_id"], issuer.forms()[0]["client_id"]] == [client_id] * 2
+    assert len(issuer.paths("/register")) == (client_id == "client0")
+    assert client_id or realm.user.pages == []
+
+
+def test_oauth_registers_as_what_it_is(realm: Any) -> None:
+    class Elsewhere(oauth.Browser):     # type: ignore[misc,name-defined]
+        """A browser that comes back to some other place."""
+
+        def start(self, again: str = "") -> str:
+            return place
+
+        def visit(self, url: str, state: str) -> str:
+            return str(visit(url)[1]["location"])
+
+        def stop(self) -> None:
+            pass
+    for place, kind in (("http://127.0.0.1:1/x", "native"), ("http://localhost:1/x", "native"),
+                        ("http://[::1]:1/", "native"),
+                        ("com.example.app:/x", "native"), ("https://app.example/x", "web")):
+        realm.log_in(realm.oauth(browser=Elsewhere(), name="Ada's client"))
+        asked = json.loads([knock.body for knock in realm.issuer.knocks
+                            if knock.path == "/register"][-1])
+        assert asked == {"client_name": "Ada's client", "redirect_uris": [place],
+                         "application_type": kind, "response_types": ["code"],
+                         "grant_types": ["authorization_code", "refresh_token"],
+                         "token_endpoint_auth_method": "none"}
+
+
+# what the issuer takes, what it makes of us, how we prove ourselves
+@pytest.mark.parametrize("offered, made, sent", [
+    (["none", "client_secret_basic"], {}, "none"), (None, {}, "none"),
+    (["client_secret_basic", "client_secret_post"], {}, "basic"),
+    (["private_key_jwt", "client_secret_post"], {}, "post"), (["client_secret_post"],
+                                                              {"token_endpoint_auth_method": None},
+                                                              "post"),
+    (["client_secret_post"], {"token_endpoint_auth_method": "client_secret_basic"}, "basic"),
+    (["client_secret_basic"], {"token_endpoint_auth_method": "none"}, "none"),
+    (["none"], {"token_endpoint_auth_method": None, "client_secret": "given.all.the.same"},
+     "basic"),
+    (["private_key_jwt"], {}, "as we can"), ([], {}, "as we can"),
+    (["none"], {"token_endpoint_auth_method": "tls_client_auth"},
+     "wants the odd method tls_client_auth"),
+    (["none"], {"token_endpoint_auth_method": ["none"]}, "wants the odd method")])
+def test_oauth_proves_itself_as_it_is_registered(realm: Any, offered: Any, made: Any,
+                                                 sent: str) -> None:
+    issuer = realm.issuer
+    issuer.metadata, issuer.made, usual = {
+        "token_endpoint_auth_methods_supported": offered}, made, issuer.register
+
+    def register(knock: Knock) -> Any:
+        status, answer = usual(knock)
+        issuer.clients["client0"] = answer.get("client_secret", "") if sent != "none" else ""
+        return status, answer
+    issuer.register = register
+    with realm.ends("" if " " not in sent else sent):
+        realm.log_in()
+        headers, form = [(knock.headers, knock.form) for knock in issuer.knocks
+                         if knock.path == "/token"][0]
+        assert ("authorization" in headers, "client_secret" in form, "client_id" in form) == {
+            "none": (False, False, True), "post": (False, True, True),
+            "basic": (True, False, False)}[sent]
+    assert (" " in sent) == (realm.user.pages == [])
+
+
+def test_oauth_says_that_it_is_not_registered(realm: Any) -> None:
+    issuer = realm.issuer
+    for answer, told in (((400, {"error": "invalid_redirect_uri",
+                                 "error_description": "only\nhttps\x1b[2J\u2028, please "
+                                 + "x" * 999}),
+                          "does not register us: 400 invalid_redirect_uri only https \\[2J , please x"),
+                         ((403, "no"), "does not register us: 403"),
+                         ((400, {"client_id": "x"}), "does not register us: 400"),
+                         ((200, "<html>"), "does not register us: 200"),
+                         (500, "does not register us: 500"),
+                         ((201, {"client_id": 7}), "does not register us: 201"),
+                         ((201, {"client_id": ""}), "does not register us: 201"),
+                         ((201, ["client_id"]), "does not register us: 201")):
+        issuer.at["/register"] = answer
+        with realm.fails("^%s/register %s" % (issuer.origin, told)):
+            realm.log_in()
+    assert issuer.paths("/authorize", "/token") == [] and realm.user.pages == []
+
+
+@pytest.mark.parametrize("ident, secret", [("mine", "simple"), ("a:b c%/é", "s/+ =&\"é%:~")])
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", None])
+def test_oauth_sends_its_secret_as_the_issuer_wants_it(realm: Any, ident: str, secret: str,
+                                                       method: Any) -> None:
+    issuer = realm.issuer
+    issuer.clients[ident] = secret
+    issuer.metadata = {"token_endpoint_auth_methods_supported": ["private_key_jwt", method]
+                       if method else None}
+    assert "Authorization" in realm.log_in(realm.oauth(ident, secret))
+    knock = [knock for knock in issuer.knocks if knock.path == "/token"][0]
+    assert ("authorization" in knock.headers) == (method != "client_secret_post") \
+        and issuer.paths("/register") == []
+
+
+def test_oauth_does_not_show_its_secret_where_it_is_not_wanted(realm: Any) -> None:
+    realm.issuer.clients["mine"] = "hush"
+    for offered in (["none"], ["private_key_jwt"], [], ["tls_client_auth", 7]):
+        realm.issuer.metadata = {"token_endpoint_auth_methods_supported": offered}
+        with realm.fails("takes neither a secret nor a key of ours, but"):
+            realm.log_in(realm.oauth("mine", "hush"))
+    with realm.fails("takes neither a secret nor a key"):
+        realm.log_in(realm.oauth("mine", key=RFC_KEY))
+    assert realm.issuer.paths("/authorize", "/token") == []
+    # nobody says what it takes
+    realm.issuer.metadata = {"token_endpoint_auth_methods_supported": None}
+    assert "Authorization" in realm.log_in(realm.oauth("other", key=RFC_KEY))
+    assert "client_assertion" in realm.issuer.forms()[0]
+
+
+@pytest.mark.parametrize("url", ["http://app.example/x", "https://app.example",
+                                 "https://app.example/", "app.example/x", "", "x:y"])
+def test_oauth_documents_of_clients_have_a_url_with_a_path(url: str) -> None:
+    with pytest.raises(ValueError, match="URL of https, with a path"):
+        oauth.client_document(url, [])
+    if url:
+        with pytest.raises(ValueError, match="URL of https, with a path"):
+            oauth.OAuth(metadata_url=url)
+
+
+def test_oauth_makes_the_document_of_a_client() -> None:
+    document = oauth.client_document(METADATA_URL, ["http://127.0.0.1/callback"], "Mine")
+    assert document == {"client_id": METADATA_URL, "client_name": "Mine",
+                        "redirect_uris": ["http://127.0.0.1/callback"],
+                        "grant_types": ["authorization_code", "refresh_token"],
+                        "response_types": ["code"],
+                        "token_endpoint_auth_method": "none"}
+    signing = oauth.client_document(METADATA_URL, [], keys=[RFC_KEY.jwk])
+    assert (signing["token_endpoint_auth_method"], signing["jwks"]) \
+        == ("private_key_jwt", {"keys": [RFC_KEY.jwk]})
+    assert "d" not in RFC_KEY.jwk
+
+
+# ---- a registration is good with its issuer only
+
+def test_oauth_shows_a_client_to_its_own_issuer_only(realm: Any, tmp_path: Path) -> None:
+    first, second = realm.issuer, realm.another()
+    second.resource = {"resource": second.mcp, "authorization_servers": [second.url]}
+    first.clients["mine"] = second.clients["mine"] = "its.secret"
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    told = "tokens now come from %s, but this client is registered with %s" \
+        % (second.url, first.url)
+    with realm.fails(told):                     # it was told
+        realm.log_in(realm.oauth("mine", "its.secret", issuer=first.url), url=second.mcp)
+    # it was not: the first one that it meets
+    realm.log_in(hook := realm.oauth("mine", "its.secret", store=store))
+    for one in (hook, realm.oauth("mine", "its.secret", store=oauth.TokenFile(store.path))):
+        with realm.fails(told):
+            realm.log_in(one, url=second.mcp)
+    assert second.paths("/register", "/authorize", "/token") == []
+    # of several it takes the one that knows it
+    second.resource = {"authorization_servers": [second.url, first.url]}
+    realm.log_in(hook, url=second.mcp)
+    assert len(first.forms()) == 2 and second.forms() == []
+    realm.log_in(realm.oauth("mine", "its.secret", issuer=second.url), url=second.mcp)
+    assert len(second.forms()) == 1
+
+
+def a_place() -> str:
+    """Return an address to come back to, at a port that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return "http://127.0.0.1:%d/callback" % free.getsockname()[1]
+
+
+def test_oauth_registers_again_with_another_issuer(realm: Any) -> None:
+    first, second, hook = realm.issuer, realm.another("/tenant"), realm.oauth(
+        redirect_uri=a_place())
+    first.metadata = second.metadata = {"token_endpoint_auth_methods_supported": [
+        "client_secret_post"]}
+    realm.log_in(hook)
+    first.resource = {"authorization_servers": [second.url]}
+    realm.log_in(hook)
+    assert [len(issuer.paths("/register")) for issuer in (first, second)] == [1, 1]
+    # which of these does not matter,
+    first.resource = {"authorization_servers": [realm.another().url, second.url, first.url]}
+    for _ in range(2):
+        realm.log_in(hook)
+    # as long as it is known there
+    assert [len(issuer.paths("/register")) for issuer in realm.issuers] == [1, 1, 0]
+    assert [len(issuer.forms(grant_type="authorization_code")) for issuer in realm.issuers] \
+        == [1, 1, 0]
+
+
+def test_oauth_registers_again_when_it_has_to(realm: Any) -> None:
+    issuer, store = realm.issuer, oauth.TokenStore()
+    issuer.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+    issuer.made = {"client_secret_expires_at": int(time.time()) + 1000}
+    issuer.given = {"refresh_token": None}
+
+    def places() -> List[str]:
+        issuer.tokens.clear()
+        store.write({name: entry for name, entry in store.read().items()
+                     if name.startswith("client ")})
+        realm.log_in(realm.oauth(store=store))
+        return [json.loads(knock.body)["redirect_uris"][0] for knock in issuer.knocks
+                if knock.path == "/register"]
+    first = places()[0]
+    # the same port once more
+    assert places() == [first] and realm.user.pages[1]["redirect_uri"] == first
+    with socket.socket() as busy:
+        busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        busy.bind(("127.0.0.1", int(first.split(":")[2].split("/")[0])))
+        busy.listen()
+        _, second = places()                    # not there any more
+    assert second != first and realm.user.pages[2]["redirect_uri"] == second
+    realm.late = 990
+    assert len(places()) == 2
+    realm.late = 1001                           # the secret has ended
+    assert len(places()) == 3
+    # the issuer has forgotten us: the next time we register anew
+    issuer.clients.clear()
+    issuer.clients["client0"] = issuer.clients["client1"] = issuer.clients[
+        "client2"] = "another.secret"
+    issuer.made = {}
+    realm.late = 0
+    with realm.fails("/token refuses: 401 invalid_client", code="invalid_client"):
+        places()
+    assert len(places()) == 4
+
+
+# ---- the login
+
+def rewritten(address: str, **changes: Optional[str]) -> str:
+    """Return the way back with other parameters (None: without it)."""
+    from urllib.parse import urlencode
+    return address.partition("?")[0] + "?" + urlencode(Issuer.changed(query_of(address), changes))
+
+
+def is_open(address: str) -> bool:
+    """Tell whether somebody listens where the browser was to come back to."""
+    from urllib.parse import urlsplit
+    try:
+        socket.create_connection((urlsplit(address).hostname, urlsplit(address).port),
+                                 timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_oauth_logs_in(realm: Any) -> None:
+    """From beginning to end, in the newest and the oldest revision over HTTP; the issuer checks all it gets."""
+    url = realm.serve("read", "write")
+    for version in (MODERN[0], LEGACY[0], "2025-06-18", "2025-03-26", "2024-11-05"):
+        client = realm.connect(url, version=version)
+        assert said(client.call_tool("echo", {"text": version})) == version
+        assert realm.seen[-1].startswith("Bearer at.")
+        client.close()
+    pages, codes = realm.user.pages, realm.issuer.forms(grant_type="authorization_code")
+    assert len(pages) == len(codes) == 5 and [page["resource"] for page in pages] \
+        == [form["resource"] for form in codes] == [url] * 5
+    for secret in ("state", "code_challenge"):
+        assert len({page[secret] for page in pages}) == 5
+    assert all(re.fullmatch("[A-Za-z0-9._~-]{43,128}", form["code_verifier"]) for form in codes)
+    assert {page["scope"] for page in pages} == {"read write"}
+    assert {" ".join(sorted(page)) for page in pages} == {
+        " client_id code_challenge code_challenge_method redirect_uri resource response_type scope state"}
+
+
+@pytest.mark.parametrize("offered", [None, [], ["plain"], ["s256"], "S256", {"S256": 1},
+                                     "plain S256"])
+def test_oauth_does_not_go_on_without_pkce(realm: Any, offered: Any) -> None:
+    realm.issuer.metadata = {"code_challenge_methods_supported": offered}
+    with realm.fails("does not offer PKCE with S256"):
+        realm.log_in()
+    assert realm.user.pages == [] and realm.issuer.paths("/register", "/authorize", "/token") == []
+
+
+def test_oauth_keeps_the_parameters_of_the_page(realm: Any) -> None:
+    realm.issuer.metadata = {"authorization_endpoint": realm.issuer.origin
+                             + "/authorize?tenant=a%26b"}
+    realm.log_in()
+    assert realm.user.pages[0]["tenant"] == "a&b" and "state" in realm.user.pages[0]
+
+
+def test_oauth_is_not_moved_by_other_visits(realm: Any, capfd: Any) -> None:
+    """Any page can knock at the port: with another state, or at another place, nothing happens."""
+    def bend(address: str) -> List[str]:
+        base, state = address.partition("/callback")[0], query_of(address)["state"]
+        return [rewritten(address, state=None), rewritten(address, state=""),
+                rewritten(address, state=state[:-1]), rewritten(address, state=state + "x"),
+                rewritten(address, state="\u00e9"), rewritten(address,
+                                                              state="\udc80".encode("utf-8", "surrogatepass").decode("latin-1")),
+                address + "&state=wrong", base + "/", base + "/callback",
+                base + "/callback/?" + address.partition("?")[2],
+                base + "/Callback?" + address.partition("?")[2], base + "/favicon.ico",
+                base + "/callback;x?state=" + state,
+                rewritten(address, code="evil", state="x" * 60000), address]
+    realm.user.bend = bend
+    headers = realm.log_in()
+    assert [status for status, _, _ in realm.user.landed] == [404] * 14 + [200]
+    assert headers["Authorization"].startswith("Bearer at.") and len(realm.issuer.forms()) == 1
+    for status, head, page in realm.user.landed:
+        assert head["content-type"] == "text/html" and head["cache-control"] == "no-store" \
+            and head["referrer-policy"] == "no-referrer"
+        assert head["content-security-policy"].startswith("default-src 'none'") \
+            and head["content-length"] == str(len(page))
+        assert (b"Logged in" in page) == (status == 200)
+        assert not re.search(b"<script|http|state|code=", page)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_oauth_takes_one_answer_and_the_first(realm: Any) -> None:
+    realm.user.bend = lambda address: [address, rewritten(address, code="evil"),
+                                       rewritten(address, error="access_denied")]
+    assert "Authorization" in realm.log_in()
+    assert len(realm.issuer.forms()) == 1 and "evil" not in realm.issuer.forms()[0]["code"]
+
+
+def test_oauth_never_takes_a_doubtful_answer(realm: Any) -> None:
+    for more in ("state", "code", "iss", "error"):
+        again = "error=x&error=y" if more == "error" else ""
+        realm.user.bend = lambda address: [address + "&" + (again
+                                                            or re.findall("%s=[^&]*" % more, address)[0])]
+        with realm.fails("came back with an answer to something else"):
+            realm.log_in()
+    assert realm.issuer.forms() == []
+
+
+def test_oauth_answers_only_get(realm: Any) -> None:
+    statuses = []
+
+    def bend(address: str) -> List[str]:
+        statuses.extend(visit(address, verb)[0] for verb in ("POST", "PUT", "DELETE", "HEAD",
+                                                             "OPTIONS", "x"))
+        return [address]
+    realm.user.bend = bend
+    assert "Authorization" in realm.log_in()
+    assert statuses == [501] * 6
+
+
+def test_oauth_is_not_held_up_by_slow_visitors(realm: Any, capfd: Any) -> None:
+    """Visitors that say nothing, half a request, or nonsense; and more than it serves at once."""
+    held: List[socket.socket] = []
+
+    def knock(address: str, said: bytes) -> None:
+        held.append(socket.create_connection(("127.0.0.1",
+                                              int(address.split(":")[2].split("/")[0])),
+                                              timeout=PATIENCE))
+        held[-1].sendall(said)
+        time.sleep(0.005)                       # its backlog is short
+
+    def bend(address: str) -> List[str]:
+        for said in (b"", b"G", b"GET /callback?state=", b"GET / HTTP/1.1\r\nX: ",
+                     b"POST /callback HTTP/1.1\r\nContent-Length: 9\r\n\r\n", b"\r\n\r\n",
+                     b"\x16\x03\x01\x00\xff", b"GET " + b"x" * 70000, b"GET /%00 HTTP/9.9\r\n\r\n"):
+            knock(address, said)
+        return [address] * 2
+    realm.user.bend = bend
+    began = time.monotonic()
+    assert "Authorization" in realm.log_in()
+    assert time.monotonic() - began < 4         # less than what a silent visitor is given
+    while held:
+        held.pop().close()
+
+    def crowd(address: str) -> List[str]:
+        for _ in range(25):
+            knock(address, b"G")
+        # these have found no place
+        wait_until(lambda: len(select.select(held, [], [], 0)[0]) >= 5)
+        while held:
+            held.pop().close()
+        wait_until(lambda: free(address))
+        return [address]
+
+    def free(address: str) -> bool:
+        try:
+            return visit(rewritten(address, state="x"))[0] == 404
+        except (OSError, http.client.HTTPException):
+            return False
+    realm.user.bend = crowd
+    assert "Authorization" in realm.log_in()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_oauth_does_not_wait_for_ever_for_a_login(realm: Any, capfd: Any) -> None:
+    places: List[str] = []
+
+    def look(url: str) -> bool:
+        places.append(query_of(url)["redirect_uri"])
+        assert is_open(places[-1])
+        return len(places) == 1
+
+    def fall(url: str) -> bool:
+        look(url)
+        raise KeyError("no display")
+    for _ in range(2):
+        with realm.fails("nobody logged in within 0.05 seconds"):
+            realm.log_in(realm.oauth(open_page=look, seconds=0.05))
+    with realm.fails("no display", KeyError):
+        realm.log_in(realm.oauth(open_page=fall))
+    assert not any(map(is_open, places)) and len(places) == 3
+    # where no browser opens, the page is for the user to open
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 \
+        and "open this page to log in: %s/authorize?response_type=code" \
+            % realm.issuer.origin in printed
+    realm.said.append(printed)
+
+
+# whether the metadata promises `iss`, what comes instead of the right one, whether it is good
+# (§Authorization Response Validation)
+ISSUERS_SAID = [
+    (True, "{0}", True), (True, None, False), (True, "https://evil.example", False),
+    (None, "{0}", True), (None, None, True), (False, None, True),
+    (None, "https://evil.example", False), (False, "https://evil.example", False),
+    ("true", None, True), (None, "", False), (True, "", False),
+    (None, "{0}/", False), (True, "HTTP{1}", False), (None, "{0}?", False), (None, "{2}", False),
+    (True, " {0}", False)]
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_oauth_believes_the_issuer_it_asked_and_no_other(realm: Any, error: bool) -> None:
+    issuer = realm.issuer
+    for promised, said, good in ISSUERS_SAID:
+        issuer.metadata = {"authorization_response_iss_parameter_supported": promised}
+        said = said and said.format(issuer.url, issuer.url[4:], issuer.url.replace("127", "%3127"))
+        change = {"iss": said, **({"code": None, "error": "access_denied",
+                                   "error_description": "Told by nobody"} if error else {})}
+        realm.user.bend = lambda address: [rewritten(address, **change)]
+        before = len(issuer.forms())
+        with realm.ends("" if good and not error
+                        else "the login failed: access_denied Told by nobody" if good
+                        else "came back with an answer of another issuer, or of none"):
+            realm.log_in()
+        assert len(issuer.forms()) - before == (good and not error), (promised, said)
+        assert good or not re.search("access_denied|nobody", "".join(realm.said[-2:]))
+
+
+def test_oauth_says_why_a_login_failed(realm: Any) -> None:
+    for change, told in (({"error": "access_denied"}, "access_denied $"),
+                         ({"error": "x\r\ny\x1b[1m", "error_description": "a\nb" + "c" * 999},
+                          r"x y \[1m a bccc"),
+                         ({}, "no code $"), ({"code": ""}, "no code $"),
+                         ({"error": "", "code": "c"}, " $")):
+        realm.user.bend = lambda address: [rewritten(address, **{"code": None, **change})]
+        with realm.fails("the login failed: .*" + told, code=change.get("error", "")):
+            realm.log_in()
+    assert realm.issuer.forms() == []
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:{0}/cb", "http://localhost:{0}/",
+                                   "http://127.0.0.1:{0}", "http://[::1]:{0}/a/b",
+                                   "http://127.0.0.1/any"])
+def test_oauth_comes_back_to_a_fixed_place(realm: Any, place: str) -> None:
+    try:
+        with socket.create_server(("::1" if ":" in place[7:10] else "127.0.0.1", 0),
+                                  family=socket.AF_INET6 if "::" in place
+                                  else socket.AF_INET) as free:
+            place = place.format(free.getsockname()[1])
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert "Authorization" in realm.log_in(realm.oauth(redirect_uri=place))
+    came = realm.user.pages[0]["redirect_uri"]
+    assert came == (place if place.count(":") > 1 and place.count("/") > 2 else place + "/"
+                    if place.count("/") == 2
+                    else "http://127.0.0.1:%s/any" % came.split(":")[2].split("/")[0]) \
+                        and not is_open(came)
+
+
+def test_oauth_says_that_its_fixed_place_is_taken(realm: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        place = "http://127.0.0.1:%d/cb" % busy.getsockname()[1]
+        with realm.fails("%s cannot be opened" % place):
+            realm.log_in(realm.oauth(redirect_uri=place))
+    assert "Authorization" in realm.log_in(realm.oauth(redirect_uri=place))
+    for odd in ("https://127.0.0.1/", "http://a.example/", "http://127.0.0.1.example/", "x:y",
+                "http://0.0.0.0/"):
+        with pytest.raises(ValueError, match="of http, on this machine"):
+            oauth.Browser(odd)
+
+
+def test_oauth_opens_a_port_for_the_login_only(realm: Any) -> None:
+    hook = realm.oauth()
+    for fails in (False, True, False):
+        realm.issuer.at = {"/token": 500} if fails else {}
+        with realm.ends("refuses: 500" if fails else ""):
+            realm.log_in(hook)
+            realm.issuer.refresh.clear()
+        assert not is_open(realm.user.pages[-1]["redirect_uri"])
+
+
+# ---- what may be asked for
+
+# basic/authorization/index §Scope Selection Strategy
+@pytest.mark.parametrize("challenged, listed, own, asked", [
+    ("a b", ["c"], "", "a b"), ("", ["c", "d"], "", "c d"), ("", None, "", None),
+    ("", [], "", None), ("", None, "own", "own"),
+    ("a", ["c"], "own a", "a own"), ("", ["c"], "own", "c own"), ("a  a\tb", None, "", "a b"),
+    ("", "c d", "", None),
+    ("", ["c d", 7, None, "", "\u00e9", "e\"f", "g\\h", "ok:/~!"], "", "ok:/~!"),
+    ("\u00e9 ok", [], "", "ok")])
+def test_oauth_chooses_scopes(realm: Any, challenged: str, listed: Any, own: str,
+                              asked: Optional[str]) -> None:
+    realm.issuer.resource = {"scopes_supported": listed}
+    realm.log_in(realm.oauth(scope=own), 'Bearer scope="%s"' % challenged if challenged
+                 else "Bearer")
+    assert realm.user.pages[0].get("scope") == asked
+
+
+def test_oauth_asks_again_for_what_it_had(realm: Any) -> None:
+    realm.issuer.resource, hook = {"scopes_supported": ["c"]}, realm.oauth()
+    for challenge in ('Bearer scope="a"', "Bearer"):
+        realm.log_in(hook, challenge)
+        realm.issuer.refresh.clear()
+    assert [page["scope"] for page in realm.user.pages] == ["a", "a"]
+
+
+# .../index §Refresh Tokens
+@pytest.mark.parametrize("supported, scope, offline, asked, prompt", [
+    (["offline_access"], "read", True, "read offline_access", "consent"),
+    (["read"], "read", True, "read", None),
+    (None, "read", True, "read", None), (["offline_access"], "", True, None, None),
+    (["offline_access"], "read", False, "read", None),
+    ("offline_access", "read", True, "read offline_access", "consent"),
+    (["offline_access"], "read offline_access", True, "read offline_access", "consent")])
+def test_oauth_asks_for_offline_access_where_it_may(realm: Any, supported: Any, scope: str,
+                                                    offline: bool, asked: Any, prompt: Any) -> None:
+    realm.issuer.metadata = {"scopes_supported": supported}
+    realm.log_in(realm.oauth(offline=offline), 'Bearer scope="%s"' % scope)
+    assert (realm.user.pages[0].get("scope"), realm.user.pages[0].get("prompt")) == (asked, prompt)
+    assert "offline_access" not in oauth.resource_metadata("https://a.example", [],
+                                                           ["a", "offline_access"])[
+                                                               "scopes_supported"]
+
+
+# ---- what the token endpoint gives
+
+@pytest.mark.parametrize("given", [
+    {"access_token": None}, {"access_token": ""}, {"access_token": 7}, {"access_token": ["x"]},
+    {"access_token": "a b"},
+    {"access_token": "a\r\nX-Injected: b"}, {"access_token": "a\n"}, {"access_token": "\u00e9"},
+    {"access_token": "a\x00"},
+    {"token_type": None}, {"token_type": ""}, {"token_type": "mac"}, {"token_type": 7},
+    {"token_type": "bearer\n"},
+    {"token_type": "DPoP"}, {"error": "invalid_grant"}])
+def test_oauth_takes_no_odd_token(realm: Any, given: Any) -> None:
+    realm.issuer.given, hook = given, realm.oauth()
+    with realm.fails("gives no token that we can use|of the wrong kind, dpop|refuses: 200 invalid_grant"):
+        realm.log_in(hook)
+    assert not [name for name in hook.store.read() if name.startswith("token ")]
+
+
+def test_oauth_takes_any_lifetime(realm: Any) -> None:
+    now = 1000.0
+    for told, until in ((3600, 4600), ("3600", 4600), (0, 1000), (10**30, 1e30), (None, None),
+                        (-1, None), (1.5, None), ("soon", None),
+                        (True, None), ([1], None), ({}, None), (float("inf"), None),
+                        (float("nan"), None), ("9" * 400, float("inf"))):
+        hook = realm.oauth(clock=lambda: now)
+        realm.issuer.given = {"expires_in": told, "token_type": "bEARER", "scope": 7,
+                              "refresh_token": [told], "more": {}}
+        realm.log_in(hook)
+        entry, = [entry for name, entry in hook.store.read().items() if name.startswith("token ")]
+        assert (entry["until"] == pytest.approx(until) if until else entry["until"] is until
+                or entry["until"] == until)
+        assert (entry["token_type"], entry["refresh_token"]) == ("Bearer", None)
+        token = oauth.Token(entry)
+        assert token.is_fresh(now) == (until is None or until > now) \
+            and (until != 4600 or not token.is_fresh(4600 - oauth.EARLY_SECONDS))
+
+
+@pytest.mark.parametrize("answer", [400, 401, 403, 429, 500, 503, (400, "<html>"),
+                                    (400, ["error"]), (200, "{"), 302, 204,
+                                    (400, {"error": ["x"], "error_description": {"y": 1}}),
+                                    (401, {"error": None})])
+def test_oauth_says_what_the_token_endpoint_refuses(realm: Any, answer: Any) -> None:
+    realm.issuer.at["/token"] = answer
+    with realm.fails("/token refuses: [2-5]|gives no token that we can use"):
+        realm.log_in()
+    assert len(realm.issuer.paths("/token")) == 1
+
+
+# ---- tokens that end
+
+def test_oauth_renews_a_token_without_the_user(realm: Any) -> None:
+    issuer, url = realm.issuer, realm.serve("read")
+    client = realm.connect(url)
+    refreshed = []
+    for n in range(1, 4):
+        issuer.tokens.clear()
+        assert said(client.call_tool("echo", {"text": "on"})) == "on"
+        assert (issuer.renewals(), len(realm.user.pages)) == (n, 1)
+        refreshed.append(issuer.forms(grant_type="refresh_token")[-1])
+    assert len({form["refresh_token"] for form in refreshed}) == 3      # each is used for once
+    assert all((form["resource"], form["client_id"], "scope" in form) == (url, "client0", False)
+               for form in refreshed)
+    # no other comes with it: then the old one stays good
+    issuer.given = {"refresh_token": None}
+    for _ in range(2):
+        issuer.tokens.clear()
+        client.ping()
+        issuer.refresh[issuer.forms()[-1]["refresh_token"]] = "client0", url, "read"
+    assert len({form["refresh_token"] for form in issuer.forms(grant_type="refresh_token")}) == 4 \
+        and len(realm.user.pages) == 1
+
+
+def test_oauth_asks_the_user_again_when_nothing_can_be_renewed(realm: Any) -> None:
+    issuer, hook = realm.issuer, realm.oauth()
+    client = realm.connect(realm.serve("read"), hook)
+    issuer.tokens.clear()
+    issuer.refresh.clear()
+    assert said(client.call_tool("echo", {"text": "again"})) == "again"
+    assert (issuer.renewals(), len(realm.user.pages)) == (1, 2)
+    assert [page["scope"] for page in realm.user.pages] == ["read",
+                                                            "read"] and len(issuer.paths(
+                                                                "/register")) == 1
+    issuer.given = {"refresh_token": None}
+    for n in (3, 4):
+        issuer.tokens.clear()
+        issuer.refresh.clear()
+        client.ping()
+        assert (issuer.renewals(), len(realm.user.pages)) == (2, n)
+
+
+def test_oauth_does_not_send_a_token_that_has_ended(realm: Any) -> None:
+    store = oauth.TokenStore()
+    first = realm.log_in(realm.oauth(store=store))["Authorization"]
+    realm.late = 3600 - oauth.EARLY_SECONDS - 60
+    assert realm.log_in(realm.oauth(store=store))["Authorization"] == first
+    # it is as good as over: another, before it is refused
+    realm.late += 60
+    second = realm.log_in(realm.oauth(store=store))["Authorization"]
+    assert second != first and realm.issuer.renewals() == len(realm.user.pages) == 1
+
+
+def test_oauth_keeps_its_refresh_token_when_the_issuer_is_ill(realm: Any) -> None:
+    issuer, hook = realm.issuer, realm.oauth()
+    client = realm.connect(realm.serve(), hook)
+    good = set(issuer.refresh)
+    for answer in (500, 503, 429, (400, {"error": "temporarily_unavailable"}), (200, "{"),
+                   lambda knock: None):
+        issuer.tokens.clear()
+        issuer.at["/token"] = answer
+        with realm.fails("/token"if callable(answer) else "refuses|no token"):
+            client.ping()
+        issuer.at.clear()
+    assert set(issuer.refresh) == good and len(realm.user.pages) == 1
+    client.ping()
+    assert not good & set(issuer.refresh) and len(realm.user.pages) == 1
+
+
+@pytest.mark.parametrize("renewable", [True, False])
+def test_oauth_does_not_ask_for_tokens_again_and_again(realm: Any, renewable: bool) -> None:
+    """A server that takes no token: the user is asked once for each request, and nobody for ever."""
+    issuer, hook, url = realm.issuer, realm.oauth(), realm.serve()
+    issuer.given = {} if renewable else {"refresh_token": None}
+    realm.gate = lambda headers: refuse(401, 'Bearer error="invalid_token"')
+    for n in (1, 2):
+        with realm.fails("the server refuses the token that was made for it just now"):
+            realm.connect(url, hook)
+        assert len(realm.user.pages) <= n and len(issuer.forms()) <= n * mcp_ref.MAX_AUTHORIZE
+    assert len(realm.seen) <= 2 * (1 + mcp_ref.MAX_AUTHORIZE)
+
+
+class Turnstile:
+    """Refuses a token when so many requests have come with it, and not before: they all fail at once."""
+
+    def __init__(self, realm: Any, count: int) -> None:
+        self.realm, self.barrier, self.armed = realm, threading.Barrier(count), False
+
+    def __call__(self, headers: Dict[str, str]) -> None:
+        token = headers.get("authorization", "").partition(" ")[2]
+        if self.armed and token and token not in self.realm.issuer.tokens:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.barrier.wait(PATIENCE)
+
+    def arm(self) -> None:
+        self.armed = True
+        self.realm.issuer.tokens.clear()
+
+
+def test_oauth_renews_once_for_all_threads(realm: Any) -> None:
+    gate = Turnstile(realm, 8)
+    client = realm.connect(realm.serve(gate=gate))
+    for n in (1, 2):
+        gate.arm()
+        calls = [in_thread(lambda n=n: client.call_tool("echo", {"text": str(n)}))
+                 for n in range(8)]
+        assert sorted(said(call()) for call in calls) == list("01234567")
+        assert (realm.issuer.renewals(), len(realm.user.pages)) == (n, 1)
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_oauth_renews_once_for_all_clients(realm: Any, where: str, tmp_path: Path) -> None:
+    gate, path, memory = Turnstile(realm, 4), tmp_path / "tokens.json", oauth.TokenStore()
+    url, clients = realm.serve(gate=gate), []
+    for _ in range(4):
+        clients.append(realm.connect(url, realm.oauth(store=oauth.TokenFile(path)
+                                                      if where == "file" else memory)))
+    assert len(realm.user.pages) == len(realm.issuer.forms()) == 1      # one has logged in for all
+    for n in (1, 2):
+        gate.arm()
+        for call in [in_thread(client.ping) for client in clients]:
+            call()
+        assert (realm.issuer.renewals(), len(realm.user.pages)) == (n, 1)
+
+
+SHARER = """
+import sys
+sys.path[:0] = [{examples!r}]
+from oauth import Browser, OAuth, TokenFile, connect
+with connect(sys.argv[1], authorize=OAuth(store=TokenFile(sys.argv[2]), browser=Browser(open_page=sys.exit))) as client:
+    print(len(client.list_tools()))
+"""
+
+
+def test_oauth_renews_once_for_all_processes(realm: Any, tmp_path: Path) -> None:
+    gate, store = Turnstile(realm, 3), oauth.TokenFile(tmp_path / "deep" / "tokens.json")
+    url = realm.serve(gate=gate)
+    client = realm.connect(url, realm.oauth(store=store))
+    gate.arm()
+    script = SHARER.format(examples=str(HERE / "examples"))
+    programs = [subprocess.Popen([sys.executable, "-c", script, url, str(store.path)],
+                                 stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        client.ping()
+        for program in programs:
+            out, err = program.communicate(timeout=PATIENCE * 2)
+            assert (program.returncode, out.strip(), err) == (0, str(len(client.list_tools())), "")
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+    assert (realm.issuer.renewals(), len(realm.user.pages)) == (1, 1)
+    assert json.loads(store.path.read_text())       # what the last one has written is whole
+
+
+# ---- the file
+
+posix = pytest.mark.skipif(os.name != "posix", reason="modes and links as POSIX has them")
+
+
+def test_oauth_keeps_tokens_in_a_file(tmp_path: Path) -> None:
+    store = oauth.TokenFile(tmp_path / "a" / "b" / "tokens.json")
+    assert store.get("token", "x") is None and not store.path.exists()
+    store.put("token", "x", entry={"a": "\u00e9\ud800\"", "b": [1, None]})
+    store.put("token", "y", entry={"c": 2})
+    again = oauth.TokenFile(str(store.path))
+    assert again.get("token", "x") == {"a": "\u00e9\ud800\"",
+                                       "b": [1, None]} and again.get("token", "y") == {"c": 2}
+    again.put("token", "x", entry=None)
+    again.put("token", "z", entry=None)
+    assert store.get("token", "x") is None and list(json.loads(store.path.read_text())) \
+        == ["token y"]
+    assert sorted(path.name for path in store.path.parent.iterdir()) \
+        == ["tokens.json", "tokens.json.lock"]
+    with store, store:                          # one thread may hold it twice
+        store.put("token", "y", entry={"c": 3})
+    assert again.get("token", "y") == {"c": 3}
+
+
+@posix
+def test_oauth_lets_nobody_else_read_the_file(tmp_path: Path, realm: Any) -> None:
+    before = os.umask(0)
+    try:
+        store = oauth.TokenFile(tmp_path / "new" / "tokens.json")
+        store.put("x", entry={"a": 1})
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (store.path.parent, store.path,
+                                                           Path(str(store.path) + ".lock"))] \
+                                                               == [0o700, 0o600, 0o600]
+    for mode in (0o640, 0o604, 0o660, 0o602, 0o610):
+        store.path.chmod(mode)
+        with realm.fails("others can get at .*tokens.json: chmod 600 it, or delete it"):
+            store.get("x")
+        with realm.fails("others can get at"):
+            store.put("y", entry={})
+    store.path.chmod(0o400)
+    assert store.get("x") == {"a": 1}
+
+
+@posix
+@pytest.mark.parametrize("name", ["tokens.json", "tokens.json.lock"])
+def test_oauth_follows_no_link_to_the_file(tmp_path: Path, realm: Any, name: str) -> None:
+    other, store = tmp_path / "other", oauth.TokenFile(tmp_path / "tokens.json")
+    other.write_text("{}")
+    other.chmod(0o600)
+    (tmp_path / name).symlink_to(other)
+    with realm.fails("cannot be (read|used)"):
+        store.get("x")
+    with realm.fails("cannot be (read|used)"):
+        store.put("x", entry={"a": 1})
+    assert other.read_text() == "{}"
+    (tmp_path / name).unlink()
+    store.put("x", entry={"a": 1})              # it has let go of whatever it held
+    assert store.get("x") == {"a": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff{}", b"null", b"[" * 5000,
+                                     b'{"a": 1}x', b" " * (1 << 20) + b"{}"])
+def test_oauth_says_that_the_file_is_broken(realm: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with realm.fails("tokens.json is not what we wrote: delete it"):
+        realm.log_in(realm.oauth(store=oauth.TokenFile(path)))
+    assert path.read_bytes() == content and realm.user.pages == []
+
+
+def test_oauth_says_where_tokens_cannot_be_kept(realm: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "tokens.json", tmp_path / ("x" * 253)):
+        with realm.fails("the tokens in .* cannot be used"):
+            oauth.TokenFile(path).put("x", entry={})
+
+
+def test_oauth_writes_the_file_whole_or_not_at_all(realm: Any, tmp_path: Path,
+                                                   monkeypatch: Any) -> None:
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    store.put("x", entry={"a": 1})
+    before = store.path.read_bytes()
+    for place, name, problem in ((oauth.json, "dump", OSError(28, "No space left on device")),
+                                 (oauth.os, "fsync", OSError(5, "I/O")),
+                                 (oauth.os, "replace", PermissionError(13, "Permission denied"))):
+        def fail(*arguments: Any, **_: Any) -> None:
+            if name == "dump":
+                arguments[1].write('{"x": {"a"')        # cut off in the middle
+            raise problem
+        monkeypatch.setattr(place, name, fail)
+        with realm.fails("tokens.json cannot be written: " + problem.strerror):
+            store.put("x", entry={"a": 2})
+        monkeypatch.undo()
+        assert store.path.read_bytes() == before and store.get("x") == {"a": 1}
+    store.put("x", entry={"a": 3})
+    assert store.get("x") == {"a": 3}
+
+
+def test_oauth_loses_nothing_to_other_writers(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+
+    def write(n: int) -> None:
+        # as if each were a process of its own: flock is by open file
+        store = oauth.TokenFile(path)
+        for part in range(10):
+            store.put("entry", str(n), str(part), entry={"n": n})
+    for call in [in_thread(lambda n=n: write(n)) for n in range(6)]:
+        call()
+    assert len(json.loads(path.read_text())) == 60
+    writer = """
+import sys
+sys.path[:0] = [%r]
+from oauth import TokenFile
+for part in range(20):
+    TokenFile(sys.argv[1]).put("entry", sys.argv[2], str(part), entry={})
+""" % str(HERE / "examples")
+    programs = [subprocess.Popen([sys.executable, "-c", writer, str(path), name]) for name in "ab"]
+    assert [program.wait(PATIENCE * 2) for program in programs] == [0, 0]
+    assert len(json.loads(path.read_text())) == 100 and len(os.listdir(tmp_path)) == 2
+
+
+# ---- a token goes where it belongs, and nowhere else
+
+def test_oauth_headers_are_for_one_origin(realm: Any) -> None:
+    url = realm.issuer.mcp
+    granted = realm.oauth()(a_refusal(url))
+    assert list(granted("POST", url)) == list(granted("GET", realm.issuer.origin + "/other?x")) \
+        == ["Authorization"]
+    for other in ("https" + url[4:], url.replace("127.0.0.1", "localhost"),
+                  re.sub(r":\d+/", "/", url), re.sub(r":\d+/", ":1/", url),
+                  "https://far.example/mcp", url.replace("//",
+                                                         "//far.example@")[:7] + "far.example/mcp"):
+        assert granted("POST", other) == {}
+
+
+def test_oauth_sends_nothing_along_with_a_redirect(realm: Any) -> None:
+    issuer, other = realm.issuer, realm.another()
+    issuer.endpoint = mcp_ref.Endpoint(make_server(), authorize=realm.guard(issuer.mcp))
+    client = realm.connect(issuer.mcp)
+    issuer.at["/mcp"] = (307, "", {"Location": other.mcp})
+    with realm.fails("redirects to another origin", mcp_ref.HttpError):
+        client.ping()
+    issuer.at["/mcp"] = (401, "", {"Location": other.mcp, "WWW-Authenticate": "Bearer"})
+    with pytest.raises(mcp_ref.HttpError):
+        client.ping()
+    assert other.knocks == []
+
+
+def sent_to(issuer: Issuer) -> str:
+    """Return all that an issuer was told."""
+    from urllib.parse import unquote_plus
+    return " ".join(unquote_plus(knock.handler.path + str(knock.headers) + knock.body.decode())
+                    for knock in issuer.knocks)
+
+
+def test_oauth_tells_no_issuer_what_belongs_to_another(realm: Any, tmp_path: Path) -> None:
+    """The metadata of the server names another issuer from now on: all that the first one gave goes nowhere."""
+    first, second, third = realm.issuer, realm.another(), realm.another("/t")
+    hook, path = realm.oauth(store=oauth.TokenFile(
+        tmp_path / "tokens.json")), tmp_path / "tokens.json"
+    first.metadata = second.metadata = third.metadata = {"token_endpoint_auth_methods_supported": [
+        "client_secret_post"]}
+    before = realm.log_in(hook)["Authorization"]
+    for now in (second, third):
+        first.resource = {"authorization_servers": [now.url]}
+        again = realm.log_in(hook if now is second
+                             else realm.oauth(store=oauth.TokenFile(path)))["Authorization"]
+        assert again != before and again[7:] in now.tokens
+        assert now.forms()[0]["grant_type"] == "authorization_code"
+    for one in realm.issuers:
+        for other in realm.issuers:
+            given = [*other.tokens, *other.refresh, *other.clients.values()]
+            assert one is other or len(given) == 3 and not [secret for secret in given
+                                                            if secret in sent_to(one)]
+    # and back again: what it has given before is good there
+    first.resource = {}
+    assert realm.log_in(realm.oauth(store=oauth.TokenFile(path)))["Authorization"] == before
+    assert [len(issuer.paths("/token")) for issuer in realm.issuers] == [1, 1, 1]
+
+
+def test_oauth_has_a_token_for_each_server(realm: Any, tmp_path: Path) -> None:
+    seen: Dict[str, Set[str]] = {"a": set(), "b": set()}
+    urls = {name: realm.serve(gate=lambda headers,
+                              name=name: seen[name].add(headers.get("authorization", "")))
+                              for name in "ab"}
+    hook, store = realm.oauth(), oauth.TokenFile(tmp_path / "tokens.json")
+    for one in (hook, realm.oauth(store=store), realm.oauth(store=oauth.TokenFile(store.path))):
+        for name in "ab":
+            assert said(realm.connect(urls[name], one).call_tool("echo", {"text": name})) == name
+    assert [page["resource"] for page in realm.user.pages] == [urls["a"], urls["b"]] * 2
+    assert seen["a"] & seen["b"] == {""} and len(seen["a"]) == len(seen["b"]) == 3
+    for authorization in seen["a"] | seen["b"]:
+        if authorization:
+            assert realm.issuer.tokens[authorization[7:]]["aud"] \
+                == urls["a" if authorization in seen["a"] else "b"]
+
+
+def test_oauth_keeps_apart_what_it_was_granted_in_different_ways(realm: Any) -> None:
+    store = oauth.TokenStore()
+    realm.issuer.clients["mine"] = "secret.of.mine"
+    headers = [realm.log_in(realm.oauth(store=store, **options))["Authorization"] for options in (
+        {}, {"client_id": "other"}, {"client_id": "mine", "secret": "secret.of.mine"},
+        {"client_id": "mine", "secret": "secret.of.mine", "grant": oauth.ClientCredentials()})]
+    assert len(set(headers)) == 4 and len([name for name in store.read()
+                                           if name.startswith("token ")]) == 4
+
+
+def test_oauth_of_a_changed_resource_starts_again(realm: Any) -> None:
+    issuer, hook = realm.issuer, realm.oauth()
+    whole = realm.log_in(hook)["Authorization"]
+    issuer.resource = {"resource": issuer.origin + "/"}
+    assert realm.log_in(hook)["Authorization"] != whole
+    assert [form["resource"] for form in issuer.forms()] == [issuer.mcp, issuer.origin + "/"] \
+        and issuer.renewals() == 0
+    issuer.resource = {"resource": "https://honest.example/"}
+    with realm.fails("the metadata is of https://honest.example/, not of"):
+        realm.log_in(hook)
+
+
+# ---- more scope
+
+def needs_scope(realm: Any, **tools: str) -> Any:
+    """Make the gate of a server whose tools need a scope each: it answers as the specification shows it."""
+    def gate(headers: Dict[str, str]) -> None:
+        claims = realm.issuer.tokens.get(headers.get("authorization", "")[7:], {})
+        wanted = tools.get(headers.get("mcp-name", ""))
+        if claims and wanted and not set(wanted.split()) <= set(claims["scope"].split()):
+            refuse(403, 'Bearer error="insufficient_scope", scope="%s"' % wanted)
+    return gate
+
+
+def test_oauth_asks_for_more_scope_when_it_is_needed(realm: Any) -> None:
+    client = realm.connect(realm.serve("read", gate=needs_scope(realm, add="write",
+                                                                echo="talk read")), realm.oauth(scope="own"))
+    assert said(client.call_tool("add", {"a": 1})) == "3" \
+        and said(client.call_tool("echo", {"text": "t"})) == "t"
+    assert said(client.call_tool("add", {"a": 2})) == "4"       # and what was granted before, stays
+    scopes = [page["scope"].split() for page in realm.user.pages]
+    assert scopes == [["read", "own"], ["read", "own", "write"], ["read", "own", "write", "talk"]]
+    realm.issuer.tokens.clear()
+    client.ping()
+    assert realm.issuer.renewals() == 1 and len(realm.user.pages) == 3
+    realm.issuer.tokens.clear()
+    realm.issuer.refresh.clear()
+    client.ping()
+    assert set(realm.user.pages[3]["scope"].split()) == set(scopes[2])
+
+
+def test_oauth_does_not_ask_twice_for_what_did_not_help(realm: Any) -> None:
+    for scope, told in (("write",
+                         "the server wants the scope write, but refuses a token that was asked for with it"), ("", r"the scope \(it does not say")):
+        hook, before = realm.oauth(), len(realm.user.pages)
+        realm.log_in(hook, 'Bearer scope="write"')
+        for _ in range(2):
+            with realm.fails(told) as caught:
+                realm.log_in(hook, 'Bearer error="insufficient_scope"'
+                             + (', scope="%s"' % scope if scope else ""), 403)
+            assert caught.value.status == 403
+        assert len(realm.user.pages) == before + 1
+
+
+def test_oauth_does_not_ask_for_more_and_more_for_ever(realm: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(oauth, "MAX_STEP_UPS", 3)
+    hook = realm.oauth()
+    for n in range(4):
+        realm.log_in(hook, 'Bearer error="insufficient_scope", scope="s%d"' % n if n
+                     else "Bearer scope=s0", 403 if n else 401)
+    for n in (4, 5):
+        with realm.fails("the server wanted more scope 3 times") as caught:
+            realm.log_in(hook, 'Bearer error="insufficient_scope", scope="s%d"' % n, 403)
+        assert caught.value.status == 403
+    assert [page["scope"] for page in realm.user.pages] == ["s0", "s0 s1", "s0 s1 s2",
+                                                            "s0 s1 s2 s3"]
+    client, wanted = realm.connect(realm.serve()), iter(range(99))
+    realm.gate = lambda headers: refuse(403, 'Bearer error="insufficient_scope", scope="t%d"'
+                                        % next(wanted))
+    with pytest.raises(mcp_ref.HttpError) as refused:
+        client.ping()
+    # MAX_AUTHORIZE: for one request
+    assert refused.value.status == 403 and len(realm.user.pages) == 5 + 3
+
+
+def refuse(status: int, challenge: str = "", message: str = "no") -> None:
+    """Refuse a request, as the hook of a server does."""
+    raise mcp_ref.HttpError(status, message, {"WWW-Authenticate": challenge} if challenge else {})
+
+
+@pytest.mark.parametrize("challenge", ["", "Bearer", 'Bearer error="invalid_token"',
+                                       'Basic error="insufficient_scope"', 'Bearer scope="x"'])
+def test_oauth_leaves_any_other_403_to_the_caller(realm: Any, challenge: str) -> None:
+    assert realm.log_in(realm.oauth(), challenge, 403) is None
+    client = realm.connect(realm.serve())
+    realm.gate = lambda headers: refuse(403, challenge, "You may not do that here")
+    with pytest.raises(mcp_ref.HttpError, match="You may not do that here") as caught:
+        client.ping()
+    assert caught.value.status == 403 and type(caught.value) is mcp_ref.HttpError \
+        and len(realm.user.pages) == 1
+    realm.gate = None
+    client.ping()
+
+
+# ---- keys and signatures
+
+P256_SECRET = 0xd1890c68d3a9627e34e3095dd05613d005f2502476683bd066f7fedbe766da83
+PEMS = """\
+-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEINGJDGjTqWJ+NOMJXdBWE9AF8lAkdmg70Gb3/tvnZtqDoAoGCCqGSM49
+AwEHoUQDQgAEjSxiGaSriJ9XZrsySULOK9lIOXN7jnPSJ4uq/mLwfSxRVAgkA+Z0
+MtFIylQSoEcISLDHUvJ2WOUYX9cC2/EWag==
+-----END EC PRIVATE KEY-----
+
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0YkMaNOpYn404wld
+0FYT0AXyUCR2aDvQZvf+2+dm2oOhRANCAASNLGIZpKuIn1dmuzJJQs4r2Ug5c3uO
+c9Ini6r+YvB9LFFUCCQD5nQy0UjKVBKgRwhIsMdS8nZY5Rhf1wLb8RZq
+-----END PRIVATE KEY-----
+
+-----BEGIN EC PARAMETERS-----
+BggqhkjOPQMBBw==
+-----END EC PARAMETERS-----
+-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEINGJDGjTqWJ+NOMJXdBWE9AF8lAkdmg70Gb3/tvnZtqDoAoGCCqGSM49
+AwEHoUQDQgAEjSxiGaSriJ9XZrsySULOK9lIOXN7jnPSJ4uq/mLwfSxRVAgkA+Z0
+MtFIylQSoEcISLDHUvJ2WOUYX9cC2/EWag==
+-----END EC PRIVATE KEY-----
+""".split("\n\n")
+OTHER_PEMS = """\
+-----BEGIN PRIVATE KEY-----
+MIGEAgEAMBAGByqGSM49AgEGBSuBBAAKBG0wawIBAQQgp/iMSCeEfAx2CPawm4eS
+RmMTdBOFM0gCX0bsXcUSHHihRANCAAQCf2nsl7Q7IYD5JPItNnjT+iyDWnOteNU6
+z2Aj9VWLpWIhekhc59g8/fMrZ67Bb6NWahH1cx7obFDU31n0YTNw
+-----END PRIVATE KEY-----
+
+-----BEGIN EC PRIVATE KEY-----
+MIGkAgEBBDCKrwJ3INSfso9I4FuYtgFmzRu3VUT4GlUZwDd893OS3+JAnvvNCHAX
+R2zSUofWcJqgBwYFK4EEACKhZANiAASXqsnT7nu/hkSxdHwSgFeC+j6u1B4f6u/m
+vertCSTDt4Xgr6BmrcpByIxTHmVOsqgDG+urUkmNJd4XgfRB7aN+Ng1lz25Qd9au
+dL5R3RWN7MXf+L+5M6Sga5cL8O4tVKs=
+-----END EC PRIVATE KEY-----
+
+-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIPkqDu9wVvT8ITLDqlHdYUuxvCXB4AqACnYpyBTXhhR2
+-----END PRIVATE KEY-----
+
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjP/giNsBmrAgICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEELVwxs6BkzWq7NnORtEblPkEgZCM
+NBL1usC6gCeoEH7Hnn6dJfgrq9MsOCX1lTPwiq2Evpu5n6WRpC1xmo3LZnwjEHjE
+XanM8tV4NhrMks0hXplYBJVxj6VoagaAqJ/NXy3vcVMZSdLW9juHpY2BpcORbtSy
+P302JScbeyd1aLPynezGaQNF7aN7u5F5VWR1k9gDiSCzRBMTFpRUi0q9IMcNfE4=
+-----END ENCRYPTED PRIVATE KEY-----
+""".split("\n\n")
+
+
+@pytest.fixture
+def bare(monkeypatch: Any) -> None:
+    """No `cryptography`, even if it is installed."""
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+
+
+def test_oauth_signs_as_the_standard_shows(bare: None) -> None:
+    """RFC 6979 A.2.5, P-256 with SHA-256."""
+    assert RFC_KEY.jwk == {"kty": "EC", "crv": "P-256",
+                           "x": "YP7UuiVanTHJYet0xjVtaMBJuJI7Yfps5mliLmDyn7Y",
+                           "y": "eQP-EAi4vJmkGunpVii8ZPLxsgwtfp9Rd6PClNRGIpk"}
+    for message, r, s in (
+            (b"sample", "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716",
+             "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8"),
+            (b"test", "F1ABB023518351CD71D881567B1EA663ED3EFCF6C5132B354F28D3B0B7D38367",
+             "019F4113742A2B14BD25926B49C649155F267E60D3814B4C0CC84250E46F0083")):
+        assert RFC_KEY.sign(message).hex().upper() == r + s
+        assert oauth._is_es256(RFC_KEY.jwk, message, bytes.fromhex(r + s))
+        assert not oauth._is_es256(RFC_KEY.jwk, message + b".", bytes.fromhex(r + s))
+
+
+def test_oauth_makes_and_reads_keys(bare: None) -> None:
+    for pem in PEMS:
+        for form in (pem, pem.replace("\n", "\r\n"), "a line before\n\n" + pem + "\nand after"):
+            key = oauth.Key.from_pem(form, "k1")
+            assert (key.secret, key.ident) == (P256_SECRET,
+                                               "k1") and oauth._is_es256(key.jwk, b"m", key.sign(
+                                                   b"m"))
+    broken = [PEMS[0][:120] + PEMS[0][124:], PEMS[1].replace("MIGH", "MIG!"),
+              PEMS[1].replace("ByqGSM49AgEG", "ByqGSM49AgIG"), PEMS[0][:90],
+              "-----BEGIN PRIVATE KEY-----\n\n-----END PRIVATE KEY-----",
+              "-----BEGIN PRIVATE KEY-----\nMA==\n-----END",
+              "", CERTIFICATE.partition("KEY-----\n")[0]]
+    for pem in [*OTHER_PEMS, *broken]:
+        with pytest.raises(ValueError, match="no PEM of a private key on P-256") as caught:
+            oauth.Key.from_pem(pem)
+        assert caught.value.__suppress_context__ and len(str(caught.value)) < 60
+    for secret in (0, -1, oauth._N, 2**256):
+        with pytest.raises(ValueError, match="between 1 and the order"):
+            oauth.Key(secret)
+    keys = [oauth.Key(1), oauth.Key(oauth._N - 1), oauth.Key.generate(), oauth.Key.generate()]
+    assert len({key.thumbprint for key in keys}) == 4
+    for key in keys:
+        assert oauth._is_es256(key.jwk, b"m", key.sign(b"m"))
+        assert "d" not in key.jwk and repr(key) == "<Key %s>" % key.thumbprint
+
+
+def test_oauth_names_keys_by_their_thumbprint() -> None:
+    key = oauth.Key(7)
+    key.jwk = {"kty": "EC", "x": "l8tFrhx-34tV3hRICRDY9zCkDlpBhF42UQUfWVAWBFs",
+               "y": "9VE4jf_Ok_o64zbTTlcuNJajHmt6v9TDVrU0CdvGRDA", "crv": "P-256"}
+    assert key.thumbprint == "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"      # RFC 9449 §6.1
+    # RFC 7638 §3
+    members = '{"crv":"P-256","kty":"EC","x":"%s","y":"%s"}' % (RFC_KEY.jwk["x"], RFC_KEY.jwk["y"])
+    assert RFC_KEY.thumbprint \
+        == base64.urlsafe_b64encode(hashlib.sha256(members.encode()).digest()).decode().rstrip("=")
+
+
+def test_oauth_signs_by_cryptography_if_it_is_there(monkeypatch: Any) -> None:
+    class Fake:
+        """Stands for the four modules that are used: notes what it is asked for."""
+        __name__ = "cryptography.hazmat.primitives"
+        SHA256 = SECP256R1 = staticmethod(lambda: "curve or hash")
+        ECDSA = staticmethod(lambda hashing: "ecdsa")
+
+        def derive_private_key(self, secret: int, curve: str) -> "Fake":
+            asked.append(secret)
+            return self
+
+        def sign(self, message: bytes, how: str) -> bytes:
+            asked.append((message, how))
+            return b"der"
+
+        def decode_dss_signature(self, signature: bytes) -> Tuple[int, int]:
+            return 5, 6
+    asked: List[Any] = []
+    for name in ("", ".asymmetric.ec", ".asymmetric.utils", ".hashes"):
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives" + name, Fake())
+    assert RFC_KEY.sign(b"m") == bytes(31) + b"\5" + bytes(31) + b"\6"
+    assert asked == [RFC_KEY.secret, (b"m", "ecdsa")]
+
+
+def test_oauth_encodes_as_jose_does() -> None:
+    for content in (b"", b"f", b"fo", b"foo", bytes(range(256))):
+        assert oauth.unb64(oauth.b64(content)) == content and "=" not in oauth.b64(content)
+    # RFC 4648 §3.5: one way only
+    for odd in ("Zg==", "Zh", "Z", "Zg\n", "Z g", "+/+/", "Zm9v!", "Zm9vZ", "é"):
+        with pytest.raises(ValueError):
+            oauth.unb64(odd)
+
+
+# ---- other ways to a token
+
+@pytest.mark.parametrize("methods", [["client_secret_post"], ["client_secret_post",
+                                                              "client_secret_basic"],
+                                                              ["private_key_jwt", "client_secret_basic"], None])
+@pytest.mark.parametrize("key", [None, RFC_KEY])
+def test_oauth_for_programs_without_a_user(realm: Any, methods: Any, key: Any) -> None:
+    issuer = realm.another("/tenant")
+    issuer.clients["robot"], issuer.metadata = "its.secret", {
+        "token_endpoint_auth_methods_supported": methods}
+    issuer.given = {"refresh_token": None}
+    url = realm.serve("run", issuer=issuer)
+    client = realm.connect(url, realm.oauth("robot", "its.secret", key=key,
+                                            grant=oauth.ClientCredentials()))
+    client.ping()
+    issuer.tokens.clear()
+    client.ping()
+    signs = key is not None and methods is not None and "private_key_jwt" in methods
+    forms = [dict(form) for form in issuer.forms()]
+    for form in forms:
+        assert (form["grant_type"], form["scope"], form["resource"]) \
+            == ("client_credentials", "run", url)
+    assert len(forms) == 2 and issuer.paths("/authorize", "/register") == [] and realm.user.pages \
+        == []
+    knocks = [knock for knock in issuer.knocks if knock.path == "/token"]
+    assert all(("authorization" in knock.headers) == (not signs
+                                                      and methods != ["client_secret_post"])
+                                                      for knock in knocks)
+    assert all(("client_secret" in form) == (methods == ["client_secret_post"])
+               == ("client_id" in form) for form in forms)
+    assert all(("client_assertion" in form) == signs for form in forms)
+    said_of_us = [claims_in(form["client_assertion"]) for form in forms if signs]
+    for form, claims in zip(forms, said_of_us):
+        assert oauth.verified(form["client_assertion"], {"keys": [RFC_KEY.jwk]}) == claims
+        # the issuer, not an endpoint
+        assert (claims["iss"], claims["sub"], claims["aud"]) == ("robot", "robot", issuer.url)
+        assert claims["exp"] - claims["iat"] == oauth.ASSERTION_SECONDS \
+            and abs(claims["iat"] - time.time()) < 60
+    assert len({claims["jti"] for claims in said_of_us}) == len(said_of_us)
+
+
+def test_oauth_signs_with_the_name_of_its_key(realm: Any) -> None:
+    realm.issuer.metadata = {"client_id_metadata_document_supported": True}
+    realm.log_in(realm.oauth(metadata_url=METADATA_URL, key=oauth.Key(P256_SECRET, "k1")))
+    head = claims_in(realm.issuer.forms()[0]["client_assertion"], 0)
+    assert head == {"alg": "ES256",
+                    "kid": "k1"} and claims_in(realm.issuer.forms()[0]["client_assertion"])["sub"] \
+                        == METADATA_URL
+    assert "client_id" not in realm.issuer.forms()[0]
+
+
+def test_oauth_programs_need_something_to_show(realm: Any) -> None:
+    for options in ({}, {"client_id": "robot"}):
+        with realm.fails("client credentials need a client_id, with a secret or a key"):
+            realm.log_in(realm.oauth(grant=oauth.ClientCredentials(), **options))
+    realm.issuer.clients["robot"] = "right"
+    with realm.fails("invalid_client", code="invalid_client"):
+        realm.log_in(realm.oauth("robot", "wrong.but.secret", grant=oauth.ClientCredentials()))
+    assert realm.issuer.paths("/register", "/authorize") == [] and len(realm.issuer.forms()) == 1
+
+
+def test_oauth_programs_ask_for_more_scope(realm: Any) -> None:
+    realm.issuer.clients["robot"] = "its.secret"
+    hook = realm.oauth("robot", "its.secret", grant=oauth.ClientCredentials())
+    client = realm.connect(realm.serve("read", gate=needs_scope(realm, add="write")), hook)
+    assert said(client.call_tool("add", {"a": 1})) == "3"
+    assert [form["scope"] for form in realm.issuer.forms()] == ["read", "read write"]
+
+
+@pytest.mark.parametrize("client_id", ["", "robot"])
+@pytest.mark.parametrize("given", ["jwt", "function"])
+def test_oauth_for_workloads(realm: Any, client_id: str, given: str) -> None:
+    asked: List[str] = []
+    issuer, statement = realm.issuer, "header.claims+/=.signature"
+    issuer.secrets.add(statement)
+    grant = oauth.Workload(statement if given == "jwt" else lambda whom: asked.append(whom)
+                           or statement)
+    url = realm.serve("run")
+    realm.connect(url, hook := realm.oauth(client_id, grant=grant)).ping()
+    wanted = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": statement,
+              "resource": url, "scope": "run",
+              **({"client_id": client_id} if client_id else {})}
+    assert issuer.forms() == [wanted] and asked == [issuer.url] * (given == "function")
+    assert issuer.paths("/register", "/authorize") == []
+    issuer.at["/token"] = (400, {"error": "invalid_grant", "error_description": "not " + statement})
+    # once for each request: neither another try nor another way
+    for n in (2, 3):
+        with realm.fails("refuses: 400 invalid_grant not", code="invalid_grant"):
+            realm.connect(url, realm.oauth(client_id, grant=grant))
+        assert len(issuer.paths("/token")) == n and issuer.paths("/register", "/authorize") == []
+    assert hook.grant.name == "workload" and statement not in repr(grant)
+
+
+@pytest.mark.parametrize("secret", ["", "idp.secret/="])
+@pytest.mark.parametrize("given", ["jwt", "function"])
+def test_oauth_managed_by_an_enterprise(realm: Any, secret: str, given: str) -> None:
+    issuer, provider, user = realm.issuer, realm.another(), "id.token.of.ann"
+    issuer.clients["mine"], kind = "my.secret", "urn:ietf:params:oauth:token-type:id-jag"
+    for one in (user, "grant.for.mine", secret or "x" * 99):
+        issuer.secrets.add(one)
+    provider.at["/idp"] = (200, good := {"issued_token_type": kind,
+                                         "access_token": "grant.for.mine", "token_type": "N_A"})
+    grant = oauth.EnterpriseManaged(provider.origin + "/idp", user if given == "jwt"
+                                    else lambda: user, "sso", secret)
+    url = realm.serve("run")
+    realm.connect(url, realm.oauth("mine", "my.secret", grant=grant)).ping()
+    assert provider.knocks[0].form == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": kind, "audience": issuer.url, "resource": url,
+        "scope": "run", "subject_token": user,
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token", "client_id": "sso",
+        **({"client_secret": secret} if secret else {})}
+    assert issuer.forms() == [{"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                               "assertion": "grant.for.mine", "resource": url,
+                               "scope": "run"}]
+    for answer in ({**good, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},
+                   {**good, "issued_token_type": None},
+                   {**good, "access_token": 7}, {"token_type": "N_A"}, []):
+        provider.at["/idp"] = (200, answer)
+        with realm.fails("/idp gives no grant for this server"):
+            realm.log_in(realm.oauth("mine", "my.secret", grant=grant))
+    provider.at["/idp"] = (400, {"error": "invalid_grant",
+                                 "error_description": "no " + user + secret})
+    with realm.fails("/idp refuses: 400 invalid_grant no", code="invalid_grant"):
+        realm.log_in(realm.oauth("mine", "my.secret", grant=grant))
+    with realm.fails("this needs a client registered with " + issuer.url):
+        realm.log_in(realm.oauth(grant=grant))
+    assert len(issuer.forms()) == 1 and provider.paths() == ["/idp"] * 7 and realm.user.pages == []
+    for endpoint in ("http://idp.example/token", "ftp://idp.example", ""):
+        with realm.fails("the token endpoint of the identity provider has to be of https"):
+            oauth.EnterpriseManaged(endpoint, user, "sso")
+
+
+# ---- tokens that are bound to a key: RFC 9449
+
+class Bound:
+    """A server that takes DPoP tokens only, and checks the proofs; `nonce` is what they must have."""
+
+    def __init__(self, realm: Any) -> None:
+        # type: Any, str, List[Dict[str, Any]]
+        self.realm, self.nonce, self.proofs = realm, "", []
+        self.at = realm.site(make_server())
+        self.url = "http://127.0.0.1:%d/mcp" % self.at.port
+        self.at.endpoint.authorize = self
+        self.at.endpoint.metadata = oauth.resource_metadata(self.url, [realm.issuer.url],
+                                                            dpop_bound_access_tokens_required=True)
+        realm.issuer.metadata = {"dpop_signing_alg_values_supported": ["RS256", "ES256"]}
+
+    def __call__(self, headers: Dict[str, str]) -> str:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        claims = self.realm.issuer.tokens.get(token)
+        if scheme != "DPoP" or claims is None:
+            raise mcp_ref.HttpError(401, "no", {"WWW-Authenticate": 'Basic, DPoP algs="ES256"'})
+        head, proof = (claims_in(headers["dpop"], part) for part in (0, 1))
+        body, _, signature = headers["dpop"].rpartition(".")
+        assert oauth._is_es256(head["jwk"], body.encode(), oauth.unb64(signature)) and head["jwk"] \
+            == claims["jkt"]
+        assert (head["typ"], head["alg"], sorted(head["jwk"])) \
+            == ("dpop+jwt", "ES256", ["crv", "kty", "x", "y"])
+        assert (proof["htm"], proof["htu"]) == ("POST",
+                                                self.url) and abs(proof["iat"] - time.time()) < 60
+        assert proof["ath"] == oauth.b64(hashlib.sha256(token.encode()).digest())
+        if proof.get("nonce", "") != self.nonce:
+            raise mcp_ref.HttpError(401, "no", {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"',
+                                                "DPoP-Nonce": self.nonce})
+        self.proofs.append(proof)
+        return "ann"
+
+
+def proofs_at(issuer: Issuer) -> List[Tuple[Dict[str, Any], Dict[str, Any]]]:
+    """List head and claims of the proofs that the token endpoint got."""
+    return [(claims_in(knock.headers["dpop"], 0), claims_in(knock.headers["dpop"]))
+            for knock in issuer.knocks
+            if knock.path == "/token" and "dpop" in knock.headers]
+
+
+@pytest.mark.parametrize("dpop", [None, True])
+def test_oauth_binds_tokens_to_its_key(realm: Any, dpop: Any, tmp_path: Path) -> None:
+    server, issuer, store = Bound(realm), realm.issuer, oauth.TokenFile(tmp_path / "tokens.json")
+    issuer.metadata["token_endpoint"] = issuer.origin + "/token?tenant=1"
+    client = realm.connect(server.url, hook := realm.oauth(dpop=dpop, store=store),
+                           version=MODERN[0])
+    client.ping()
+    # another process has the same key
+    again = realm.connect(server.url, other := realm.oauth(store=oauth.TokenFile(store.path)),
+                          version=MODERN[0])
+    issuer.tokens.clear()
+    again.ping()
+    assert [form["grant_type"] for form in issuer.forms()] == ["authorization_code",
+                                                               "refresh_token"]
+    for head, claims in proofs_at(issuer):
+        assert (head["typ"], head["alg"], head["jwk"]) == ("dpop+jwt",
+                                                           "ES256", hook.proof_key().jwk)
+        assert (claims["htm"], claims["htu"], "ath" in claims,
+                "nonce" in claims) == ("POST", issuer.origin + "/token", False, False)
+        assert set(claims) == {"jti", "htm", "htu", "iat"}
+    assert realm.user.pages[0]["dpop_jkt"] == hook.proof_key().thumbprint \
+        == other.proof_key().thumbprint
+    proofs = [*server.proofs, *(claims for _, claims in proofs_at(issuer))]
+    assert len({proof["jti"] for proof in proofs}) == len(proofs) >= 5
+    issuer.secrets.update([str(hook.proof_key().secret), "%x" % hook.proof_key().secret])
+
+
+def test_oauth_puts_the_nonces_into_its_proofs(realm: Any) -> None:
+    server, issuer = Bound(realm), realm.issuer
+    server.nonce, issuer.nonce = "rs-1", "as-1"
+    client = realm.connect(server.url, version=MODERN[0])
+    for n in (2, 3):
+        server.nonce = "rs-%d" % n              # another one: the token is still good
+        client.ping()
+        client.ping()
+        issuer.nonce = "as-%d" % n
+        issuer.tokens.clear()
+        client.ping()
+    assert [claims.get("nonce") for _, claims in proofs_at(issuer)] \
+        == [None, "as-1", "as-1", "as-2", "as-2", "as-3"]
+    assert {proof["nonce"] for proof in server.proofs} == {"rs-1", "rs-2", "rs-3"}
+    # two of them with the nonce of before
+    assert len(realm.user.pages) == 1 and issuer.renewals() == 4
+
+
+def test_oauth_does_not_try_nonces_for_ever(realm: Any) -> None:
+    server, issuer, count = Bound(realm), realm.issuer, iter(range(99))
+    issuer.at["/token"] = lambda knock: (400, {"error": "use_dpop_nonce"},
+                                         {"DPoP-Nonce": "n%d" % next(count)})
+    with realm.fails("400 use_dpop_nonce", code="use_dpop_nonce"):
+        realm.connect(server.url, version=MODERN[0])
+    assert len(issuer.paths("/token")) == 2
+    # none, the same once more, and none that fits into a proof
+    for nonce in (None, "", "as-1", "a b", "a\u00e9"):
+        issuer.at["/token"] = (400, {"error": "use_dpop_nonce"},
+                               {"DPoP-Nonce": nonce.encode().decode("latin-1")}
+                               if nonce is not None else {})
+        before = len(issuer.paths("/token"))
+        with realm.fails("400 use_dpop_nonce"):
+            realm.connect(server.url, version=MODERN[0])
+        assert len(issuer.paths("/token")) - before == (2 if nonce == "as-1" else 1)
+    issuer.at.clear()
+    realm.gate = None
+    client = realm.connect(server.url, version=MODERN[0])
+    endless = ("rs-%d" % n for n in range(99))
+    server.at.endpoint.authorize = lambda headers: (_ for _ in ()).throw(mcp_ref.HttpError(
+        401, "no", {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"',
+                    "DPoP-Nonce": next(endless)}))
+    with pytest.raises(mcp_ref.HttpError):
+        client.ping()
+    assert next(endless) == "rs-%d" % (1 + mcp_ref.MAX_AUTHORIZE) \
+        and len(issuer.forms(grant_type="refresh_token")) == 0
+
+
+@pytest.mark.parametrize("dpop, offered, demanded, given, outcome", [
+    (True, ["ES256"], False, "DPoP", "DPoP"), (None, ["ES256"], True, "DPoP", "DPoP"),
+    (None, ["ES256"], False, "Bearer", "Bearer"),
+    (False, ["ES256"], True, "Bearer", "Bearer"), (None, None, True, "Bearer", "Bearer"),
+    (None, ["ES256"], True, "Bearer", "Bearer"),
+    (True, None, False, "", "gives no tokens bound to a key of ours"),
+    (True, ["RS256"], True, "", "gives no tokens bound to a key of ours"),
+    (True, "ES256", True, "", "gives no tokens bound"), (True, ["ES256"], True, "Bearer",
+                                                         "of the wrong kind, bearer"),
+    (None, ["ES256"], False, "DPoP", "of the wrong kind, dpop"),
+    (False, ["ES256"], True, "DPoP", "of the wrong kind, dpop")])
+def test_oauth_binds_tokens_where_both_sides_want_it(realm: Any, dpop: Any, offered: Any,
+                                                     demanded: bool, given: str,
+                                                     outcome: str) -> None:
+    issuer, hook = realm.issuer, realm.oauth(dpop=dpop)
+    issuer.metadata, issuer.resource = {"dpop_signing_alg_values_supported": offered}, {
+        "dpop_bound_access_tokens_required": demanded}
+    issuer.given = {"token_type": given}
+    with realm.ends(outcome if " " in outcome else ""):
+        headers = realm.log_in(hook)
+        assert headers["Authorization"].startswith(outcome + " at.") and ("DPoP" in headers) \
+            == (outcome == "DPoP")
+    page = realm.user.pages[-1:] or [{}]
+    assert ("dpop_jkt" in page[0]) == (outcome == "DPoP" or outcome.endswith("bearer")
+                                       or (dpop, offered, demanded,
+                                           given) == (None, ["ES256"], True, "Bearer"))
+    assert page != [{}] or given == ""
+
+
+# ---- no secret is told, however much the others tell
+
+def echo(knock: Knock) -> Any:
+    """Refuse, and repeat all that was sent, in every way in which it was sent."""
+    everything = " | ".join([*knock.form.values(), knock.body.decode()])
+    return 400, {"error": "invalid_request", "error_description": everything,
+                 "error_uri": everything, **{
+        name: value for name, value in knock.form.items() if name != "error"}}
+
+
+SECRET_OPTIONS: List[Tuple[Dict[str, Any], List[str]]] = [      # of a hook; methods of the issuer
+    ({}, ["none"]), ({}, ["client_secret_post"]), ({}, ["client_secret_basic"]),
+    ({"client_id": "mine", "key": RFC_KEY}, ["private_key_jwt"]),
+    ({"client_id": "mine", "secret": "very.secret"}, ["client_secret_post"]),
+    ({"dpop": True}, ["none"]),
+    ({"client_id": "mine", "secret": "very.secret", "grant": oauth.ClientCredentials()},
+     ["client_secret_post"]),
+    ({"client_id": "mine", "key": RFC_KEY, "grant": oauth.ClientCredentials()},
+     ["private_key_jwt"]),
+    ({"grant": oauth.Workload("a.very.secret.statement")}, ["none"])]
+
+
+@pytest.mark.parametrize("number", range(len(SECRET_OPTIONS)))
+def test_oauth_repeats_no_secret_of_a_refusal(realm: Any, number: int) -> None:
+    """Realm.close() looks for all secrets that the issuer made or got: in exceptions, logs, traces and reprs."""
+    issuer, (options, methods) = realm.issuer, SECRET_OPTIONS[number]
+    issuer.metadata = {"token_endpoint_auth_methods_supported": methods,
+                       "dpop_signing_alg_values_supported": ["ES256"]}
+    issuer.clients["mine"] = options.get("secret", "")
+    issuer.secrets.update(["very.secret", "a.very.secret.statement", "%x" % RFC_KEY.secret,
+                           str(RFC_KEY.secret)])
+    usual = issuer.token
+    # so that it learns all secrets that it is sent
+    issuer.token = lambda knock: (usual(knock), echo(knock))[1]
+    hook = realm.oauth(**options)
+    with realm.fails("refuses: 400 invalid_request", code="invalid_request"):
+        realm.log_in(hook)
+    issuer.token = usual
+    realm.log_in(hook)
+    issuer.token = lambda knock: (usual(knock), echo(knock))[1]
+    with realm.fails("refuses: 400 invalid_request"):                   # now to renew it
+        realm.log_in(hook)
+    assert len(issuer.secrets) > 6
+    for told in (None, 7, {"x": "y"}, ["z"]):
+        issuer.token = lambda knock: (400,
+                                      {"error": told, "error_description": {
+                                          **knock.form, "told": told}})
+        with realm.fails("refuses: 400"):
+            realm.log_in(hook)
+
+
+def test_oauth_repeats_no_token_of_a_refusal(realm: Any) -> None:
+    client = realm.connect(realm.serve())
+
+    def gate(headers: Dict[str, str]) -> None:
+        refuse(403, 'Bearer error="no_way", error_description="%s"' % headers["authorization"],
+               "You sent %s" % headers)
+    realm.gate = gate
+    with realm.fails("answers 403 Forbidden.*You sent", mcp_ref.HttpError):
+        client.call_tool("echo", {"text": "t"})
+    realm.gate = lambda headers: refuse(401, "Basic", "You sent %s" % headers)
+    realm.issuer.at["/token"] = 500
+    with realm.fails("refuses: 500"):
+        client.ping()
+
+
+def test_oauth_repeats_nothing_of_the_way_back(realm: Any) -> None:
+    realm.user.bend = lambda address: [rewritten(address, code=None, error="server_error",
+                                                 error_description="you sent "
+                                                 + query_of(address)["state"])]
+    with realm.fails("the login failed: server_error you sent \\*\\*\\*"):
+        realm.log_in()
+    realm.user.bend = lambda address: [rewritten(address, iss="https://evil.example",
+                                                 error=query_of(address)["code"])]
+    with realm.fails("of another issuer"):
+        realm.log_in()
+
+
+def test_oauth_shows_urls_without_their_queries(realm: Any) -> None:
+    issuer = realm.issuer
+    issuer.secrets.add("hidden")
+    for metadata, at in (({"token_endpoint": issuer.origin + "/token?key=hidden"}, {"/token": 500}),
+                         ({"registration_endpoint": issuer.origin + "/register?key=hidden"},
+                          {"/register": 500}),
+                         ({"token_endpoint": "ftp://far.example/?key=hidden"}, {}),
+                         ({"issuer": issuer.url + "?key=hidden"}, {})):
+        issuer.metadata, issuer.at = metadata, at
+        with realm.fails("500|token_endpoint|the metadata at"):
+            realm.log_in()
+    issuer.knocks.clear()                       # where it was sent, of course
+
+
+def test_oauth_has_no_secret_in_a_repr(realm: Any, tmp_path: Path) -> None:
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    realm.issuer.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+    hook = realm.oauth(store=store)
+    realm.log_in(hook)
+    realm.issuer.clients["mine"] = "very.secret"
+    realm.log_in(other := realm.oauth("mine", "very.secret", key=oauth.Key(P256_SECRET)))
+    made = [hook, other, store, hook.grant, hook.browser, other.key,
+            hook.registered(hook._seats[realm.issuer.mcp].place),
+            hook._seats[realm.issuer.mcp].token, oauth.ClientCredentials(),
+            oauth.Workload("very.secret"),
+            oauth.EnterpriseManaged("https://idp.example", "very.secret", "sso", "very.secret")]
+    realm.said += [show(one) for one in made for show in (repr, str)]
+    realm.said += ["%s" % made, "%r" % made]
+    assert "<OAuth mine>" in repr(other) and repr(hook._seats[realm.issuer.mcp].token) \
+        == "<Token Bearer>"
+    realm.issuer.secrets.update(["very.secret", str(P256_SECRET)])
+
+
+# ------------------------------------------------------------------------------------------
+# Authorization, the other side: servers that take tokens
+# ------------------------------------------------------------------------------------------
+
+RSA_PRIMES = (int("ea20cd9a6028ae4c09b832cef46635b900daa31eb6b0da812d134e3fecc390fe9c71642866a76ab2310dcae7ebaed3a059d2"
+                  "c3699917e48bb362de166c4381d42b3ce6844c1f675cb054b110b17576dcf2edf72508d77b49779d013d223427be6ce35668"
+                  "683e1f929f0603df3eae88a8b6e65e6681a954ca3a67e5c588df879f", 16),
+              int("dab7d31de180f56a84efe795eb2a0f03081acf240727270dd07a03bc904afdff772e66f41dc7af7f17b700aa042728722bc2"
+                  "c6452c80962a538b71cd25fb2ebae5cd10614decf6e82c6fddb210d0814113e10505d85bb9bc880e0f22a655046f8e9a8e9b"
+                  "0fe90f40e84d6da72f5d31ceba05799505f1b30fcca56d57eafdb247", 16))
+RSA_N = RSA_PRIMES[0] * RSA_PRIMES[1]
+ISSUED_BY, AUDIENCE, GOOD_TIME = "https://issuer.example", "https://mcp.example/mcp", 1_800_000_000
+METADATA_AT = "https://mcp.example" + RESOURCE_AT + "/mcp"
+
+
+def as_bytes(number: int, size: int = 0) -> bytes:
+    return number.to_bytes(size or (number.bit_length() + 7) // 8, "big")
+
+
+def rsa_jwk(n: int = RSA_N, e: int = 65537, **more: Any) -> Dict[str, Any]:
+    return {"kty": "RSA", "n": oauth.b64(as_bytes(n)), "e": oauth.b64(as_bytes(e)), **more}
+
+
+TRUSTED_KEYS = {"keys": [{"kty": "oct", "k": "c2VjcmV0"}, {**oauth.Key(5).jwk, "kid": "e1",
+                                                           "use": "enc"}, {**RFC_KEY.jwk, "kid": "e1", "use": "sig"},
+                 rsa_jwk(kid="r1", alg="RS256"), {"kty": "EC", "crv": "P-256", "x": "AA",
+                                                  "y": "AA", "kid": "odd"},
+                                                  {"kty": ["?"], "kid": "e1"}]}
+
+
+def rs256(message: bytes, primes: Tuple[int, ...] = RSA_PRIMES, e: int = 65537,
+          digest: str = "3031300d060960864801650304020105000420",
+          tail: bytes = b"") -> bytes:
+    """Sign with RSA: RFC 8017 §8.2.1."""
+    n = order = 1
+    for prime in primes:
+        n, order = n * prime, order * (prime - 1)
+    size = (n.bit_length() + 7) // 8
+    block = bytes.fromhex(digest) + hashlib.sha256(message).digest() + tail
+    padded = b"\0\1" + b"\xff" * (size - len(block) - 3) + b"\0" + block
+    return as_bytes(pow(int.from_bytes(padded, "big"), pow(e, -1, order), n), size)
+
+
+SIGNERS: Dict[str, Any] = {"ES256": RFC_KEY.sign, "RS256": rs256, "none": lambda message: b"",
+                           "HS256": lambda message: hmac.new(oauth.unb64(TRUSTED_KEYS["keys"][3][
+                               "n"]), message, "sha256").digest()}
+
+
+def minted(sign: Any = None, head: Any = None, raw: Any = None, **claims: Any) -> str:
+    """Make a token for AUDIENCE, with changes of head and claims (None: left out)."""
+    top = Issuer.changed({"alg": "ES256", "kid": "r1" if (head or {}).get("alg") == "RS256"
+                          else "e1", "typ": "at+jwt"}, head or {})
+    body = Issuer.changed({"iss": ISSUED_BY, "sub": "ann", "client_id": "c", "aud": AUDIENCE,
+                           "exp": GOOD_TIME + 100, "scope": "read"}, claims)
+    parts = [oauth.b64(part if isinstance(part, bytes) else json.dumps(part).encode())
+             for part in (top, body if raw is None else raw)]
+    signed = ".".join(parts).encode()
+    return "%s.%s" % (signed.decode(),
+                      oauth.b64((sign or SIGNERS[top.get("alg", "ES256")])(signed)))
+
+
+def tampered(token: str, part: int, change: Any) -> str:
+    parts = token.split(".")
+    parts[part] = oauth.b64(change(oauth.unb64(parts[part])))
+    return ".".join(parts)
+
+
+def pair(r: int, s: int) -> Any:
+    return lambda message: as_bytes(r, 32) + as_bytes(s, 32)
+
+
+def der(message: bytes) -> bytes:
+    return b"".join([b"\x30\x46",
+                     *(b"\x02\x21\0" + half for half in (RFC_KEY.sign(message)[:32],
+                                                         RFC_KEY.sign(message)[32:]))])
+
+
+P256_N, P256_P = oauth._N, oauth._P
+GOOD_TOKENS: List[Any] = [
+    lambda: minted(), lambda: minted(head={"alg": "RS256"}),
+    lambda: minted(aud=["https://else.example", AUDIENCE]), lambda: minted(head={"kid": None}),
+    lambda: minted(head={"typ": None}), lambda: minted(head={"typ": "JWT"}),
+    lambda: minted(head={"typ": "application/AT+jwt"}),
+    lambda: minted(head={"alg": "RS256", "kid": None}), lambda: minted(nbf=GOOD_TIME),
+    lambda: minted(nbf=GOOD_TIME + 29), lambda: minted(exp=GOOD_TIME + 0.5),
+    lambda: minted(head={"jwk": oauth.Key(5).jwk, "jku": "https://evil.example",
+                         "x5u": "https://evil.example"}), lambda: minted(scope=["read", "write"]),
+    lambda: minted(scope=None, scp="read more"), lambda: minted(iat=GOOD_TIME + 999,
+                                                                extra={"deep": [1]})]
+BAD_TOKENS: List[Any] = [
+    # for somebody else, by somebody else, at another time
+    *(lambda aud=aud: minted(aud=aud) for aud in ("https://else.example", ["https://else.example"],
+                                                  [], "", None, 7, {AUDIENCE: 1}, [[AUDIENCE]],
+                                                   AUDIENCE + "/", AUDIENCE + "2",
+                                                   AUDIENCE.upper(), ["x " + AUDIENCE],
+                                                   "https://mcp.example")),
+    *(lambda iss=iss: minted(iss=iss) for iss in ("https://evil.example", ISSUED_BY + "/",
+                                                  ISSUED_BY.upper(), None, "", [ISSUED_BY])),
+    *(lambda exp=exp: minted(exp=exp) for exp in (GOOD_TIME, GOOD_TIME - 1, 0,
+                                                  -1, None, str(GOOD_TIME + 9), True,
+                                                  [GOOD_TIME + 9], float("nan"))),
+    *(lambda nbf=nbf: minted(nbf=nbf) for nbf in (GOOD_TIME + 31, str(GOOD_TIME), True,
+                                                  [], float("inf"))),
+    lambda: minted(cnf={"jkt": "x"}), lambda: minted(cnf={}),
+    # another algorithm than the key's
+    lambda: minted(head={"alg": "none"}), lambda: minted(head={"alg": "none", "kid": None}),
+    lambda: minted(SIGNERS["none"], {"alg": "None", "kid": None}),
+    lambda: minted(head={"alg": "HS256", "kid": "r1"}),
+    lambda: minted(head={"alg": "HS256", "kid": None}),
+    lambda: minted(SIGNERS["HS256"], {"alg": "RS256"}),
+    lambda: minted(SIGNERS["RS256"]), lambda: minted(SIGNERS["ES256"], {"alg": "RS256"}),
+    lambda: minted(SIGNERS["none"]),
+    *(lambda alg=alg: minted(RFC_KEY.sign, {"alg": alg})
+      for alg in (None, "es256", "ES256K", "ES384", ["ES256"], {"ES256": 1}, 7, "EC ES256")),
+    lambda: minted(rs256, {"alg": "RS256", "kid": "e1"}),
+    lambda: minted(rs256, {"alg": "PS256", "kid": "r1"}),
+    lambda: minted(rs256, {"alg": "RS512", "kid": "r1"}),
+    # what has to be understood, other kinds, other keys
+    lambda: minted(head={"crit": ["exp"], "exp": 1}), lambda: minted(head={"crit": []}),
+    lambda: minted(head={"kid": "e2"}), lambda: minted(head={"kid": ["e1"]}),
+    lambda: minted(head={"kid": ""}), lambda: minted(head={"kid": "odd"}),
+    lambda: minted(oauth.Key(5).sign), lambda: minted(oauth.Key(5).sign, {"jwk": oauth.Key(5).jwk}),
+    *(lambda typ=typ: minted(head={"typ": typ}) for typ in ("dpop+jwt", "secevent+jwt",
+                                                            "oauth-id-jag+jwt", "", 7, ["at+jwt"])),
+    # changed on the way
+    lambda: tampered(minted(), 1, lambda part: part.replace(b"ann", b"bob")),
+    lambda: tampered(minted(), 0, lambda part: part.replace(b"at+jwt", b"JWT")),
+    *(lambda part=part, n=n: tampered(minted(head={"alg": alg}),
+                                      2, lambda s: s[:n] + bytes([s[n] ^ 1]) + s[n + 1:])
+      for part, n, alg in ((2, 0, "ES256"), (2, 63, "ES256"), (2, 0, "RS256"), (2, 255, "RS256"))),
+    *(lambda change=change: tampered(minted(head={"alg": alg}), 2, change)
+      for alg in ("ES256", "RS256") for change in (
+        lambda s: s[:-1], lambda s: s + b"\0", lambda s: b"\0" + s, lambda s: b"", lambda s: s * 2,
+        lambda s: s[1:], lambda s: bytes(len(s)), lambda s: b"\xff" * len(s))),
+    *(lambda r=r, s=s: minted(pair(r, s)) for r, s in ((0, 0), (0, 1), (1, 0), (P256_N, 1),
+                                                       (1, P256_N), (1, 1), (
+                                                           P256_N - 1, P256_N - 1),
+                                                           (P256_P, P256_P), (2**256 - 1, 1))),
+    lambda: minted(der), lambda: minted(lambda m: rs256(m,
+                                                        digest="3021300906052b0e03021a05000414")),
+                                                        lambda: minted(lambda m: rs256(
+                                                            m, tail=b"\0"), {"alg": "RS256"}),
+    lambda: minted(lambda m: rs256(m, digest=""), {"alg": "RS256"}),
+    lambda: minted(lambda m: rs256(m, digest="3021300906052b0e03021a05000414"), {"alg": "RS256"}),
+    # no tokens
+    *(lambda raw=raw: minted(raw=raw) for raw in ([AUDIENCE], AUDIENCE, 7, True, b"", b"{",
+                                                  b"\xff\xfe", b"[" * 9000)),
+    lambda: minted()[:-2], lambda: minted() + "=", lambda: minted() + ".", lambda: "." + minted(),
+    lambda: minted().replace(".", "..", 1),
+    lambda: minted().replace(".", ""), lambda: ".".join(minted().split(".")[:2]),
+    lambda: minted() + "A", lambda: minted(x="y" * 20000), lambda: "..", lambda: "x",
+    lambda: "a" * 16385, lambda: minted()[:40] + "!" + minted()[41:],
+    lambda: minted().replace(".", "%2E"), lambda: "W10.W10.W10"]
+
+
+@pytest.fixture
+def guarded(site: Any) -> Any:
+    """Start servers with a real hook."""
+    def start_guarded(make: Any = oauth.local_keys, *arguments: Any,
+                      server: Optional[Server] = None, **options: Any) -> Any:
+        chosen = {"resource": AUDIENCE, "issuer": ISSUED_BY, "clock": lambda: GOOD_TIME, **options}
+        one = site(server or make_server(), authorize=make(*arguments or [TRUSTED_KEYS], **chosen),
+                   metadata=oauth.resource_metadata(
+            chosen["resource"], [chosen["issuer"] or ISSUED_BY], options.get("scopes", ())))
+        one.bear = lambda token, **more: one.ask(body=PING, Authorization="Bearer " + token, **more)
+        return one
+    return start_guarded
+
+
+def test_oauth_servers_check_every_token(guarded: Any, capfd: Any) -> None:
+    one = guarded()
+    for number, make in enumerate(GOOD_TOKENS):
+        assert one.bear(make()).status == 200, "GOOD_TOKENS[%d]" % number
+    for number, make in enumerate(BAD_TOKENS):
+        response = one.bear(token := make())
+        assert (response.status, response.getheader("WWW-Authenticate")) == (
+            401, 'Bearer error="invalid_token", resource_metadata="%s"'
+            % METADATA_AT), "BAD_TOKENS[%d]" % number
+        assert token not in response.data.decode()
+    # (A gateway of another test may still say that its upstream is down.)
+    assert not [line for line in capfd.readouterr().err.splitlines() if not line.startswith("gateway: ")]
+
+
+def test_oauth_servers_say_where_tokens_come_from(guarded: Any) -> None:
+    one = guarded(scopes=["read", "write"])
+    for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer"},
+                    {"Authorization": "Bearer  "}, {"Authorization": "Basic x"},
+                    {"Authorization": "DPoP x"}, {"X-Authorization": "Bearer x"},
+                    {"Cookie": "access_token=x"}):
+        response = one.ask(body=PING, headers=headers,
+                           path="/mcp?access_token=" + minted(scope="read write"))
+        # RFC 6750 §3.1: no error where nothing was shown
+        assert response.status == 401 and response.getheader("WWW-Authenticate") == (
+            'Bearer scope="read write", resource_metadata="%s"' % METADATA_AT)
+    found = one.ask("GET", RESOURCE_AT + "/mcp")
+    assert found.status == 200 and json.loads(found.data) == {"resource": AUDIENCE,
+                                                              "authorization_servers": [ISSUED_BY],
+                                                              "scopes_supported": ["read", "write"], "bearer_methods_supported": ["header"]}
+
+
+def test_oauth_servers_want_scopes(guarded: Any) -> None:
+    one = guarded(oauth.local_keys, lambda: TRUSTED_KEYS, scopes=["read", "write"])
+    for scope, status in (("read write", 200), ("x write y read", 200), ("read", 403), ("", 403),
+                          (None, 403), ("readwrite", 403), (["read", "write"], 200), (7, 403)):
+        response = one.bear(minted(scope=scope))
+        assert response.status == status
+        assert status == 200 or response.getheader("WWW-Authenticate") == (
+            'Bearer error="insufficient_scope", scope="read write", resource_metadata="%s"'
+            % METADATA_AT)
+    for spelled in ("bearer ", "BEARER ", "Bearer   "):
+        assert one.ask(body=PING, Authorization=spelled + minted(scope="read write")).status == 200
+
+
+def test_oauth_servers_trust_no_weak_key() -> None:
+    token = minted(head={"alg": "RS256", "kid": None})
+    head, body, _ = token.split(".")
+    message, signature = ("%s.%s" % (head, body)).encode(), oauth.unb64(token.split(".")[2])
+    assert oauth.verified(token, {"keys": [rsa_jwk()]})["sub"] == "ann"
+    small = "%s.%s.%s" % (head, body, oauth.b64(rs256(message, RSA_PRIMES[:1])))
+    itself = "%s.%s.%s" % (head, body, oauth.b64(as_bytes(pow(int.from_bytes(signature, "big"),
+                                                              65537, RSA_N), 256)))
+    x, y = (int.from_bytes(oauth.unb64(RFC_KEY.jwk[name]), "big") for name in "xy")
+
+    def ec(x: int, y: int, **more: Any) -> Dict[str, Any]:
+        return {"kty": "EC", "crv": "P-256", "x": oauth.b64(as_bytes(x, 32)),
+                "y": oauth.b64(as_bytes(y, 32)), **more}
+    for token, keys in (
+            (small, [rsa_jwk(RSA_PRIMES[0])]), (itself, [rsa_jwk(e=1)]), (token, [rsa_jwk(e=0)]),
+            (token, [rsa_jwk(e=65538)]), (token, [rsa_jwk(e=2**40 + 1)]),
+            (token, [rsa_jwk(n=RSA_N << 8000)]), (token, [rsa_jwk(n=RSA_N + 2)]),
+            (token, [rsa_jwk(n=0, e=0)]), (token, [{"kty": "RSA", "n": 7, "e": 7}]),
+            (token, [rsa_jwk(use="enc")]), (token, []), (token, [None, 7, "x"]),
+            (minted(), [ec(x, y + 1)]), (minted(), [ec(x, P256_P - y)]), (minted(), [ec(0, 0)]),
+            (minted(), [ec(y, x)]),
+            (minted(), [ec(x, y, crv="P-384")]), (minted(), [ec(x, y, crv="secp256k1")]),
+            (minted(), [ec(x, y, kty="OKP")]), (minted(), [ec(x, y, use="enc")]),
+            (minted(), [{**ec(x, y), "x": "!"}]), (minted(), [{"kty": "EC"}]),
+            (minted(), [ec(x, y, kid="e9")])):
+        assert oauth.verified(token, {"keys": keys}) is None, keys
+    for keys in ({}, {"keys": None}, {"keys": 7}, [], None):
+        assert oauth.verified(minted(), keys) is None
+    assert oauth.verified(minted(), {"keys": [ec(x, y, kid="e1")]}) is not None
+    for issuer in ("", None):
+        with pytest.raises(ValueError, match="from an issuer only"):
+            oauth.local_keys(TRUSTED_KEYS, issuer=issuer, resource="https://a.example")
+    for resource in ("", "a.example", "http://a.example", "https://a.example#x"):
+        with pytest.raises(oauth.OAuthError, match="the resource has to be of https"):
+            oauth.local_keys(TRUSTED_KEYS, issuer=ISSUED_BY, resource=resource)
+        with pytest.raises(oauth.OAuthError, match="the resource has to be of https"):
+            oauth.resource_metadata(resource, [ISSUED_BY])
+
+
+def test_oauth_servers_keep_callers_apart(guarded: Any) -> None:
+    server = make_server()
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        """Say who calls."""
+        assert re.fullmatch(r"<Principal \(.*\)>", repr(ctx.principal)) \
+            and ctx.principal.claims["iss"] == ISSUED_BY
+        return "%s by %s may %s" % (ctx.principal.subject, ctx.principal.client_id,
+                                    sorted(ctx.principal.scopes))
+    one = guarded(server=server)
+    ann, again, bob, other, azp = ({"Authorization": "Bearer " + minted(**claims)} for claims in (
+        {}, {"exp": GOOD_TIME + 50, "scope": "a b"}, {"sub": "bob"}, {"client_id": "d"},
+        {"client_id": None, "azp": "c"}))
+    session = one.open(**ann)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+               "params": {"name": "who", "arguments": {}}}
+    for headers, text in ((ann, "ann by c may ['read']"), (again, "ann by c may ['a', 'b']"),
+                          (azp, "ann by c may ['read']")):
+        response = one.ask(body=message, headers=headers, Mcp_Session_Id=session)
+        assert said(json.loads(response.data)["result"]) == text
+    for headers in (bob, other):
+        for verb in ("POST", "GET", "DELETE"):
+            assert one.ask(verb, body=message if verb == "POST" else None, headers=headers,
+                           Mcp_Session_Id=session).status == 404
+    asking = modern("tools/call", name="branch", arguments={}, capabilities={"elicitation": {}})
+    response = one.ask(body=asking, headers={**mirrors(asking), **ann})
+    asking["params"]["requestState"] = json.loads(response.data)["result"]["requestState"]
+    for headers, good in ((ann, True), (again, True), (bob, False), (other, False)):
+        assert ("result" in json.loads(one.ask(body=asking,
+                                               headers={**mirrors(asking), **headers}).data)) \
+                                                   == good
+    principals = [oauth.Principal({"iss": "i", "sub": sub, "client_id": client}) for sub,
+                  client in (("a", "c"), ("a", "c"), ("b", "c"), ("a", "d"))]
+    assert principals[0] == principals[1] and len(set(principals)) == 3 and principals[0] != "a"
+
+
+def test_oauth_servers_ask_the_issuer(realm: Any, guarded: Any, capfd: Any) -> None:
+    issuer, now = realm.issuer, [time.time()]
+    issuer.clients["rs: 1"] = "its/secret+1"
+    one = guarded(oauth.introspection, issuer.origin + "/introspect?x=hidden", "rs: 1",
+                  "its/secret+1", issuer=issuer.url, clock=lambda: now[0])
+    good = {"iss": issuer.url, "sub": "ann", "client_id": "c", "aud": AUDIENCE, "exp": now[0] + 15,
+            "scope": "read"}
+    names = {name: issuer.secret(name) for name in ("good", "listed", "dead")}
+    issuer.tokens.update({names["good"]: good, names["listed"]: {**good, "aud": ["x", AUDIENCE]}})
+    odd = [{**good, **change} for change in ({"aud": None}, {"aud": "https://else.example"},
+                                             {"iss": "https://evil.example"}, {"exp": now[0] - 1},
+                                             {"cnf": {}},
+                                             {"nbf": now[0] + 99}, {"active": False},
+                                             {"active": "true"}, {"active": 1}, {"active": None})]
+    odd.append({name: value for name, value in good.items() if name != "aud"})
+    for claims in odd:
+        issuer.tokens[(token := issuer.secret("odd"))] = claims
+        assert one.bear(token).status == 401, claims
+    assert [one.bear(names[name]).status for name in ("good", "listed", "dead")] == [200, 200, 401]
+    asked = len(issuer.paths("/introspect"))
+    # remembered
+    assert [one.bear(names[name]).status for name in ("good", "listed", "good")] == [200] * 3 \
+        and len(issuer.paths("/introspect")) == asked
+    issuer.tokens.pop(names["good"])
+    now[0] += 9
+    assert one.bear(names["good"]).status == 200
+    now[0] += 2
+    assert one.bear(names["good"]).status == 401 and one.bear(names["listed"]).status == 200
+    now[0] += 5                                 # still remembered, but at its end
+    assert one.bear(names["listed"]).status == 401
+    capfd.readouterr()
+    for answer in (500, 401, 404, (200, "<html>"), (200, "[]"), lambda knock: None):
+        issuer.at["/introspect"] = answer
+        response = one.bear(names["dead"])
+        assert (response.status, response.getheader("Retry-After"),
+                response.getheader("WWW-Authenticate")) == (503, "5", None)
+    assert one.bear("not a token").status == 401
+    logged = capfd.readouterr().err.splitlines()
+    assert len(logged) == 6 \
+        and all(re.fullmatch("mcp_ref: introspection: %s/introspect answers [0-9]+"
+                             % issuer.origin, line) for line in logged)
+    realm.said += logged
+    issuer.knocks.clear()                       # (its URL has a query)
+    for endpoint in ("http://far.example/introspect", "", "javascript:1"):
+        with realm.fails("the introspection endpoint has to be of https"):
+            oauth.introspection(endpoint, "x", "y", resource="https://a.example")
+
+
+def test_oauth_servers_remember_so_much() -> None:
+    asked: List[str] = []
+    claims = {"iss": "i", "sub": "s", "aud": AUDIENCE, "exp": 9e9}
+    check = oauth.Validator(lambda token: asked.append(token)
+                            or (None if token == "z" else claims), AUDIENCE, seconds=10, most=3,
+                            clock=lambda: 0)
+    # three are remembered, the oldest makes room; what is no token now may be one soon
+    for token in "aabbccabcddaazz":
+        with pytest.raises(mcp_ref.HttpError) if token == "z" else contextlib.nullcontext():
+            check({"authorization": "Bearer " + token})
+    assert "".join(asked) == "abcdazz" and len(check._known) == 3
+    assert not any(token.encode() in key and len(key) < 32 for key in check._known
+                   for token in asked)
+
+
+def test_oauth_from_end_to_end(realm: Any, site: Any) -> None:
+    """Our client finds the way to a server with our hook, and the token that it brings is a signed one."""
+    one, issuer = site(make_server()), realm.issuer.url
+    url = "http://127.0.0.1:%d/mcp" % one.port
+    one.endpoint.authorize = oauth.local_keys(TRUSTED_KEYS, issuer=issuer, resource=url,
+                                              scopes=["read"])
+    one.endpoint.metadata = oauth.resource_metadata(url, [issuer], ["read", "offline_access"])
+    realm.issuer.given = {"access_token": minted(aud=url, iss=issuer, exp=time.time() + 60)}
+    assert said(realm.connect(url).call_tool("echo", {"text": "in"})) == "in"
+    assert realm.user.pages[0]["scope"] == "read" and realm.user.pages[0]["resource"] == url
+    realm.issuer.given = {"access_token": minted(aud=url + "2", iss=issuer, exp=time.time() + 60)}
+    with realm.fails("the server refuses the token that was made for it just now"):
+        realm.connect(url)
+
+
+# ---- as a program
+
+PLAYER = """
+import sys, urllib.request
+url = sys.argv[1]
+print("visits", url.partition("?")[0])
+with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as page:       # which goes where it is sent
+    assert b"Logged in" in page.read()
+"""
+
+
+def test_oauth_as_a_program(realm: Any, tmp_path: Path, capfd: Any) -> None:
+    url, tokens = realm.serve("read"), tmp_path / "kept" / "tokens.json"
+    (tmp_path / "player.py").write_text(PLAYER)
+
+    def run_oauth(*words: str, browser: bool = True) -> Tuple[int, str, str]:
+        done = subprocess.run([sys.executable, str(HERE / "examples" / "oauth.py"), *words],
+                              capture_output=True, text=True, timeout=PATIENCE * 3, env={
+            **os.environ, "HOME": str(tmp_path),
+            "BROWSER": "%s %s %%s" % (sys.executable, tmp_path / "player.py" if browser
+                                      else "-c exit(1)")})
+        realm.said += [done.stdout, done.stderr]
+        return done.returncode, done.stdout, done.stderr
+    listed = "".join("%s - %s\n" % (tool["name"], tool.get("description", "").partition("\n")[0])
+                     for tool in realm.connect(url).list_tools())
+    assert len(realm.user.pages) == 1 and "echo - Return the text.\n" in listed
+    status, out, err = run_oauth(url, "--tokens", str(tokens), "--scope", "more")
+    assert (status, out, err) == (0, "visits %s/authorize\n%s" % (realm.issuer.origin, listed), "")
+    assert [knock.query["scope"] for knock in realm.issuer.knocks if knock.path == "/authorize"] \
+        == ["read", "read more"]
+    # which needs no user any more
+    assert run_oauth(url, "--tokens", str(tokens), browser=False) == (0, listed, "")
+    realm.issuer.tokens.clear()
+    assert run_oauth(url, "--tokens", str(tokens), browser=False) == (0, listed, "") \
+        and realm.issuer.renewals() == 1
+    other = "http://127.0.0.1:1/mcp"
+    assert run_oauth(other, "--tokens", str(tokens), "--forget") == (0, "", "") \
+        and "token user" in tokens.read_text()
+    assert run_oauth(url, "--tokens", str(tokens), "--forget") == (0, "", "") \
+        and "token user" not in tokens.read_text()
+    assert run_oauth(url, "--tokens", str(tokens))[1].startswith("visits")
+    realm.issuer.clients["robot"] = "its.secret"
+    (tmp_path / "secret").write_text("its.secret\n")
+    status, out, err = run_oauth(url, "--client-id", "robot", "--secret-file",
+                                 str(tmp_path / "secret"), "--issuer", "https://else.example",
+                                 browser=False)
+    assert status == 1 and out == "" \
+        and re.fullmatch("oauth.py: tokens now come from %s, but this client is registered with .*\n" % realm.issuer.url, err)
+    status, out, err = run_oauth(url, "--client-id", "robot", "--secret-file",
+                                 str(tmp_path / "secret"))
+    assert (status, err) == (0, "") and (tmp_path / ".mcp_ref" / "tokens.json").exists()
+    status, out, err = run_oauth("--help")
+    assert status == 0 and "--forget" in out and "usage: oauth.py" in out and err == ""
+    assert run_oauth(other, "--tokens", str(tokens))[0] == 1
+
+
+# ---- what needs a change of examples/oauth.py first (see the numbers in the report)
+
+# B2
+def test_oauth_reads_no_more_than_it_may(realm: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(oauth, "MAX_DOCUMENT", 2000)
+
+    def endless(knock: Knock) -> None:
+        knock.handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n{")
+        while not realm.issuer.over.is_set():
+            knock.handler.wfile.write(b" " * 1000)
+    fitting = json.dumps(realm.issuer.document())
+    for path in (ISSUER_AT, "/register", "/token"):
+        for answer in (endless, (200, b" " * 2001), (200, b"{" + b" " * 10**6)):
+            realm.issuer.at = {path: answer,
+                               **({ISSUER_AT: (200, fitting + " " * (2000 - len(fitting)))}
+                                  if path != ISSUER_AT else {})}
+            with realm.fails("%s answers with more than 2000 bytes" % path):
+                realm.log_in()
+
+
+# B2, B3
+TRICKLES = [b"", b"HTTP/1.1 200 OK\r\nX", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{",
+            b"HTTP/1.1 200 OK\r\n\r\n{"]
+
+
+@pytest.mark.parametrize("path", [RESOURCE_AT + "/mcp", "/token"])
+def test_oauth_waits_for_no_trickle(realm: Any, path: str, monkeypatch: Any) -> None:
+    """Each byte comes in good time, but all of them never do."""
+    monkeypatch.setattr(oauth, "HTTP_SECONDS", 0.15)
+    begin = list(TRICKLES)
+
+    def trickle(knock: Knock) -> None:
+        knock.handler.wfile.write(first := begin.pop(0))
+        while not realm.issuer.over.wait(0.02):
+            knock.handler.wfile.write(b" " if first else b"")
+    realm.issuer.at[path] = trickle
+    while begin:
+        with realm.fails("%s cannot be reached" % path):
+            in_thread(realm.log_in)()
+
+
+# B1
+def test_oauth_follows_no_redirect_to_what_is_no_url(realm: Any) -> None:
+    realm.issuer.at["/0"] = (302, "", {"Location": "http://["})
+    with realm.fails("a redirect"):
+        oauth.document(realm.issuer.origin + "/0", {})
+
+
+# B3
+def test_oauth_takes_no_half_of_an_answer(realm: Any) -> None:
+    issuer = realm.issuer
+    for path in (RESOURCE_AT + "/mcp", ISSUER_AT, "/register", "/token"):
+        for head in (b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n",
+                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n99\r\n"):
+            issuer.at = {path: lambda knock: knock.handler.wfile.write(head + b'{"resource"')
+                         and None}
+            before = len(issuer.knocks)
+            with realm.fails("%s cannot be reached" % path):
+                realm.log_in()
+            assert issuer.knocks[-1].path == path and len(issuer.knocks) > before
+
+
+# B4
+def test_oauth_bears_any_metadata(realm: Any) -> None:
+    # type: Any, List[Any]
+    issuer, odd = realm.issuer, [7, "none client_secret_basic", {"x": 1}, [7, None, ["x"], {}]]
+
+    def attempt(times: int = 1, **options: Any) -> None:
+        hook = realm.oauth(**options)
+        for _ in range(times):
+            with contextlib.suppress(oauth.OAuthError):
+                realm.log_in(hook, "Bearer scope=x" if issuer.resource == {} else "")
+    for value in [None, *odd]:
+        for member in ("token_endpoint_auth_methods_supported", "scopes_supported",
+                       "code_challenge_methods_supported",
+                       "authorization_response_iss_parameter_supported",
+                       "dpop_signing_alg_values_supported",
+                       "client_id_metadata_document_supported"):
+            issuer.at = {ISSUER_AT: (200, {**issuer.document(), member: value})}
+            attempt(dpop=True if "dpop" in member else None)
+            if "auth_methods" in member:
+                attempt(client_id="mine", secret="a.secret")
+                attempt(client_id="mine", key=RFC_KEY)
+        issuer.at = {}
+        for member in ("scopes_supported", "authorization_servers",
+                       "dpop_bound_access_tokens_required"):
+            issuer.resource = {member: value}
+            attempt()
+        issuer.resource = {}
+        for member in ("client_id", "client_secret", "token_endpoint_auth_method",
+                       "client_secret_expires_at"):
+            issuer.made = {member: value}
+            attempt(2)
+        issuer.made = {}
+
+
+# B6
+def test_oauth_takes_no_key_of_another_curve() -> None:
+    with pytest.raises(ValueError, match="no PEM of a private key on P-256"):
+        oauth.Key.from_pem("""\
+-----BEGIN EC PRIVATE KEY-----
+MHQCAQEEIKf4jEgnhHwMdgj2sJuHkkZjE3QThTNIAl9G7F3FEhx4oAcGBSuBBAAK
+oUQDQgAEAn9p7Je0OyGA+STyLTZ40/osg1pzrXjVOs9gI/VVi6ViIXpIXOfYPP3z
+K2euwW+jVmoR9XMe6GxQ1N9Z9GEzcA==
+-----END EC PRIVATE KEY-----
+""")                                            # secp256k1: also 32 bytes
+
+
+# B7
+def test_oauth_repeats_no_credentials(realm: Any) -> None:
+    realm.issuer.clients["mine"] = "very.secret"
+    realm.issuer.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_basic"]}
+    usual = realm.issuer.token
+    realm.issuer.token = lambda knock: (usual(knock),
+                                        (400, {"error": "x" + knock.headers["authorization"],
+                                               "error_description": str(knock.headers)}))[1]
+    with realm.fails("refuses: 400") as caught:
+        realm.log_in(realm.oauth("mine", "very.secret"))
+    realm.said.append(caught.value.code)
+    realm.user.bend = lambda address: [rewritten(address, code=None,
+                                                 error=query_of(address)["state"])]
+    with realm.fails("the login failed: \\*\\*\\*"):
+        realm.log_in(realm.oauth("mine", "very.secret"))
+
+
+# B8
+def test_oauth_repeats_no_piece_of_a_secret(realm: Any) -> None:
+    secret = "0123456789" * 6
+    assert "01234567" not in oauth.plain(secret * 40, secret)
+    for n in range(1, 70):
+        assert "01234567" not in oauth.plain("x" * n + secret * 99, secret)
+
+
+# B9
+def test_oauth_repeats_no_token_of_a_challenge(realm: Any) -> None:
+    """A server that puts our token into its challenge: from there it would go into messages, and to the issuer."""
+    hook, origin = realm.oauth(), realm.issuer.origin
+    for challenge in ('error="insufficient_scope", scope="%s"',
+                      'resource_metadata="' + origin + '/%s"',
+                      'resource_metadata="http://far.example/%s"',
+                      'error="insufficient_scope", scope="x%s x"'):
+        token = realm.log_in(hook)["Authorization"][7:]
+        for status in (403, 401):
+            try:
+                realm.log_in(hook, "Bearer " + challenge % token, status)
+            except oauth.OAuthError as problem:
+                realm.said.append(str(problem))
+
+
+# B10
+def test_oauth_uses_no_url_with_a_password(realm: Any) -> None:
+    for url in ("https://:pw@a.example/", "https://@a.example/", "https://:@a.example/",
+                "http://:x@localhost/"):
+        with realm.fails("the page has to be of https"):
+            oauth.checked(url, "the page")
+
+
+# B12
+def test_oauth_asks_for_its_own_scope_though_it_has_a_token(realm: Any) -> None:
+    store = oauth.TokenStore()
+    realm.log_in(realm.oauth(store=store), 'Bearer scope="read"')
+    realm.log_in(realm.oauth(store=store, scope="more"), 'Bearer scope="read"')
+    assert [set(page["scope"].split()) for page in realm.user.pages] == [{"read"}, {"read", "more"}]
+    realm.log_in(realm.oauth(store=store, scope="more"), 'Bearer scope="read"')
+    assert len(realm.user.pages) == 2
+
+
+# B13
+def test_oauth_asks_for_what_a_kept_token_lacks(realm: Any) -> None:
+    """A server that answers 401, with the scope, to a token that has too little."""
+    store, issuer = oauth.TokenStore(), realm.issuer
+
+    def gate(headers: Dict[str, str]) -> None:
+        claims = issuer.tokens.get(headers.get("authorization", "")[7:])
+        if claims and "write" not in claims["scope"].split():
+            refuse(401, 'Bearer error="invalid_token", scope="read write"')
+    url = realm.serve("read")
+    realm.connect(url, realm.oauth(store=store))
+    realm.gate = gate
+    realm.connect(url, realm.oauth(store=store)).ping()
+    assert [page["scope"] for page in realm.user.pages] == ["read", "read write"]
+
+
+# B14, B15
+def test_oauth_program_says_what_is_wrong(realm: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "broken.json").chmod(0o600)
+    url, tokens = realm.serve(), str(tmp_path / "tokens.json")
+
+    def run_oauth(*words: str) -> Tuple[int, str]:
+        done = subprocess.run([sys.executable, str(HERE / "examples" / "oauth.py"), *words],
+                              capture_output=True, text=True, timeout=PATIENCE * 3,
+                              env={**os.environ, "BROWSER": "true"})
+        return done.returncode, done.stderr
+    for words in (["nonsense"], ["http://far.example/mcp"], ["http://["],
+                  [url, "--forget", "--tokens", str(tmp_path / "broken.json")],
+                  [url, "--secret-file", str(tmp_path / "nowhere"), "--client-id", "x"],
+                  [url, "--redirect-uri", "https://a.example"]):
+        status, err = run_oauth("--tokens", tokens, *words)
+        assert status and re.fullmatch("oauth.py: .*\n", err), (words, err)
+    server = make_server()
+    server.tool(name="bell", description="\x1b]0;title\x07 and \u202e more")(lambda: "x")
+    at = realm.site(server)
+    done = subprocess.run([sys.executable, str(HERE / "examples" / "oauth.py"),
+                           "http://127.0.0.1:%d/mcp" % at.port, "--tokens", tokens],
+                          capture_output=True, text=True, timeout=PATIENCE * 3,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and "bell - " in done.stdout \
+        and not re.search("[^ -~\n]", done.stdout), done
+
+
+# B16
+def test_oauth_leaves_no_pieces_of_the_file(tmp_path: Path, monkeypatch: Any) -> None:
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    store.put("x", entry={"a": 1})
+    for problem in (OSError(28, "No space left on device"), RecursionError(), KeyboardInterrupt()):
+        def fail(content: Any, file: Any, **_: Any) -> None:
+            file.write('{"x": {"a"')
+            raise problem
+        monkeypatch.setattr(oauth.json, "dump", fail)
+        with pytest.raises((oauth.OAuthError, type(problem))):
+            store.put("x", entry={"a": 2})
+        monkeypatch.undo()
+        assert sorted(os.listdir(tmp_path)) == ["tokens.json",
+                                                "tokens.json.lock"] and store.get("x") == {"a": 1}
+
+
+# B17
+def test_oauth_servers_pass_over_odd_keys() -> None:
+    for odd in (None, 7, [], {"kty": "EC"}, {"kty": "EC", "crv": "P-256", "x": "!", "y": 7},
+                {"kty": ["EC"]}):
+        assert oauth.verified(minted(head={"kid": None}),
+                              {"keys": [odd, RFC_KEY.jwk]}) is not None, odd
+
+
+# B18
+def test_oauth_servers_take_a_signature_in_one_form_only() -> None:
+    # of about every second one, the sum fits into as many bytes
+    for n in range(100):
+        token = minted(head={"alg": "RS256", "kid": None}, n=n)
+        more = int.from_bytes(oauth.unb64(token.split(".")[2]), "big") + RSA_N
+        if more < 2**2048:
+            break
+    assert oauth.verified(token, {"keys": [rsa_jwk()]}) is not None
+    # RFC 8017 §5.2.2
+    assert oauth.verified(token.rpartition(".")[0] + "." + oauth.b64(as_bytes(more, 256)),
+                          {"keys": [rsa_jwk()]}) is None
+
+
+# B19
+def test_oauth_servers_tell_nameless_callers_apart(guarded: Any, realm: Any) -> None:
+    one = guarded(oauth.introspection, realm.issuer.origin + "/introspect", "rs", "its.secret",
+                  issuer="", clock=time.time)
+    realm.issuer.clients["rs"] = "its.secret"
+    tokens = [realm.issuer.secret("at") for _ in range(2)]
+    for token, name in zip(tokens, ("ann", "bob")):
+        # `sub` is optional: RFC 7662 §2.2
+        realm.issuer.tokens[token] = {"username": name, "client_id": "c", "aud": AUDIENCE,
+                                      "exp": time.time() + 99}
+    ann, bob = ({"Authorization": "Bearer " + token} for token in tokens)
+    session = one.open(**ann)
+    assert one.ask(body=PING, headers=ann, Mcp_Session_Id=session).status == 200
+    assert one.ask(body=PING, headers=bob, Mcp_Session_Id=session).status in (401, 404)
+
+
+# B35
+def test_oauth_says_that_a_folder_is_no_file(realm: Any, tmp_path: Path) -> None:
+    (tmp_path / "tokens.json").mkdir(mode=0o700)
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    for use in (lambda: store.get("x"), lambda: store.put("x", entry={})):
+        with realm.fails("tokens.json cannot be (read|written)"):
+            use()

@@ -51,7 +51,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urljoin, urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mcp_ref import HttpError, connect, log
+from mcp_ref import HttpError, Malformed, RpcError, connect, log
 
 Message = dict[str, Any]
 
@@ -93,7 +93,7 @@ def checked(url: Any, what: str, near: str = "") -> str:
     except ValueError:
         raise OAuthError(f"{what} is no URL") from None
     local = is_loopback(host)
-    if not re.fullmatch("[!-~]+", str(url)) or not host or parts.username or "#" in url \
+    if not re.fullmatch("[!-~]+", str(url)) or not host or "@" in parts.netloc or "#" in url \
             or parts.scheme != "https" and not (parts.scheme == "http" and local):
         raise OAuthError(f"{what} has to be of https, or http on this machine: {place_of(url)}")
     if local and near and not is_loopback(urlsplit(near).hostname):
@@ -108,11 +108,11 @@ def place_of(url: Any) -> str:
 
 def plain(said: Any, *secrets: str) -> str:
     """Return what another side said, fit for a message: one line, short, without our secrets."""
-    text = str(said)[:2000]
+    text = str(said)            # cut afterwards, or a piece of a secret might be left
     for secret in secrets:
         for form in (secret, quote_plus(secret)) if secret else ():
             text = text.replace(form, "***")
-    return re.sub(r"[^ -~]+", " ", text)[:200]
+    return re.sub(r"[^ -~]+", " ", text[:2000])[:200]
 
 
 def origin_of(url: str) -> tuple[str, str | None, int | None]:
@@ -144,22 +144,28 @@ def exchange(verb: str, url: str, headers: Message, body: bytes | None = None,
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=HTTP_SECONDS) \
         if parts.scheme == "http" else \
         HTTPSConnection(parts.hostname or "", parts.port, timeout=HTTP_SECONDS, context=tls)
-    alarm = None
+    alarm, response, late = None, None, threading.Event()
     try:
         connection.connect()
         # A timeout of the socket starts anew with each byte: this one does not.
-        alarm = threading.Timer(HTTP_SECONDS, _hang_up, [connection.sock])
+        alarm = threading.Timer(HTTP_SECONDS, _hang_up, [connection.sock, late])
         alarm.daemon, alarm.name = True, "oauth-deadline"
         alarm.start()
         connection.request(verb, (parts.path or "/") + ("?" + parts.query if parts.query else ""),
                            body, {"Accept": "application/json", "User-Agent": "mcp_ref", **headers})
         response = connection.getresponse()
         content = response.read(MAX_DOCUMENT + 1)
+        if late.is_set():
+            raise TimeoutError                  # half an answer is none
+        if response.length and len(content) <= MAX_DOCUMENT:
+            raise ConnectionError
     except (OSError, HTTPException, ValueError) as problem:
         raise OAuthError(f"{place_of(url)} cannot be reached ({type(problem).__name__})") from None
     finally:
         if alarm is not None:
             alarm.cancel()
+        if response is not None:
+            response.close()        # it holds the socket, if it was not read to its end
         connection.close()
     if len(content) > MAX_DOCUMENT:
         raise OAuthError(f"{place_of(url)} answers with more than {MAX_DOCUMENT} bytes")
@@ -167,7 +173,8 @@ def exchange(verb: str, url: str, headers: Message, body: bytes | None = None,
                   content)
 
 
-def _hang_up(connection: Any) -> None:
+def _hang_up(connection: Any, late: threading.Event) -> None:
+    late.set()                      # first: who reads shall know why it ends
     try:
         connection.shutdown(2)
     except OSError:
@@ -179,7 +186,10 @@ def document(url: str, headers: Message, tls: Any = None) -> Message | None:
     for _ in range(MAX_HOPS + 1):
         answer = exchange("GET", url, headers, tls=tls)
         if answer.status in (301, 302, 303, 307, 308):
-            target = urljoin(url, answer.headers.get("location", ""))
+            try:
+                target = urljoin(url, answer.headers.get("location", ""))
+            except ValueError:
+                target = ""
             if origin_of(checked(target, "a redirect")) != origin_of(url):
                 raise OAuthError(f"{place_of(url)} redirects to another origin")
             url = target
@@ -292,6 +302,8 @@ class Key:
                 if _der(fields[1]) != [_EC, _P256]:
                     raise ValueError
                 fields = _der(_der(fields[2])[0])
+            elif _P256 not in fields[2]:                # SEC 1 names its curve itself
+                raise ValueError
             if len(fields[1]) != 32:                    # SEC 1: version, OCTET STRING, ...
                 raise ValueError
             return cls(int.from_bytes(fields[1], "big"), ident)
@@ -496,8 +508,8 @@ def _discover_old(url: str, tls: Any) -> Place:
 def _words(scopes: Any) -> list[str]:
     """Return scopes, from a list or a text, without what cannot be one (RFC 6749 §3.3)."""
     listed = scopes.split() if isinstance(scopes, str) else scopes
-    return [one for one in dict.fromkeys(listed if isinstance(listed, list) else [])
-            if isinstance(one, str) and re.fullmatch(r"[!#-\[\]-~]{1,200}", one)]
+    return list(dict.fromkeys(one for one in (listed if isinstance(listed, list) else [])
+                              if isinstance(one, str) and re.fullmatch(r"[!#-\[\]-~]{1,200}", one)))
 
 
 # ==========================================================================================
@@ -534,6 +546,10 @@ class Token:
         """Tell whether it has not ended yet, as far as is known."""
         until = self.kept.get("until")
         return until is None or now < until - EARLY_SECONDS
+
+    def is_refused_at_once(self, now: float) -> bool:
+        """Tell, of one that was refused, if that was at first use: another would fare no better."""
+        return self.granted and self.uses <= 1 and self.is_fresh(now)
 
 
 class TokenStore:
@@ -601,17 +617,18 @@ class TokenFile(TokenStore):
         super().__exit__()
 
     def read(self) -> Message:
+        def open_it(path: str, flags: int) -> int:
+            return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
         try:
-            source = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            with open(self.path, "rb", opener=open_it) as file:
+                status = os.fstat(file.fileno())
+                if os.name == "posix" and (status.st_mode & 0o077 or status.st_uid != os.getuid()):
+                    raise OAuthError(f"others can get at {self.path}: chmod 600 it, or delete it")
+                content = Answer(200, {}, file.read(MAX_DOCUMENT)).json()
         except FileNotFoundError:
             return {}
         except OSError as problem:
             raise OAuthError(f"{self.path} cannot be read: {problem.strerror}") from None
-        with open(source, "rb") as file:
-            status = os.fstat(source)
-            if os.name == "posix" and (status.st_mode & 0o077 or status.st_uid != os.getuid()):
-                raise OAuthError(f"others can get at {self.path}: chmod 600 it, or delete it")
-            content = Answer(200, {}, file.read(MAX_DOCUMENT)).json()
         if content is None:
             raise OAuthError(f"{self.path} is not what we wrote: delete it")
         return content
@@ -626,7 +643,10 @@ class TokenFile(TokenStore):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, self.path)
-        except OSError as problem:
+        except BaseException as problem:
+            Path(fresh).unlink(missing_ok=True)     # it may hold half of the tokens
+            if not isinstance(problem, OSError):
+                raise
             raise OAuthError(f"{self.path} cannot be written: {problem.strerror}") from None
 
 
@@ -657,15 +677,21 @@ class Registration(NamedTuple):
         return f"<Registration {plain(self.client_id)}>"
 
 
+def _methods(metadata: Message, default: str) -> list[Any]:
+    """Return the ways to authenticate at the token endpoint."""
+    found = metadata.get("token_endpoint_auth_methods_supported")
+    return found if isinstance(found, list) else [default] if default else []
+
+
 def choose_method(metadata: Message, secret: bool, key: bool) -> str:
     """Choose how to authenticate at the token endpoint, of what it takes (RFC 8414 §2)."""
-    offered = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    offered = _methods(metadata, "client_secret_basic")
     wanted = (["private_key_jwt"] if key else []) + (
         ["client_secret_basic", "client_secret_post"] if secret else [])
     for method in wanted:
         if method in offered:
             return method
-    if secret or key and "token_endpoint_auth_methods_supported" in metadata:
+    if secret or key and _methods(metadata, ""):
         raise OAuthError("the authorization server takes neither a secret nor a key of ours, but "
                          + plain(", ".join(map(str, offered))))
     return "private_key_jwt" if key else "none"
@@ -690,7 +716,7 @@ def register(place: Place, redirect_uri: str, name: str, tls: Any = None) -> Reg
     """Register: basic/authorization/client-registration §Dynamic Client Registration."""
     endpoint = checked(place.metadata["registration_endpoint"], "registration_endpoint",
                        place.issuer)
-    offered = place.metadata.get("token_endpoint_auth_methods_supported", ["none"])
+    offered = _methods(place.metadata, "none")
     known = [one for one in ("none", "client_secret_basic", "client_secret_post") if one in offered]
     if not known:
         raise OAuthError(f"{place.issuer} registers no client that authenticates as we can")
@@ -771,6 +797,9 @@ class OAuth:
             url = checked(refusal.url, "the server")
             scheme, challenge = self._challenge(refusal)
             seat = self._seats.setdefault(url, Seat())
+            if seat.token is not None:      # which has no place in a URL, or in a message
+                challenge = {name: value for name, value in challenge.items()
+                             if seat.token.value not in value}
             if self._note_nonce(url, refusal.headers) and seat.token is not None \
                     and challenge.get("error") == "use_dpop_nonce":
                 return self._headers(url, seat.token)       # RFC 9449 §9: the same token once more
@@ -811,21 +840,24 @@ class OAuth:
         before = seat.token if seat.place is not None and seat.place[:2] == place[:2] else None
         scopes = self._scopes(place, challenge, before)
         wanted = _words(challenge.get("scope", ""))
-        if status == 403:
+        needed = {*wanted, *_words(self.scope)}
+        if status == 403 or before is not None and not needed <= set(before.asked):
             self._count_step_up(seat, before, wanted)
+        elif before is not None and before.is_refused_at_once(self.clock()):
+            seat.token = None               # the next request may try again
+            raise OAuthError("the server refuses the token that was made for it just now")
         client = self.registered(place)
         if client is not None:
             with self.store:                # whoever else wants to renew it, waits, and finds it
                 kept = self._kept(place, client)
                 if kept is not None and (before is None or kept.value != before.value) \
-                        and kept.is_fresh(self.clock()) and set(wanted) <= set(kept.asked):
+                        and kept.is_fresh(self.clock()) and needed <= set(kept.asked):
                     return kept
                 known = kept or before
-                renewed = self._renew(place, client, known) if known and status == 401 else None
+                renewed = self._renew(place, client, known) if known and status == 401 \
+                    and needed <= set(known.asked) else None
                 if renewed is not None:
                     return renewed
-        if status == 401 and before is not None and before.granted and before.uses <= 1:
-            raise OAuthError("the server refuses the token that was made for it just now")
         return self.grant.get(self, place, scopes)
 
     def _scopes(self, place: Place, challenge: dict[str, str], before: Token | None) -> list[str]:
@@ -1015,11 +1047,12 @@ def post_form(endpoint: str, form: Message, headers: Message, secrets: list[str]
             break
         proof, prove = again, lambda _: None
     if answer.status != 200 or "error" in made:
-        hidden = [*secrets, *(str(form.get(name, "")) for name in _SECRET)]
+        hidden = [*secrets, headers.get("Authorization", "").partition(" ")[2],
+                  *(str(form.get(name, "")) for name in _SECRET)]
         raise OAuthError("{} refuses: {} {} {}".format(
             place_of(endpoint), answer.status, plain(made.get("error", ""), *hidden),
             plain(made.get("error_description", ""), *hidden)).rstrip(),
-            code=str(made.get("error")))
+            code=plain(made.get("error"), *hidden))
     return made
 
 
@@ -1111,7 +1144,7 @@ class AuthorizationCode(Grant):
             raise OAuthError("the browser came back with an answer of another issuer, or of none")
         if "error" in came or not came.get("code"):
             raise OAuthError("the login failed: {} {}".format(
-                plain(came.get("error", "no code")),
+                plain(came.get("error", "no code"), state),
                 plain(came.get("error_description", ""), state)), code=came.get("error", ""))
         return came["code"]
 
@@ -1287,6 +1320,7 @@ def _landing(host: str, port: int, path: str) -> Any:
 
     class Landing(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 50         # with 5, a burst makes the browser wait for a second
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         allow_reuse_address = os.name == "posix"
         state = ""                      # what a visit has to bring
@@ -1331,7 +1365,7 @@ class Principal:
 
     def __init__(self, claims: Message) -> None:
         self.claims = claims
-        self.issuer, self.subject = claims.get("iss"), claims.get("sub")
+        self.issuer, self.subject = claims.get("iss"), claims.get("sub", claims.get("username"))
         self.client_id = claims.get("client_id", claims.get("azp"))
         self.scopes = frozenset(_words(claims.get("scope", claims.get("scp", ""))))
         self._key = self.issuer, self.subject, self.client_id
@@ -1411,6 +1445,8 @@ class Validator:
             return "it is for somebody else"
         if self.issuer and claims.get("iss") != self.issuer:
             return "it is of another issuer"
+        if not isinstance(claims.get("sub", claims.get("username")), str):
+            return "it does not say whose it is"        # all such would be the same principal
         if not _is_time(ends) or not _is_time(starts) or not starts - EARLY_SECONDS <= now < ends:
             return "it is not its time"
         # Who sends it would have to prove to have the key; a hook that sees headers cannot tell.
@@ -1477,14 +1513,22 @@ def verified(token: str, keys: Message) -> Message | None:
         if not isinstance(claims, dict) or "crit" in header or kind not in ("jwt", "at+jwt"):
             return None                 # RFC 8725 §3.11: a JWT made for something else
         for key in keys["keys"]:
-            check = _ALGORITHMS.get("{} {}".format(key.get("kty"), header.get("alg")))
-            if check is not None and key.get("use", "sig") == "sig" \
-                    and header.get("kid", key.get("kid")) == key.get("kid") \
-                    and check(key, signed, given):
+            if _has_signed(key, header, signed, given):
                 return claims
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return None
+
+
+def _has_signed(key: Message, header: Message, signed: bytes, signature: bytes) -> bool:
+    """Tell whether this key, which may be of any kind, has signed."""
+    try:
+        check = _ALGORITHMS.get("{} {}".format(key.get("kty"), header.get("alg")))
+        return check is not None and key.get("use", "sig") == "sig" \
+            and header.get("kid", key.get("kid")) == key.get("kid") \
+            and check(key, signed, signature)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False                    # an odd key: others may be good
 
 
 def _is_es256(key: Message, signed: bytes, signature: bytes) -> bool:
@@ -1505,7 +1549,7 @@ def _is_rs256(key: Message, signed: bytes, signature: bytes) -> bool:
     modulus, exponent = (int.from_bytes(unb64(key[name]), "big") for name in "ne")
     size = (modulus.bit_length() + 7) // 8
     if size < 256 or size > 1024 or exponent < 3 or exponent % 2 == 0 or exponent > 2**32 \
-            or len(signature) != size:
+            or len(signature) != size or int.from_bytes(signature, "big") >= modulus:
         return False
     digest = bytes.fromhex("3031300d060960864801650304020105000420") \
         + hashlib.sha256(signed).digest()
@@ -1534,6 +1578,16 @@ def main(words: list[str]) -> None:
                         help="the file to keep tokens in (%(default)s)")
     parser.add_argument("--forget", action="store_true", help="forget all tokens for this server")
     chosen = parser.parse_args(words)
+    try:
+        run(chosen)
+    except (HttpError, RpcError, Malformed, OSError, ValueError) as problem:
+        raise SystemExit(f"oauth.py: {problem}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def run(chosen: Any) -> None:
+    """Do what the command line says."""
     store = TokenFile(chosen.tokens)
     if chosen.forget:
         with store:
@@ -1544,12 +1598,9 @@ def main(words: list[str]) -> None:
     secret = chosen.secret_file.read_text().strip() if chosen.secret_file else ""
     oauth = OAuth(chosen.client_id, secret, issuer=chosen.issuer, scope=chosen.scope, store=store,
                   browser=Browser(chosen.redirect_uri))
-    try:
-        with connect(chosen.url, authorize=oauth) as client:
-            for tool in client.list_tools():
-                print(tool["name"], "-", tool.get("description", "").partition("\n")[0])
-    except (HttpError, OSError) as problem:
-        raise SystemExit(f"oauth.py: {problem}") from None
+    with connect(chosen.url, authorize=oauth) as client:
+        for tool in client.list_tools():
+            print(plain(tool["name"]), "-", plain(tool.get("description", "").partition("\n")[0]))
 
 
 if __name__ == "__main__":
