@@ -14748,3 +14748,339 @@ def test_oauth_says_that_a_folder_is_no_file(realm: Any, tmp_path: Path) -> None
     for use in (lambda: store.get("x"), lambda: store.put("x", entry={})):
         with realm.fails("tokens.json cannot be (read|written)"):
             use()
+
+
+# ------------------------------------------------------------------------------------------
+# Recipes: WSGI, a main thread, a socket, CGI, events of a cloud (examples/06, 08, 11, 12, 13)
+# ------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def under_wsgi(monkeypatch: Any, prefix: str = "", **options: Any) -> Any:
+    """Serve make_server() as 06_wsgi.py does, below a prefix; wsgiref's validator stands between."""
+    from socketserver import ThreadingMixIn
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server as listen
+    from wsgiref.validate import validator
+
+    class Threads(ThreadingMixIn, WSGIServer):
+        daemon_threads = True
+    monkeypatch.setattr(WSGIRequestHandler, "log_message", lambda *_: None)
+    recipe = load_example(HERE / "examples/06_wsgi.py")
+    recipe.endpoint = mcp_ref.Endpoint(make_server(), **options)
+    checked = validator(recipe.application)
+
+    def mounted(environ: Any, start_response: Any) -> Any:
+        assert environ["PATH_INFO"].startswith(prefix)
+        environ["SCRIPT_NAME"], environ["PATH_INFO"] = prefix, environ["PATH_INFO"][len(prefix):]
+        return checked(environ, start_response)
+    with listen("127.0.0.1", 0, mounted, server_class=Threads) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{httpd.server_port}"
+        finally:
+            recipe.endpoint.close()
+            httpd.shutdown()
+            thread.join(PATIENCE)
+
+
+def ask_at(place: str, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    """Send one request, return the response with `data` read."""
+    connection = http.client.HTTPConnection(place, timeout=PATIENCE)
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    response.data = response.read()
+    connection.close()
+    return response
+
+
+@pytest.mark.parametrize("prefix", ["", "/api/v1"])
+@pytest.mark.parametrize("revision", versions())
+@pytest.mark.parametrize("stateless", [False, True])
+def test_wsgi_serves_each_era_by_the_book(monkeypatch, capfd, revision, prefix, stateless):
+    steps: List[Any] = []
+    with under_wsgi(monkeypatch, prefix, stateless=stateless) as place, mcp_ref.connect(
+            f"http://{place}{prefix}/mcp", revision=revision, timeout=PATIENCE,
+            elicit=lambda params: {"branch": "main", "force": True}) as client:
+        assert client.version == revision and len(client.list_tools()) > 5
+        assert client.call_tool("echo", {"text": "ü"})["content"][0]["text"] == "ü"
+        client.call_tool("steps", on_progress=lambda *step: steps.append(step[0]))
+        assert steps == [0, 1, 2.5]
+        if revision in MODERN or revision >= "2025-06-18" and not stateless:
+            asked = client.call_tool("branch")["content"][0]["text"]
+            assert json.loads(asked)["content"] == {"branch": "main", "force": True}
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_wsgi_serves_http_and_sse_by_the_book(monkeypatch, capfd):
+    with under_wsgi(monkeypatch) as place, mcp_ref.connect(
+            f"http://{place}/sse", revision=LEGACY[-1], timeout=PATIENCE) as client:
+        assert client.version == "2024-11-05"
+        assert client.call_tool("add", {"a": 2})["content"][0]["text"] == "4"
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("prefix", ["", "/api"])
+def test_wsgi_answers_each_verb_by_the_book(monkeypatch, capfd, prefix):
+    """What the validator finds would be a 500, and a traceback. The metadata lie below the prefix."""
+    about = "/.well-known/oauth-protected-resource"
+    note, call = '{"jsonrpc": "2.0", "method": "notifications/x"}', modern("tools/list")
+    with under_wsgi(monkeypatch, prefix, cors=True, stateless=True,
+                    metadata={"resource": "https://example.org/api/mcp"}) as place:
+        for method, path, body, headers, status in (
+                ("POST", "/mcp", PING, JSON_TYPE, 200), ("POST", "/mcp", note, JSON_TYPE, 202),
+                ("POST", "/mcp", "{", JSON_TYPE, 400), ("POST", "/mcp", PING, {}, 415),
+                ("POST", "/mcp", json.dumps(call), {**JSON_TYPE, **mirrors(call)}, 200),
+                ("POST", "/mcp", json.dumps(call), JSON_TYPE, 400),
+                ("GET", "/mcp?x=1", None, {}, 405), ("HEAD", "/mcp", None, {}, 405),
+                ("DELETE", "/mcp", None, {}, 405), ("PUT", "/mcp", PING, JSON_TYPE, 405),
+                ("OPTIONS", "/mcp", None, {"Origin": "http://127.0.0.1"}, 204),
+                ("POST", "/elsewhere", PING, JSON_TYPE, 404), ("GET", about, None, {}, 200),
+                ("GET", about + "/mcp", None, {}, 200)):
+            answer = ask_at(place, method, prefix + path, body, **headers)
+            said = (method, path, answer.status, answer.data)
+            assert answer.status == status, said
+            assert ("Content-Type" in answer.headers) == (status != 204), said
+            if method == "HEAD" or status in (202, 204):
+                assert answer.data == b"", said
+            else:
+                assert int(answer.headers["Content-Length"]) == len(answer.data), said
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_wsgi_sends_a_head_without_the_body(monkeypatch):
+    with under_wsgi(monkeypatch) as place, socket.create_connection(
+            ("127.0.0.1", int(place.rpartition(":")[2])), PATIENCE) as client:
+        client.sendall(b"HEAD /mcp HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        with client.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.split()[1] == b"405" and b"\nContent-Length: " in head and body == b""
+
+
+def test_a_body_that_the_wsgi_engine_unchunked_counts():
+    """`wsgi.input_terminated`: there is no length; `initialize` may still not be too large."""
+    import io
+    recipe, answers = load_example(HERE / "examples/06_wsgi.py"), []
+    recipe.endpoint = mcp_ref.Endpoint(make_server())
+    for padding, status in ((10, "200 OK"), (mcp_ref.MAX_INITIALIZE_BYTES, "413 ")):
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": LEGACY[0], "capabilities": {}, "x": "x" * padding,
+            "clientInfo": {"name": "c", "version": "1"}}}).encode()
+        written: List[bytes] = []
+        recipe.application({
+            "REQUEST_METHOD": "POST", "PATH_INFO": "/mcp", "CONTENT_TYPE": "application/json",
+            "wsgi.input": io.BytesIO(body), "wsgi.input_terminated": True},
+            lambda status, headers: answers.append(status) or written.append)
+        assert answers.pop().startswith(status) and written
+    recipe.endpoint.close()
+
+
+# ---- the program's main thread
+
+@pytest.mark.parametrize("revision", [MODERN[0], LEGACY[0]])
+def test_a_question_holds_the_main_thread_of_legacy_clients_only(tidy, monkeypatch, revision):
+    """examples/08_main_thread.py warns of that; and ASK_SECONDS ends it."""
+    recipe, modern_one = load_example(HERE / "examples/08_main_thread.py"), revision in MODERN
+    moved, answered, seen = threading.Event(), threading.Event(), []
+
+    @recipe.server.tool
+    def ask(ctx: Context) -> str:
+        return str(ctx.elicit("Name?", name=str)["action"])
+
+    def elicit(params: Any) -> Any:
+        recipe.jobs.put(moved.set)          # other work of the program's loop
+        seen.append(moved.wait(PATIENCE if modern_one else 0.05))
+        assert modern_one or answered.wait(PATIENCE)
+        return {"name": "Ada"}
+
+    def loop() -> None:
+        for job in iter(recipe.jobs.get, None):
+            job()
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    if not modern_one:
+        monkeypatch.setattr(mcp_ref, "ASK_SECONDS", 0.2)
+    with mcp_ref.connect(recipe.server, revision=revision, elicit=elicit,
+                         timeout=PATIENCE) as client:
+        result = client.call_tool("ask")
+        answered.set()
+    assert seen == [modern_one] and result.get("isError", False) != modern_one
+    recipe.jobs.put(None)
+    thread.join(PATIENCE)
+    assert moved.is_set() and not thread.is_alive()
+
+
+# ---- a socket
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
+def test_a_stopped_listener_lets_nobody_in(family, tmp_path):
+    """examples/11_socket.py: whoever is connected stays; the thread that accepts ends."""
+    if not hasattr(socket, family):
+        pytest.skip("there are no such sockets")
+    recipe = load_example(HERE / "examples/11_socket.py")
+    listener = socket.socket(getattr(socket, family))
+    listener.bind(str(tmp_path / "s") if family == "AF_UNIX" else ("127.0.0.1", 0))
+    listener.listen()
+    place = listener.getsockname()
+    thread = threading.Thread(target=recipe.serve, args=(listener,), daemon=True)
+    thread.start()
+    with socket.socket(listener.family) as client, client.makefile("rb") as lines:
+        client.settimeout(PATIENCE)
+        client.connect(place)
+        for stop in (lambda: None, lambda: recipe.stop(listener), lambda: recipe.stop(listener)):
+            stop()                          # the second time there is nothing to stop, which is no error
+            client.sendall(PING + b"\n")
+            assert json.loads(lines.readline())["result"] == {}
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    with socket.socket(getattr(socket, family)) as late, pytest.raises(OSError):
+        late.settimeout(PATIENCE)
+        late.connect(place)
+
+
+# ---- CGI
+
+@pytest.fixture
+def cgi(tmp_path: Path) -> Any:
+    """A folder with what 12_cgi.py needs, and no more; the tool prints. Returns a way to call it."""
+    for name in ("mcp_ref.py", "examples/06_wsgi.py"):
+        (tmp_path / Path(name).name).write_bytes((HERE / name).read_bytes())
+    source = (HERE / "examples/12_cgi.py").read_text(encoding="utf-8")
+    old = '    return f"Hello, {name}!"\n'
+    assert source.count(old) == 1
+    (tmp_path / "12_cgi.py").write_text(source.replace(old, '''
+    import subprocess
+    print("noise", flush=True)
+    subprocess.run([sys.executable, "-c", "print('noise of a child')"], check=True)
+    print("more noise")
+''' + old))
+
+    def call(message: Any, **variables: str) -> Any:
+        body = json.dumps(message).encode()
+        mirrored = mirrors(message) if "params" in message else {}
+        return subprocess.run(
+            [sys.executable, "-W", "error", "12_cgi.py"], input=body, cwd=str(tmp_path),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, check=True, env={
+                **{name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ},
+                "GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "POST", "HTTP_HOST": "127.0.0.1",
+                "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)), **variables,
+                **{"HTTP_" + name.upper().replace("-", "_"): value
+                   for name, value in mirrored.items()}})
+    return call
+
+
+def test_what_a_cgi_tool_prints_is_no_part_of_the_answer(cgi):
+    done = cgi(modern("tools/call", name="greet", arguments={"name": "Ada"}),
+               SCRIPT_NAME="/cgi-bin/12_cgi.py")
+    head, _, body = done.stdout.partition(b"\r\n\r\n")
+    assert head.startswith(b"Status: 200 OK\r\n") and b"noise" not in done.stdout
+    assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
+    assert json.loads(body)["result"]["content"][0]["text"] == "Hello, Ada!"
+    assert done.stderr.split() == b"noise noise of a child more noise".split()
+
+
+@pytest.mark.parametrize("script, path, status", [
+    ("/mcp", "", b"200"), ("/cgi-bin/12_cgi.py", "", b"200"), ("/cgi-bin/12_cgi.py", "/", b"200"),
+    ("", "", b"200"), ("/cgi-bin/12_cgi.py", "/elsewhere", b"404")])
+def test_the_cgi_endpoint_is_where_the_script_is(cgi, script, path, status):
+    done = cgi({"jsonrpc": "2.0", "id": 1, "method": "ping"}, SCRIPT_NAME=script, PATH_INFO=path)
+    assert done.stdout.startswith(b"Status: " + status) and done.stderr == b""
+
+
+def test_cgi_accepts_what_needs_no_answer(cgi):
+    done = cgi({"jsonrpc": "2.0", "method": "notifications/initialized"}, SCRIPT_NAME="/mcp")
+    assert done.stdout.startswith(b"Status: 202 Accepted\r\n") and done.stdout.endswith(b"\r\n\r\n")
+
+
+# ---- events of a cloud
+
+GREET_CALL = modern("tools/call", name="greet", arguments={"name": "Jürgen"})
+GREET_HEADERS = {**JSON_TYPE, **mirrors(GREET_CALL)}
+IN_BASE64 = base64.b64encode(json.dumps(GREET_CALL).encode()).decode()
+SECOND = {"version": "2.0", "rawPath": "/mcp", "headers": GREET_HEADERS, "isBase64Encoded": False,
+          "body": json.dumps(GREET_CALL, ensure_ascii=False), "rawQueryString": "a=b",
+          "requestContext": {"stage": "$default", "http": {"method": "POST", "path": "/mcp"}}}
+FIRST = {"version": "1.0", "httpMethod": "POST", "path": "/mcp", "headers": GREET_HEADERS,
+         "multiValueHeaders": {name: [value] for name, value in GREET_HEADERS.items()},
+         "body": SECOND["body"], "isBase64Encoded": False,
+         "requestContext": {"stage": "prod", "path": "/prod/mcp", "httpMethod": "POST"}}
+BALANCED = {"httpMethod": "POST", "path": "/mcp", "headers": GREET_HEADERS,
+            "requestContext": {"elb": {"targetGroupArn": "arn"}}, "body": SECOND["body"]}
+
+
+@pytest.mark.parametrize("event, status", [
+    (SECOND, 200), (FIRST, 200), (BALANCED, 200),
+    ({**SECOND, "body": IN_BASE64, "isBase64Encoded": True}, 200),
+    ({**SECOND, "headers": {name.upper(): value for name, value in GREET_HEADERS.items()}}, 200),
+    ({**SECOND, "headers": {**GREET_HEADERS, "Content-Length": "7", "x": None}}, 200),
+    ({**SECOND, "headers": {**GREET_HEADERS, "Transfer-Encoding": "gzip, chunked",
+                            "Content-Length": "7"}}, 200),
+    ({**SECOND, "rawPath": "/prod/mcp", "requestContext": {
+        "stage": "prod", "http": {"method": "POST"}}}, 200),
+    ({**SECOND, "requestContext": {"stage": "mcp", "http": {"method": "POST"}}}, 200),
+    ({**SECOND, "rawPath": "/production/mcp", "requestContext": {
+        "stage": "prod", "http": {"method": "POST"}}}, 404),
+    ({**FIRST, "headers": None}, 200), ({**FIRST, "multiValueHeaders": None}, 200),
+    ({key: value for key, value in BALANCED.items() if key != "headers"}, 415),
+    ({**SECOND, "headers": None}, 415), ({**FIRST, "headers": None, "multiValueHeaders": {}}, 415),
+    ({**FIRST, "multiValueHeaders": {**FIRST["multiValueHeaders"], "x": None}}, 200),
+    ({**FIRST, "multiValueHeaders": {**FIRST["multiValueHeaders"], "Mcp-Name": ["a", "b"]}}, 400),
+    ({**SECOND, "body": "!!!x", "isBase64Encoded": True}, 400), ({**SECOND, "body": None}, 400),
+    ({**SECOND, "body": "!" + IN_BASE64, "isBase64Encoded": True}, 400),
+    ({**SECOND, "body": GREET_CALL}, 400), ({**SECOND, "body": "\udcff"}, 400),
+    ({key: value for key, value in SECOND.items() if key != "body"}, 400),
+    ({**SECOND, "requestContext": {"http": {"method": "GET"}}}, 405), ({**FIRST, "path": "/"}, 404),
+    ({}, 404), ({"rawPath": "/mcp", "requestContext": None}, 405)])
+def test_an_event_is_answered_whatever_it_is(capfd, event, status):
+    """examples/13_lambda.py: API Gateway's two formats, and a load balancer's; odd ones, too."""
+    answer = load_example(HERE / "examples/13_lambda.py").handler(event)
+    assert answer["statusCode"] == status, answer
+    assert answer["isBase64Encoded"] is False and answer["headers"]["Content-Type"]
+    if status == 200:
+        assert json.loads(answer["body"])["result"]["content"][0]["text"] == "Hello, Jürgen!"
+    assert ("multiValueHeaders" in answer) == (event.get("multiValueHeaders") is not None)
+    for name, values in answer.get("multiValueHeaders", {}).items():
+        assert values == [answer["headers"][name]]
+    assert json.dumps(answer) and "Traceback" not in capfd.readouterr().err
+
+
+def test_an_event_is_a_legacy_request_too():
+    """Nothing is kept: each request is on its own."""
+    recipe = load_example(HERE / "examples/13_lambda.py")
+    for version in LEGACY:
+        for method, params, status in (
+                ("initialize", {"protocolVersion": version, "capabilities": {},
+                                "clientInfo": {"name": "c", "version": "1"}}, 200),
+                ("tools/call", {"name": "greet", "arguments": {"name": "x"}}, 200)):
+            answer = recipe.handler({**SECOND, "headers": {**JSON_TYPE, **(
+                {} if method == "initialize" else {"MCP-Protocol-Version": version})},
+                "body": json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})})
+            assert answer["statusCode"] == status and "result" in json.loads(answer["body"]), answer
+        note = '{"jsonrpc": "2.0", "method": "notifications/initialized"}'
+        assert recipe.handler({**SECOND, "headers": JSON_TYPE, "body": note})["statusCode"] == 202
+
+
+def test_whoever_listens_to_a_function_is_sent_away_and_a_call_is_not(capfd):
+    recipe = load_example(HERE / "examples/13_lambda.py")
+    recipe.LISTEN_SECONDS = 0
+    doors = {"looked": 0}
+
+    @recipe.server.tool
+    def slow() -> str:
+        wait_until(lambda: doors["looked"] > 1)     # the housekeeper has asked whether we are gone
+        return "done"
+
+    class Watched(recipe.EventExchange):
+        def gone(self) -> bool:
+            doors["looked"] += 1
+            return super().gone()
+    recipe.EventExchange = Watched
+
+    def ask(message: Any) -> Any:
+        return recipe.handler({**SECOND, "headers": {**JSON_TYPE, **mirrors(message)},
+                               "body": json.dumps(message)})
+    called = ask(modern("tools/call", name="slow"))
+    assert json.loads(called["body"])["result"]["content"][0]["text"] == "done"
+    heard = ask(modern("subscriptions/listen", notifications={"toolsListChanged": True}))
+    assert heard["statusCode"] == 200 and "acknowledged" in heard["body"]
+    recipe.endpoint.close()
+    assert "Traceback" not in capfd.readouterr().err

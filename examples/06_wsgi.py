@@ -2,7 +2,7 @@ r"""The same endpoint under any WSGI server, and so in as many processes as you 
 
 serve_http() is one process. But the rules of MCP over HTTP are all in Endpoint, which knows no
 sockets: it answers an Exchange, that is, one HTTP request and the means to answer it. Here is one
-for WSGI, and with it an application that serves the server of the last example:
+for WSGI, and with it an application that serves what the last example served:
 
     MCP_STATE_KEY=$(openssl rand -hex 32) \
         gunicorn --chdir examples --workers 4 --threads 64 06_wsgi:application
@@ -15,7 +15,12 @@ for all revisions but the first, 2024-11-05.
 
 A request takes up a thread until it is answered, and an open stream for as long as it is open. That
 a client has hung up shows when something is written to it, not before; and nothing may collect
-what is written, neither the engine nor a proxy. The demo runs on wsgiref, out of Python's library:
+what is written, neither the engine nor a proxy.
+
+The path of an Endpoint is what follows the place where the application is mounted: below /api, this
+one is at /api/mcp. Its metadata (RFC 9728) is below /api then, too, where nobody would guess: tell
+it with bearer()'s `metadata_url`. HTTP+SSE, of 2024-11-05, works only where there is no prefix. The
+demo runs on wsgiref, out of Python's library:
 
     $ python3 examples/06_wsgi.py --demo
     200 text/event-stream
@@ -30,23 +35,38 @@ import os
 import sys
 import threading
 from http.client import responses
-from wsgiref.simple_server import make_server
 
 sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
-from mcp_ref import MAX_MESSAGE_BYTES, Endpoint, Exchange, HttpError
+from mcp_ref import (
+    MAX_MESSAGE_BYTES,
+    Context,
+    Endpoint,
+    Exchange,
+    HttpError,
+    Server,
+    bearer,
+)
 
-example = importlib.import_module("05_http_server")
-example.server.state_key = os.environ.get("MCP_STATE_KEY", "").encode() or os.urandom(32)
-endpoint = Endpoint(example.server, authorize=example.known, stateless=True)
+server = Server("counter", state_key=os.environ.get("MCP_STATE_KEY"))
+
+
+@server.tool
+def count(to: int, ctx: Context) -> str:
+    """Count up to a number."""
+    for number in range(1, to + 1):
+        ctx.progress(number, to)
+    return f"{ctx.principal or 'Anybody'} can count to {to}."
+
+
+endpoint = Endpoint(server, authorize=bearer({"sesame": "ada"}), stateless=True)
 
 
 class WsgiExchange(Exchange):
     """An HTTP request as WSGI has it (PEP 3333)."""
 
     def __init__(self, environ: dict, start_response) -> None:
-        script, path, query = (environ.get(key, "") for key in (    # empty ones may be missing
-            "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING"))
-        super().__init__(environ["REQUEST_METHOD"], script + path + "?" + query, [
+        path, query = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
+        super().__init__(environ["REQUEST_METHOD"], path + "?" + query, [
             (key.removeprefix("HTTP_").replace("_", "-"), value) for key, value in environ.items()
             if key.startswith("HTTP_") or key.startswith("CONTENT_") and value],
             environ["wsgi.input"])
@@ -58,13 +78,16 @@ class WsgiExchange(Exchange):
         data = self.stream.read(MAX_MESSAGE_BYTES + 1)      # the engine has undone the chunks
         if len(data) > MAX_MESSAGE_BYTES:
             raise HttpError(413, "The body is too large")
+        self.size = len(data)
         return data
 
     def start(self, status: int, headers: dict, body: bytes | None) -> None:
+        # All but a 204 have a length and, if only for wsgiref.validate, a type: also an empty 202.
         if body is not None and status != 204:
-            headers = {**headers, "Content-Length": str(len(body))}
-        self._write = self.start_response(f"{status} {responses.get(status)}", [*headers.items()])
-        self.write(body or b"")             # even if it is nothing: now the headers are sent
+            headers = {"Content-Type": "text/plain", **headers, "Content-Length": str(len(body))}
+        phrase = responses.get(status, "")
+        self._write = self.start_response(f"{status} {phrase}", [*headers.items()])
+        self.write(b"" if self.method == "HEAD" else body or b"")   # now the headers are sent, too
 
     def write(self, data: bytes) -> None:
         try:
@@ -80,7 +103,9 @@ def application(environ: dict, start_response) -> list:
 
 
 if __name__ == "__main__":
+    from wsgiref.simple_server import make_server
     with make_server("127.0.0.1", 0, application) as httpd:
         threading.Thread(target=httpd.serve_forever).start()
-        example.demo(httpd.server_port, 1, "sesame", progressToken="p1")
+        importlib.import_module("05_http_server").demo(
+            httpd.server_port, 1, "sesame", progressToken="p1")
         httpd.shutdown()

@@ -4,8 +4,15 @@ The protocol runs on threads of its own. `run=` is called with a callable whenev
 run, and posts it to the program's own loop; the tool then runs there, and the answer goes back by
 itself. In Blender it would be `lambda call: bpy.app.timers.register(call)`, in IDA
 `lambda call: ida_kernwin.execute_sync(call, ida_kernwin.MFF_WRITE)`, in Qt a queued signal. It
-serves at http://127.0.0.1:8000/mcp until it is interrupted. With --demo a client calls the tool
-while the program does its work, and then it ends:
+serves at http://127.0.0.1:8000/mcp until it is interrupted.
+
+A tool that asks (`ctx.elicit`, `ctx.sample`) does so on that thread, too. With a modern client that
+is fine: the tool is unwound, and runs again when the answer has come. But a legacy client is waited
+for, and the program stands still until its user answers, for up to `mcp_ref.ASK_SECONDS`, which are
+300. So ask only where `ctx.version in versions("modern")`, or set that to a few seconds; or do
+without `run=`: then the tool asks on a thread of its own, and posts what touches the scene itself.
+
+With --demo a client calls the tool while the program does its work, and then it ends:
 
     $ python3 examples/08_main_thread.py --demo
     The scene has 3 cubes, says the main thread.

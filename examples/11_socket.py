@@ -1,7 +1,7 @@
 r"""The lines of stdio over another stream: a server on a Unix socket, or on TCP.
 
-The specification has two transports, and leaves others to us (basic/transports/index
-§Custom Transports). A Pipe serves whatever can be read line by line and written to: each connection gets
+The specification has two transports, and leaves others to us (basic/transports/index §Custom
+Transports). A Pipe serves whatever can be read line by line and written to: each connection gets
 one. Whoever may connect may use the server: a Unix socket lies in a folder of yours, and TCP should
 not be reachable from elsewhere. With --demo a client says what is on its two lines, and leaves:
 
@@ -30,13 +30,22 @@ def greet(name: str) -> str:
 
 
 def serve(listener: socket.socket) -> None:
-    """Serve every client that connects, until the listener is closed."""
+    """Serve every client that connects, until stop(listener)."""
     while True:
         try:
             connection, _ = listener.accept()
         except OSError:
             return
         threading.Thread(target=serve_one, args=(connection,), daemon=True).start()
+
+
+def stop(listener: socket.socket) -> None:
+    """Let no more clients in. Those that are connected stay until they leave."""
+    try:
+        listener.shutdown(socket.SHUT_RDWR)     # ends accept(); on Linux close() would not, and
+    except OSError:                             # one more client would get in
+        pass                                    # macOS and Windows refuse this: there, close() does
+    listener.close()
 
 
 def serve_one(connection: socket.socket) -> None:
@@ -59,6 +68,7 @@ def main(demo: bool) -> None:
             threading.Thread(target=serve, args=(listener,), daemon=True).start()
             if not demo:
                 input(f"listening at {listener.getsockname()}; Enter ends it ")
+                stop(listener)
                 return
             with socket.socket(listener.family) as client:
                 client.connect(listener.getsockname())
