@@ -512,10 +512,12 @@ def _excess(line: bytes) -> str:
     if len(line) > MAX_MESSAGE_BYTES + 1:
         return f"more than {MAX_MESSAGE_BYTES} bytes"
     brackets = line.translate(None, _NO_BRACKETS) if len(line) > 2 * MAX_DEPTH else b""
-    for _ in range(MAX_DEPTH if brackets else 0):       # each time the innermost pairs go
+    before = len(brackets) + 1
+    for _ in range(MAX_DEPTH):                  # each time the innermost pairs go, if there are any
+        if not len(brackets) < before:
+            break
+        before = len(brackets)
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-        if not brackets:
-            return ""
     # What is left may also stand in strings: then look.
     return f"nested deeper than {MAX_DEPTH} levels" \
         if brackets and depth_of(json.loads(line)) > MAX_DEPTH else ""
@@ -559,7 +561,7 @@ def log(line: str) -> None:
     if len(line) > MAX_LOG_LINE:
         line = line[:MAX_LOG_LINE // 4] + " [...] " + line[-MAX_LOG_LINE * 3 // 4:]
     try:
-        plain = f"mcp_ref: {line.encode('ascii', 'backslashreplace').decode()}\n"
+        plain = f"mcp_ref: {_tame(line).encode('ascii', 'backslashreplace').decode()}\n"
         if _is_writable(sys.stderr):
             sys.stderr.write(plain[:4096])      # as much as a pipe takes, if it takes anything
             sys.stderr.flush()
@@ -589,7 +591,13 @@ def _is_ready(stream: Any, to_write: bool, seconds: float = 0) -> bool:
 def shown(value: Any) -> str:
     """Return foreign input, shortened, for a log or an error."""
     source = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "..."
+    return _tame(source if len(source) <= MAX_LOGGED else source[:MAX_LOGGED] + "...")
+
+
+def _tame(source: str) -> str:
+    """Return a text in which nothing commands a terminal."""
+    return source if source.isprintable() else re.sub(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", source)
 
 
 # ---- small things that both roles need
@@ -631,6 +639,20 @@ def _log_traceback(what: str, problem: BaseException) -> None:
 def _settled(function: Callable[..., Any], positional: Iterable[Any], named: Message) -> Any:
     """Call, and await what is to be awaited, on a loop of its own: it can hold up nobody else."""
     return _awaited(function(*positional, **named))
+
+
+async def _kept(coroutine: Any) -> tuple[Any, BaseException | None]:
+    """Await it, and keep what it raises: SystemExit would end the loop that is not ours."""
+    try:
+        return await coroutine, None
+    except BaseException as problem:    # noqa: BLE001
+        return None, problem
+
+
+def _unkept(outcome: tuple[Any, BaseException | None]) -> Any:
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
 
 
 def _has_loop() -> bool:
@@ -1892,9 +1914,9 @@ def _run_there(run: Callable[[Callable[[], None]], Any], call: Callable[[], Any]
             value = produce()
             if isinstance(value, types.CoroutineType) and _has_loop():
                 import asyncio
-                task = asyncio.ensure_future(value)
+                task = asyncio.ensure_future(_kept(value))
                 tasks.append(task)
-                task.add_done_callback(lambda task: settle(task.result))
+                task.add_done_callback(lambda task: settle(lambda: _unkept(task.result())))
                 return
             outcome.extend([_awaited(value), None])
         except BaseException as problem:    # noqa: BLE001  raised again, where it belongs
@@ -1909,7 +1931,9 @@ def _run_there(run: Callable[[Callable[[], None]], Any], call: Callable[[], Any]
     if not begun.wait(START_SECONDS) and turn.acquire(blocking=False):
         raise RuntimeError(f"nobody started the handler within {START_SECONDS:g} s: "
                            "is the loop behind `run=` alive?")
-    done.wait()
+    while not done.wait(1):
+        if tasks and tasks[0].get_loop().is_closed():
+            raise RuntimeError("the loop behind `run=` was closed")
     value, problem = outcome
     if problem is not None:
         raise problem
@@ -2486,7 +2510,10 @@ def serve_stdio(server: Server) -> bool:
             os.close(ring)
     pipe = Pipe(server, source.readline, write, ended)
     pipe.start()
-    return pipe.leave(LEAVE_SECONDS if _wait(bell, out) else 0)
+    finished = pipe.leave(LEAVE_SECONDS if _wait(bell, out) else 0)
+    if finished:
+        source.close()                          # nobody reads any more
+    return finished
 
 
 def _guard() -> tuple[Any, int]:
@@ -3549,6 +3576,8 @@ class Reply:
         last = isinstance(message, list) or "method" not in message
         line = encode(message)
         with self._lock:
+            if self.answered.is_set():
+                return
             if last and not self.streaming:
                 self._try(self.exchange.start, self._status(message),
                           {"Content-Type": "application/json", **self.headers}, line)
@@ -3830,6 +3859,7 @@ class Endpoint:
             self.wait(reply)                    # until somebody ends it, and has said so
         if reply.gone:
             peer.cancel(message["id"])
+        peer.close()                            # it may have been admitted while we closed
         reply.close()
 
     def _check_mirrors(self, exchange: Exchange, message: Message, meta: Message) -> None:
@@ -5094,7 +5124,7 @@ class Client:
             return self._choose(_supported(error), version, again)
         if error is not None:
             if _is_modern(error):
-                raise _raised(error)        # a modern server, which does not like the question
+                raise self._raised(error)   # a modern server, which does not like the question
             return False
         if not isinstance(result, dict) or _flaw_of_result("server/discover", result) is not None \
                 or result.get("resultType", "complete") != "complete":
@@ -5359,6 +5389,8 @@ class Client:
     def report(self, problem: str, message: Any) -> None:
         """Log what the server did wrong; a call is told of it, if that can be seen to be for it."""
         source = message if isinstance(message, bytes) else json.dumps(message)
+        source = self.transport.mask(source if isinstance(source, str) else source.decode(
+            "utf-8", "replace"))
         log(f"the server sent {problem}: {shown(source)}")
         found = re.match(rb'\s*{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,\s*"res',
                          message[:200]) if isinstance(message, bytes) else None
@@ -5660,7 +5692,7 @@ class Client:
     def _result_of(self, method: str, response: Message) -> Message:
         """Return the result of a response; RpcError for an error, Malformed for nonsense."""
         if response.get("error") is not None:
-            raise _raised(response["error"])
+            raise self._raised(response["error"])
         result = response["result"]
         if not isinstance(result, dict):
             raise Malformed(f"the result of {method} is no object: {shown(json.dumps(result))}")
@@ -5670,6 +5702,11 @@ class Client:
         if flaw is not None:
             raise Malformed(f"the result of {method} is malformed: {flaw}")
         return result
+
+    def _raised(self, error: Message) -> RpcError:
+        """Make an exception of a member `error`."""
+        return RpcError(int(error["code"]), self.transport.mask(str(error.get("message", ""))),
+                        error.get("data"))
 
     def _cached(self, key: str) -> Message | None:
         until, source = (self._cache or {}).get(key, (0.0, ""))
@@ -5883,11 +5920,6 @@ def _supported(error: Message) -> list[Any]:
     return supported if isinstance(supported, list) else []
 
 
-def _raised(error: Message) -> RpcError:
-    """Make an exception of a member `error`."""
-    return RpcError(int(error["code"]), str(error.get("message", "")), error.get("data"))
-
-
 def _flaw_of_result(method: str, result: Any) -> str | None:
     """Say what is wrong with a result, if anything."""
     if not isinstance(result, dict):
@@ -6018,6 +6050,10 @@ class Transport:
 
     def listen(self) -> None:
         """[legacy] Make sure that the server can send what belongs to no request."""
+
+    def mask(self, text: str) -> str:
+        """Return what the server said without the credentials that we sent."""
+        return text
 
     def forget_session(self, ident: str) -> None:
         """[legacy] Forget a session, if it is still ours."""
@@ -6393,6 +6429,7 @@ class HttpTransport(Transport):
         self._authorize = authorize
         self._authorizing = threading.Lock()        # held while `authorize` is asked
         self._granted: Any = {}                     # what it returned last
+        self._secrets: dict[str, None] = {}         # words of headers that were given to us
         self._up = False
         self._session = ""                          # [legacy] the id that `initialize` was given
         self._post_to = ""                          # [legacy] where HTTP+SSE wants messages
@@ -6525,7 +6562,8 @@ class HttpTransport(Transport):
             answer = decode(body)
         except RpcError as problem:
             if status == 200:
-                raise Malformed(f"the answer is no JSON ({problem}): {shown(body)}") from None
+                raise Malformed("the answer is no JSON ({}): {}".format(
+                    problem, shown(self.mask(body.decode("utf-8", "replace"))))) from None
             answer = None
         # It has to be 404, but servers that were copied many times say 400, in plain words.
         if "Mcp-Session-Id" in wire.headers and (
@@ -6550,14 +6588,12 @@ class HttpTransport(Transport):
 
     def _refusal(self, wire: _Wire, body: bytes) -> HttpError:
         """Make the exception for an answer that is no message."""
-        for word in wire.headers.get("Authorization", "").split()[1:]:
-            body = body.replace(word.encode(), b"***")      # it may come back, but goes no further
-        said = " ".join(body[:4 * MAX_LOGGED].decode("utf-8", "replace").split())
+        said = " ".join(self.mask(body.decode("utf-8", "replace"))[:4 * MAX_LOGGED].split())
         heads = wire.response.headers
         return HttpError(wire.response.status, "{} answers {} {}{}".format(
-            self.url, wire.response.status, wire.response.reason, ": " + shown(said)
-            if said else ""), {name.lower(): ", ".join(heads.get_all(name)) for name in heads},
-            self.url)
+            self.url, wire.response.status, shown(self.mask(str(wire.response.reason))),
+            ": " + shown(said) if said else ""),
+            {name.lower(): ", ".join(heads.get_all(name)) for name in heads}, self.url)
 
     def _follow(self, wire: _Wire, request: Request) -> Message:
         """Read the stream of a request until its response; come back for the rest if it breaks.
@@ -6712,6 +6748,7 @@ class HttpTransport(Transport):
             own, more = (one(verb, url) if callable(one) else one
                          for one in (self._headers, granted))
             session = {"Mcp-Session-Id": self._session} if self._session else {}
+            self._note_secrets({**own, **more})
             wire = _Wire(self, deadline, {"User-Agent": f"mcp_ref/{__version__}", **headers,
                                           **session, **own, **more})
             wire.send(verb, url, body, request)
@@ -6740,6 +6777,13 @@ class HttpTransport(Transport):
             else:
                 return wire
 
+    def _note_secrets(self, headers: dict[str, str]) -> None:
+        """Note what we send besides, for mask(): a server may echo it, but it goes no further."""
+        for value in headers.values():
+            for word in str(value).split():
+                if len(word) > 7 and word not in self._secrets:     # shorter ones hide too much
+                    self._secrets = {**dict(list(self._secrets.items())[-49:]), word: None}
+
     def _ask_for_grant(self, refusal: HttpError, granted: Any) -> None:
         """Ask `authorize` for headers, one thread at a time; HttpError if it has none."""
         with self._authorizing:
@@ -6752,6 +6796,11 @@ class HttpTransport(Transport):
             self._granted = found if callable(found) else dict(found)
             self.client._forget_results()           # server/utilities/caching §Cache Scope Field
 
+    def mask(self, text: str) -> str:
+        for secret in list(self._secrets):
+            text = text.replace(secret, "***")
+        return text
+
     def _redirected(self, url: str, wire: _Wire) -> str:
         from urllib.parse import urljoin
         target = wire.response.headers.get("Location", "")
@@ -6762,7 +6811,7 @@ class HttpTransport(Transport):
         except ValueError:
             pass
         raise HttpError(wire.response.status, f"{url} redirects to another origin, "
-                        f"{shown(target)}: connect to that one, if you trust it")
+                        f"{shown(self.mask(target))}: connect to that one, if you trust it")
 
     def take_kept(self) -> Any:
         """Return a connection that is still good, if one is kept."""

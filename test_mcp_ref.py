@@ -15084,3 +15084,128 @@ def test_whoever_listens_to_a_function_is_sent_away_and_a_call_is_not(capfd):
     assert heard["statusCode"] == 200 and "acknowledged" in heard["body"]
     recipe.endpoint.close()
     assert "Traceback" not in capfd.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------
+# What an adversary found in an afternoon
+# ------------------------------------------------------------------------------------------
+
+SESAME = "sesame-that-opens-everything"
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer " + SESAME}, {"X-Api-Key": SESAME}], ids=str)
+@pytest.mark.parametrize("answer, problem", [
+    ((500, "you sent " + SESAME * 30), mcp_ref.HttpError),
+    ((200, "no JSON, but " + SESAME), mcp_ref.Malformed),
+    ({"error": {"code": -1, "message": "you sent " + SESAME}}, RpcError),
+], ids=str)
+def test_credentials_that_are_echoed_go_no_further(web, capfd, headers, answer, problem):
+    client = web(options={"headers": headers}, tools_call=answer)
+    with pytest.raises(problem) as caught:
+        client.request("tools/call", {"name": "x"})
+    assert SESAME not in str(caught.value) and "***" in str(caught.value)
+    assert SESAME not in capfd.readouterr().err
+
+
+def test_nothing_foreign_commands_a_terminal(capfd):
+    mcp_ref.log("a\x1b[2Jb\x07c\nd\te\x9b")
+    assert capfd.readouterr().err == "mcp_ref: a\\x1b[2Jb\\x07c\nd\te\\x9b\n"
+    assert mcp_ref.shown(b"\x1b]0;title\x07") == "\\x1b]0;title\\x07"
+
+
+def test_a_loop_survives_its_tools_and_a_tool_its_loop():
+    import asyncio
+    stopped, awaiting = threading.Event(), threading.Event()
+    loop = asyncio.new_event_loop()
+
+    def run_loop() -> None:
+        loop.run_forever()
+        loop.close()
+        stopped.set()
+    thread = threading.Thread(target=run_loop, daemon=True)
+    thread.start()
+    server = Server("loop", run=loop.call_soon_threadsafe)
+
+    @server.tool
+    async def leave() -> str:
+        await asyncio.sleep(0)
+        sys.exit(3)
+
+    @server.tool
+    async def stay() -> str:
+        awaiting.set()
+        await asyncio.sleep(3600)
+        return "never"
+    with mcp_ref.connect(server, timeout=PATIENCE) as client:
+        assert client.call_tool("leave")["isError"]
+        assert loop.is_running()
+        found: Any = queue.Queue()
+        waiting = threading.Thread(target=lambda: found.put(client.call_tool("stay")), daemon=True)
+        waiting.start()
+        assert awaiting.wait(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        assert stopped.wait(PATIENCE)
+        assert "was closed" in found.get(timeout=PATIENCE)["content"][0]["text"]
+        waiting.join(PATIENCE)
+    thread.join(PATIENCE)
+
+
+def test_a_subscription_that_begins_as_its_endpoint_closes_is_forgotten(site):
+    one = site()
+    server = one.endpoint.server
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(value: Any, ctx: Any) -> Any:
+        begun.set()
+        go.wait(PATIENCE)
+        return value
+    server.filters["slow"] = slowly
+    message = modern("subscriptions/listen", notifications={"slow": True, "toolsListChanged": True})
+    said: Any = queue.Queue()
+    asking = threading.Thread(target=lambda: said.put(one.stream(body=message, **{
+        name.replace("-", "_"): value for name, value in mirrors(message).items()})), daemon=True)
+    asking.start()
+    assert begun.wait(PATIENCE)
+    one.endpoint.close()
+    go.set()
+    asking.join(PATIENCE)
+    wait_until(lambda: not server._listening)
+    server.changed("tools")
+    assert not server._listening
+
+
+def test_a_flood_of_brackets_is_looked_at_once():
+    line = mcp_ref.encode({"text": "[" * 2_000_000})
+    assert mcp_ref._excess(line) == ""
+    assert mcp_ref._excess(mcp_ref.encode({"text": "]" * 200, "list": [[]] * 500})) == ""
+    deep: Any = "]]]"
+    for _ in range(101):
+        deep = [deep]
+    assert "deeper" in mcp_ref._excess(mcp_ref.encode(deep))
+
+
+def test_oauth_deals_with_no_other_issuer_than_was_said(monkeypatch):
+    place = oauth.Place("https://mcp.example/mcp", "https://evil.example", {
+        "token_endpoint": "https://evil.example/token"}, None, False)
+    monkeypatch.setattr(oauth, "discover", lambda *_: place)
+    monkeypatch.setattr(oauth, "exchange", lambda *_: pytest.fail("something was sent"))
+    for more in ({"grant": oauth.Workload("a-workloads-jwt")}, {"metadata_url": "https://me.example/me.json"}, {},
+                 {"client_id": "me", "client_secret": "very secret", "grant": oauth.ClientCredentials()}):
+        hook = oauth.OAuth(issuer="https://good.example", **more)
+        with pytest.raises(oauth.OAuthError, match="evil.example, but .*good.example"):
+            hook(mcp_ref.HttpError(401, "", {}, "https://mcp.example/mcp"))
+
+
+def test_oauth_writes_no_token_file_that_it_could_not_read(tmp_path):
+    store = oauth.TokenFile(tmp_path / "tokens.json")
+    store.put("token", "good", entry={"access_token": "x"})
+    with pytest.raises(oauth.OAuthError, match="would have more than"):
+        store.put("token", "bad", entry={"access_token": "x" * oauth.MAX_DOCUMENT})
+    assert store.get("token", "good") == {"access_token": "x"} and store.get("token", "bad") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_oauth_does_not_wait_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "tokens.json", 0o600)
+    with pytest.raises(oauth.OAuthError, match="is no file"):
+        oauth.TokenFile(tmp_path / "tokens.json").get("token")

@@ -66,7 +66,7 @@ class WsgiExchange(Exchange):
 
     def __init__(self, environ: dict, start_response) -> None:
         path, query = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
-        super().__init__(environ["REQUEST_METHOD"], path + "?" + query, [
+        super().__init__(environ["REQUEST_METHOD"], path.replace("?", "%3F") + "?" + query, [
             (key.removeprefix("HTTP_").replace("_", "-"), value) for key, value in environ.items()
             if key.startswith("HTTP_") or key.startswith("CONTENT_") and value],
             environ["wsgi.input"])

@@ -41,6 +41,7 @@ import hmac
 import json
 import os
 import re
+import stat
 import sys
 import threading
 import time
@@ -618,10 +619,13 @@ class TokenFile(TokenStore):
 
     def read(self) -> Message:
         def open_it(path: str, flags: int) -> int:
-            return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+            return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(
+                os, "O_NONBLOCK", 0))           # a pipe in its place would have us wait
         try:
             with open(self.path, "rb", opener=open_it) as file:
                 status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise OAuthError(f"{self.path} is no file")
                 if os.name == "posix" and (status.st_mode & 0o077 or status.st_uid != os.getuid()):
                     raise OAuthError(f"others can get at {self.path}: chmod 600 it, or delete it")
                 content = Answer(200, {}, file.read(MAX_DOCUMENT)).json()
@@ -636,6 +640,8 @@ class TokenFile(TokenStore):
     def write(self, content: Message) -> None:
         """Write all or nothing: to a file of its own, that takes the place of the old one."""
         fresh = f"{self.path}.{os.getpid()}.{b64(os.urandom(6))}"
+        if len(json.dumps(content, indent=1)) > MAX_DOCUMENT:   # which could not be read again
+            raise OAuthError(f"{self.path} would have more than {MAX_DOCUMENT} bytes")
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
                       encoding="utf-8") as file:
@@ -729,11 +735,12 @@ def register(place: Place, redirect_uri: str, name: str, tls: Any = None) -> Reg
         "application_type": "native" if native else "web"}).encode(), tls)
     made = answer.json() or {}
     ident, secret = made.get("client_id"), made.get("client_secret")
-    if answer.status not in (200, 201) or not isinstance(ident, str) or not ident:
+    if answer.status not in (200, 201) or not isinstance(ident, str) \
+            or not re.fullmatch("[ -~]{1,4096}", ident):
         raise OAuthError("{} does not register us: {} {} {}".format(
             place_of(endpoint), answer.status, plain(made.get("error", "")),
             plain(made.get("error_description", ""))))
-    secret = secret if isinstance(secret, str) else ""
+    secret = secret if isinstance(secret, str) and re.fullmatch("[ -~]{1,4096}", secret) else ""
     method = made.get("token_endpoint_auth_method") or (known[0] if known[0] != "none" or not secret
                                                         else "client_secret_basic")
     if method not in ("none", "client_secret_basic", "client_secret_post"):
@@ -759,11 +766,12 @@ class Seat:
 class OAuth:
     """An `authorize` hook for connect(): one for each client; several may share a store.
 
-    `client_id`, `client_secret`, `key`: a client that was registered by hand, with `issuer` (else
-    with the first one that it meets). `metadata_url`: a client id metadata document that you host.
-    Without both we register ourselves, as `name`. `grant` says how tokens are got, `browser` where
-    the user logs in, `scope` what to ask for besides what the server wants. `offline=False`: no
-    refresh tokens. `dpop`: tokens bound to a key (None: if the server wants that).
+    `issuer`: the only one to deal with; say it whenever you know it. `client_id`, `client_secret`,
+    `key`: a client that was registered by hand, with `issuer` (else with the first that it meets).
+    `metadata_url`: a client id metadata document that you host. Without both we register ourselves,
+    as `name`. `grant` says how tokens are got, `browser` where the user logs in, `scope` what to
+    ask for besides what the server wants. `offline=False`: no refresh tokens. `dpop`: tokens bound
+    to a key (None: if the server wants that).
     """
 
     def __init__(self, client_id: str = "", client_secret: str = "", *, issuer: str = "",
@@ -806,6 +814,9 @@ class OAuth:
             if refusal.status == 403 and challenge.get("error") != "insufficient_scope":
                 return None
             place = discover(url, challenge, self._known_issuers(), self.tls)
+            if self.issuer and place.issuer != self.issuer:
+                raise OAuthError(f"tokens now come from {place_of(place.issuer)}, but this client "
+                                 f"is registered with {place_of(self.issuer)}")
             place = place._replace(dpop=self._wants_dpop(place, scheme))
             token = self._token_for(seat, place, challenge, refusal.status)
             seat.place, seat.token = place, token
@@ -903,9 +914,11 @@ class OAuth:
 
     def _known_issuers(self) -> list[str]:
         """Return the issuers that know us, should a server have several."""
+        if self.issuer:
+            return [self.issuer]
         if self.client_id:
             bound = self.store.get("bound", self.client_id) or {}
-            return [one for one in (self.issuer or bound.get("issuer"),) if one]
+            return [one for one in (bound.get("issuer"),) if one]
         with self.store:
             return [name[7:] for name in self.store.read() if name.startswith("client ")]
 
@@ -976,7 +989,7 @@ class OAuth:
               refresh: str) -> Token:
         """Check a token answer, and keep what it brings (RFC 6749 §5.1)."""
         value, kind = made.get("access_token"), str(made.get("token_type")).lower()
-        if not isinstance(value, str) or not re.fullmatch("[!-~]+", value) \
+        if not isinstance(value, str) or not re.fullmatch("[!-~]{1,16384}", value) \
                 or kind not in ("bearer", "dpop"):
             raise OAuthError("the authorization server gives no token that we can use")
         if kind == "dpop" and not place.dpop or kind == "bearer" and place.dpop and self.dpop:
@@ -985,7 +998,8 @@ class OAuth:
         lifetime = float(told) if told.isdecimal() else None
         fresh = made.get("refresh_token")
         entry = {"access_token": value, "token_type": "DPoP" if kind == "dpop" else "Bearer",
-                 "refresh_token": fresh if isinstance(fresh, str) else refresh or None,
+                 "refresh_token": fresh if isinstance(fresh, str) and re.fullmatch(
+                     "[ -~]{1,16384}", fresh) else refresh or None,
                  "until": None if lifetime is None else self.clock() + lifetime, "asked": scopes}
         self.store.put("token", self.grant.name, place.issuer, place.resource, client.client_id,
                        entry=entry)
@@ -1342,9 +1356,14 @@ def _landing(host: str, port: int, path: str) -> Any:
             if not self.busy.acquire(blocking=False):
                 self.shutdown_request(request)
                 return
+            # Each byte gives the socket's own timeout a new start: this one is for all of them.
+            alarm = threading.Timer(Visit.timeout, _hang_up, [request, threading.Event()])
+            alarm.daemon, alarm.name = True, "oauth-deadline"
+            alarm.start()
             try:
                 super().process_request_thread(request, client_address)
             finally:
+                alarm.cancel()
                 self.busy.release()
 
         def handle_error(self, *_: Any) -> None:
@@ -1445,7 +1464,8 @@ class Validator:
             return "it is for somebody else"
         if self.issuer and claims.get("iss") != self.issuer:
             return "it is of another issuer"
-        if not isinstance(claims.get("sub", claims.get("username")), str):
+        subject = claims.get("sub", claims.get("username"))
+        if not isinstance(subject, str) or not subject:
             return "it does not say whose it is"        # all such would be the same principal
         if not _is_time(ends) or not _is_time(starts) or not starts - EARLY_SECONDS <= now < ends:
             return "it is not its time"
@@ -1461,7 +1481,7 @@ class Validator:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
 
 
 def local_keys(keys: Message | Callable[[], Message], *, issuer: str, resource: str,
