@@ -6303,8 +6303,8 @@ class StdioTransport(Transport):
             process.stderr.close()
 
     def _join(self, until: float) -> None:
-        for thread in self._threads:
-            if thread is not threading.current_thread():
+        for thread in self._threads:        # a signal may have come before they were started
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
 
 

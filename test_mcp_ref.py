@@ -6564,6 +6564,25 @@ def test_the_command_line_takes_its_server_along(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_signal_may_come_before_the_threads_of_a_client_run(monkeypatch: Any, started: int) -> None:
+    """Then the server is ended all the same, and it is the signal that is heard of."""
+    start, count = threading.Thread.start, iter(range(10))
+
+    def interrupted(thread: Any) -> None:
+        if thread.name in ("mcp-read", "mcp-stderr") and next(count) >= started:
+            raise SystemExit(143)
+        start(thread)
+    transport = mcp_ref.StdioTransport([sys.executable, "-c", "input()"])
+    begun: List[Any] = []
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, make=subprocess.Popen, **named: begun.append(
+        make(*given, **named)) or begun[-1])
+    with pytest.raises(SystemExit):
+        mcp_ref.connect(transport)
+    assert begun[0].wait(PATIENCE) is not None
+
+
 def test_a_context_without_a_hint_is_a_mistake() -> None:
     def who(ctx):       # type: ignore[no-untyped-def]
         return ctx.principal
