@@ -15139,6 +15139,8 @@ def test_a_loop_survives_its_tools_and_a_tool_its_loop():
 
     def run_loop() -> None:
         loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False       # it is meant: nobody will finish it
         loop.close()
         stopped.set()
     thread = threading.Thread(target=run_loop, daemon=True)
