@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""A gateway: many MCP servers behind one address, for clients of every revision.
+
+A JSON file names the *upstream* servers, by command or by URL, and *profiles*: which servers a
+client gets and, by patterns, which of their tools. Without profiles there is one, "all". The
+"mcpServers" file of a host works too. "revision" pins the revision spoken with an upstream.
+
+    {"servers": {"demo": {"command": ["python3", "mcp_ref.py"], "env": {"A": "b"}, "cwd": "."},
+                 "web":  {"url": "http://127.0.0.1:8001/mcp", "headers": {"X-Api-Key": "k"}}},
+     "profiles": {"all": {"servers": ["demo", "web"]}, "few": {"servers": {"demo": ["a*"]}}}}
+
+    python3 examples/extensions/gateway.py gateway.json --http 8000       # /mcp/all and /mcp/few
+    python3 examples/extensions/gateway.py gateway.json --profile few     # on stdio
+
+A client sees one server: `add` becomes `demo__add`, `memo://today` becomes `demo+memo://today`.
+Calls, progress, log messages, cancellation and questions pass through, whatever revision each side
+speaks. A call runs on the thread of its handler. One more thread for each upstream, `keep-NAME`,
+connects, lists, and connects again when the upstream fails; meanwhile only its own tools are
+missing. Threads share dicts that are changed or replaced in one operation.
+
+Known limits: a legacy upstream cannot ask a modern client; it gets an error. A log message, or a
+question on stdio, is passed on only while all calls there are one client's. No completion.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import hashlib
+import json
+import re
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+from mcp_client import Client, Malformed, ServerLacks, Subscription, connect
+
+from mcp_ref import (
+    LOG_LEVELS,
+    META_CAPABILITIES,
+    METHODS,
+    AskError,
+    Context,
+    Endpoint,
+    Exchange,
+    HttpError,
+    NotFound,
+    RpcError,
+    Schema,
+    Server,
+    http_server,
+    rules,
+    versions,
+)
+
+Message = dict[str, Any]
+
+RETRY_SECONDS = 5.0         # before a failed upstream is connected again
+START_SECONDS = 10.0        # how long clients wait for upstreams when the gateway starts
+LIST_SECONDS = 20.0         # for an upstream to answer anything but a call
+CALL_SECONDS = 3600.0       # ... and a call; clients cancel sooner
+CHECK_SECONDS = 30.0        # between looks at an upstream that announces nothing
+MAX_WATCHED = 200           # URIs of an upstream that clients subscribed to
+MAX_NAME = 64               # characters that hosts accept
+INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+TROUBLE = (RpcError, HttpError, Malformed, ServerLacks, TimeoutError)   # the server is still there
+
+# What upstreams list, by the name in the result: the method, what identifies an item, and the
+# client's function. The method begins with the change that covers it.
+KINDS: dict[str, tuple[str, str, Callable[[Client], list[Message]]]] = {
+    "tools":             ("tools/list", "name", Client.list_tools),
+    "prompts":           ("prompts/list", "name", Client.list_prompts),
+    "resources":         ("resources/list", "uri", Client.list_resources),
+    "resourceTemplates": ("resources/templates/list", "uriTemplate",
+                          Client.list_resource_templates)}
+CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
+
+
+def note(line: str) -> None:
+    print("gateway:", line, file=sys.stderr)
+
+
+def name_of(prefix: str, theirs: str) -> str:
+    """Return our name for a tool or prompt; a digest stands for what hosts would not accept."""
+    name = f"{prefix}__{theirs}"
+    if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(theirs.encode("utf-8", "replace")).hexdigest()[:8]
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:MAX_NAME - 9] + "_" + digest
+
+
+def ask(ctx: Context, questions: dict[str, Message]) -> dict[str, Message]:
+    """Ask a legacy client; RpcError if there is no answer."""
+    run = secrets.token_urlsafe(8)      # no key may be used twice, but upstreams may repeat theirs
+    try:
+        answers = ctx.ask({run + key: question for key, question in questions.items()})
+    except AskError as problem:
+        code = (problem.error or {}).get("code", INTERNAL)
+        raise RpcError(code, str(problem)) from None
+    return {key: answers[run + key] for key in questions}
+
+
+def only_client(calls: list[Context]) -> Context | None:
+    """Return the latest call, if all belong to the same client."""
+    return calls[-1] if len({id(ctx.peer) for ctx in calls}) == 1 else None
+
+
+class Upstream:
+    """A server behind the gateway: one connection that all clients share, and what it offers."""
+
+    def __init__(self, name: str, options: Message) -> None:
+        self.name, self.options = name, options
+        # It begins our names and, as part of a scheme, our URIs; it contains no "__" and no "+".
+        self.prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())[:MAX_NAME // 2]
+        self.profiles: list[Profile] = []           # where it is a member
+        self.client: Client | None = None           # None while it is down
+        self.why = "it has not answered yet"
+        self.tried = threading.Event()              # the first attempt is over
+        self.woken = threading.Event()              # something may have changed: look
+        self.closed = threading.Event()
+        # By kind and by our name: their name, and the definition as our clients get it.
+        self.items: dict[str, dict[str, tuple[str, Message]]] = {kind: {} for kind in KINDS}
+        self.wanted = [["tools", "prompts", "resources"]]   # subscriptions: to these, to URIs
+        self.heard: list[tuple[list[str], Subscription]] = []   # those that it granted
+        self.calls: dict[Context, None] = {}        # those that run
+        self.keeper = threading.Thread(target=self._keep, name="keep-" + name, daemon=True)
+
+    def close(self) -> None:
+        """End the connection and, if it was started by a command, the server."""
+        self.closed.set()
+        self.woken.set()
+        self.keeper.join(5)
+
+    # ---- the keeper's thread
+
+    def _keep(self) -> None:
+        while not self.closed.is_set():
+            try:
+                with self._connect() as client:
+                    self.client = client
+                    note(f"{self.name} is up")
+                    while not self.closed.is_set():
+                        self._look_at(client)
+            except Exception as problem:    # noqa: BLE001  whatever a foreign server causes
+                self.why = str(problem).partition("\n")[0] or type(problem).__name__
+                note(f"{self.name} is down: {self.why}")
+            self.client = None
+            self.tried.set()
+            for kind in KINDS:
+                self._publish(kind, {})
+            self.closed.wait(RETRY_SECONDS)
+
+    def _connect(self) -> Client:
+        options, command = self.options, self.options.get("command", [])
+        command = [command] if isinstance(command, str) else command
+        client = connect(
+            options.get("url") or [*command, *options.get("args", [])], timeout=LIST_SECONDS,
+            **{key: options[key] for key in {"env", "cwd", "headers", "revision"} & options.keys()},
+            on_log=self._log, log_level="debug", elicit=self._elicit, visit=self._elicit,
+            stderr=lambda line: note(f"{self.name}: {line}"),
+            sample=lambda params, tags: self._ask("sampling/createMessage", params, tags),
+            roots=lambda params, tags: self._ask("roots/list", params, tags)["roots"])
+        # call() sees to questions. What stands for a result here has to look like one.
+        client.result_types["input_required"] = lambda method, result, tag: {
+            "content": [], "contents": [], "messages": [], "question": result}
+        return client
+
+    def _changed(self, change: str) -> None:
+        if ":" not in change:
+            self.woken.set()
+        else:
+            for profile in self.profiles:
+                profile.changed(self.uri(change))
+
+    def _look_at(self, client: Client) -> None:
+        """List what the server offers, then wait; raise what says that the server is gone."""
+        client.ping()
+        self.heard = [(wanted, one) for wanted, one in self.heard if not one.over.is_set()]
+        for wanted in list(self.wanted):
+            if wanted not in [what for what, _ in self.heard]:
+                self.listen(client, wanted)     # before listing, to miss no change
+        for kind, (_, member, fetch) in KINDS.items():
+            found = {}
+            try:
+                for item in fetch(client):
+                    theirs = item[member]
+                    ours = name_of(self.prefix, theirs) if member == "name" else self.uri(theirs)
+                    found[ours] = theirs, {**item, member: ours}
+            except TROUBLE as problem:
+                note(f"{self.name}: no {kind}: {problem}")
+            self._publish(kind, found)
+        self.tried.set()
+        self.woken.wait(CHECK_SECONDS)
+        self.woken.clear()
+
+    def _publish(self, kind: str, found: dict[str, tuple[str, Message]]) -> None:
+        before, self.items = self.items, {**self.items, kind: found}
+        for profile in self.profiles if before[kind] != found else ():
+            profile.changed(KINDS[kind][0].partition("/")[0])
+
+    # ---- any thread
+
+    def uri(self, theirs: str) -> str:
+        """Return our URI, or template, for one of theirs."""
+        return f"{self.prefix}+{theirs}"
+
+    def listen(self, client: Client, wanted: list[str]) -> None:
+        """Have changes announced, as far as the server agrees to it."""
+        with contextlib.suppress(*TROUBLE):
+            self.heard.append((wanted, client.listen(wanted, self._changed)))
+
+    def call(self, ctx: Context, params: Message) -> Message:
+        """Pass on a request. A modern server's questions are part of a result: a modern client gets
+        them as they are, and sends the request again; a legacy client is asked here."""
+        asked = params
+        for _ in range(10):                 # rounds of questions
+            result = self._request(ctx, asked)
+            if result.get("resultType") != "input_required" or rules(ctx.version).modern:
+                return result
+            asked = {**params, "inputResponses": ask(ctx, result.get("inputRequests") or {})}
+            if "requestState" in result:
+                asked["requestState"] = result["requestState"]
+        raise RpcError(INTERNAL, f"The server {self.name} does not stop asking")
+
+    def _request(self, ctx: Context, params: Message) -> Message:
+        """Send a request. Whatever goes wrong becomes an RpcError that names the server."""
+        client, data = self.client, {"server": self.name}   # type: Client | None, Message
+        if client is None:
+            raise RpcError(INTERNAL, f"The server {self.name} is down: {self.why}", data)
+        meta = {key: value for key, value in ctx.meta.items()
+                if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")}
+        if client.modern:
+            meta[META_CAPABILITIES] = ctx.client_capabilities
+        self.calls[ctx] = None
+        try:
+            result = client.request(
+                ctx.method, {**params, "_meta": meta}, timeout=CALL_SECONDS, tag=ctx,
+                on_progress=ctx.progress, started=lambda sent: ctx.on_cancel(sent.cancel))
+            return dict(result.get("question", result))
+        except RpcError as error:
+            original = {"code": error.code, "message": str(error), "data": error.data}
+            known = error.data if isinstance(error.data, dict) else {}      # hosts read some of it
+            old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
+            raise RpcError(INVALID if old else error.code, str(error),
+                           {**known, **data, "originalError": original}) from None
+        except Exception as problem:
+            self.woken.set()                # is it still there?
+            raise RpcError(INTERNAL, f"The server {self.name} failed: {problem}", data) from problem
+        finally:
+            self.calls.pop(ctx, None)
+
+    def with_our_uris(self, key: str, value: Any) -> Any:
+        """Return a member of a result with our URIs in its content."""
+        if key in ("content", "contents", "messages", "resource") and isinstance(value, dict):
+            return {name: self.with_our_uris(name, one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.with_our_uris(key, one) for one in value]
+        return self.uri(value) if key == "uri" and isinstance(value, str) else value
+
+    # ---- what a legacy server asks, and what any server logs: on threads of the connection
+
+    def _elicit(self, params: Message, tags: list[Any]) -> Any:
+        answer = self._ask("elicitation/create", params, tags)
+        return answer.get("content") or {} if answer["action"] == "accept" else answer["action"]
+
+    def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
+        ctx = only_client([tag for tag in tags if tag is not None])
+        if ctx is None:
+            raise RpcError(INTERNAL, "It is not known which client this question is for")
+        if rules(ctx.version).modern:
+            raise RpcError(INTERNAL, "The gateway cannot ask a modern client for a legacy server")
+        return ask(ctx, {"": {"method": method, **({"params": params} if params else {})}})[""]
+
+    def _log(self, params: Message) -> None:
+        ctx = only_client(list(self.calls))
+        if ctx is not None and params.get("level") in LOG_LEVELS:
+            ctx.log(params["level"], params.get("data"), params.get("logger"))
+
+
+class Profile(Server):
+    """What a client sees: upstreams, with those of their tools that match a pattern."""
+
+    def __init__(self, name: str, members: list[tuple[Upstream, list[str]]]) -> None:
+        super().__init__("gateway-" + name)
+        self.path, self.members = "/mcp/" + name, members
+        self.on_watch = self._watch
+        for kind, (method, _, _) in KINDS.items():
+            self._serve_list(method, kind)
+        for method, kind in CALLS.items():
+            self._serve_call(method, kind)
+        for upstream, _ in members:
+            upstream.profiles.append(self)
+
+    def _serve_list(self, method: str, kind: str) -> None:
+        """Serve a list from memory, in the order of the file, on one page."""
+        @self.method(method)
+        def listed(params: Message, ctx: Context) -> Message:
+            for upstream, _ in self.members:
+                upstream.tried.wait(START_SECONDS)
+            return {kind: [item for upstream, patterns in self.members
+                           for theirs, item in upstream.items[kind].values()
+                           if is_shown(kind, theirs, patterns)]}
+
+    def _serve_call(self, method: str, kind: str) -> None:
+        @self.method(method)
+        def called(params: Message, ctx: Context) -> Message:
+            member = METHODS[method].mirrored           # "name" or "uri"
+            upstream, theirs = self._find(kind, params[member])
+            result = upstream.call(ctx, {**params, member: theirs})
+            return {key: upstream.with_our_uris(key, value) for key, value in result.items()}
+
+    def _find(self, kind: str, name: str) -> tuple[Upstream, str]:
+        """Return whose tool, prompt or resource this is, and what it is called there."""
+        by_uri = kind == "resources"        # they are found by their scheme, listed or not
+        prefix, _, rest = name.partition("+" if by_uri else "__")
+        for upstream, patterns in self.members:
+            if prefix == upstream.prefix:
+                upstream.tried.wait(START_SECONDS)
+                theirs = rest if by_uri else upstream.items[kind].get(name, ("", {}))[0]
+                if upstream.client is None or theirs and is_shown(kind, theirs, patterns):
+                    return upstream, theirs
+        raise NotFound(name) if by_uri else RpcError(INVALID, f"Unknown {kind[:-1]}: {name[:200]}")
+
+    def _watch(self, uri: str) -> None:
+        upstream, theirs = self._find("resources", uri)
+        if [theirs] not in upstream.wanted and len(upstream.wanted) < MAX_WATCHED:
+            upstream.wanted.append([theirs])
+            if upstream.client is not None:
+                upstream.listen(upstream.client, [theirs])
+
+
+def is_shown(kind: str, theirs: str, patterns: list[str]) -> bool:
+    """Tell whether a profile has an item: of tools, those whose own name matches a pattern."""
+    return kind != "tools" or any(fnmatch.fnmatchcase(theirs, one) for one in patterns)
+
+
+class Paths(Endpoint):
+    """The endpoint of the first profile, which hands over what is for the path of another."""
+
+    def __init__(self, profiles: list[Profile], hosts: tuple[str, ...] | None) -> None:
+        first, *others = profiles
+        super().__init__(first, first.path, sse_on_get=True, hosts=hosts)
+        self.others = [Endpoint(one, one.path, sse_on_get=True, hosts=hosts) for one in others]
+
+    def serve(self, exchange: Exchange) -> None:
+        for other in self.others:
+            if (exchange.path + "/").startswith(other.path + "/"):
+                other.serve(exchange)
+                return
+        super().serve(exchange)
+
+    def close(self) -> None:
+        for endpoint in self.others:
+            endpoint.close()
+        super().close()
+
+
+STRINGS: Message = {"type": "array", "items": {"type": "string"}}
+NAMED_STRINGS: Message = {"type": "object", "additionalProperties": {"type": "string"}}
+CONFIG = Schema({"type": "object", "required": ["servers"], "properties": {
+    "servers": {
+        "type": "object", "minProperties": 1, "propertyNames": {"pattern": "^[A-Za-z]"},
+        "additionalProperties": {
+            "type": "object", "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
+            "properties": {
+                "command": {"anyOf": [{"type": "string"}, {**STRINGS, "minItems": 1}]},
+                "args": STRINGS, "cwd": {"type": "string"}, "env": NAMED_STRINGS,
+                "headers": NAMED_STRINGS, "revision": {"enum": versions()},
+                "url": {"type": "string", "pattern": "^https?://[^/]"}}}},
+    "profiles": {
+        "type": "object", "minProperties": 1, "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
+        "additionalProperties": {
+            "type": "object", "required": ["servers"], "properties": {"servers": {"anyOf": [
+                STRINGS, {"type": "object", "additionalProperties": STRINGS}]}}}}}})
+
+
+def read_config(path: str) -> tuple[dict[str, Upstream], dict[str, Profile]]:
+    """Make what a file describes; ValueError or OSError for what is wrong."""
+    config = json.loads(Path(path).read_text("utf-8-sig"))
+    if isinstance(config, dict) and "mcpServers" in config:
+        config = {"servers": config["mcpServers"], **config}
+    if (flaw := CONFIG.flaw(config)) is not None:
+        raise ValueError(flaw)
+    upstreams = {name: Upstream(name, one) for name, one in config["servers"].items()}
+    if len({one.prefix for one in upstreams.values()}) < len(upstreams):
+        raise ValueError("/servers: names must differ in more than case and punctuation")
+    profiles = {}
+    for name, one in config.get("profiles", {"all": {"servers": list(upstreams)}}).items():
+        chosen = one["servers"]
+        if not set(chosen) <= set(upstreams):
+            raise ValueError(f"/profiles/{name}: servers must be among " + ", ".join(upstreams))
+        profiles[name] = Profile(name, [
+            (upstreams[member], chosen[member] if isinstance(chosen, dict) else ["*"])
+            for member in chosen])
+    return upstreams, profiles
+
+
+def serve_http(profiles: list[Profile], host: str, port: int) -> None:
+    """Serve all profiles until interrupted."""
+    httpd = http_server(Paths(profiles, LOOPBACK if host in LOOPBACK else None), host, port)
+    for profile in profiles:
+        note(f"listens on http://{host}:{httpd.server_port}{profile.path}")
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, lambda *_: sys.exit(0))
+    try:
+        httpd.serve_forever()
+    finally:
+        httpd.close()
+
+
+def main() -> None:
+    """Serve what the command line says."""
+    parser = argparse.ArgumentParser(description="Many MCP servers behind one address.")
+    parser.add_argument("config", metavar="CONFIG.json", nargs="?", help="default: gateway.json",
+                        default=Path(__file__).with_name("gateway.json"))
+    parser.add_argument("--http", metavar="[HOST:]PORT", help="serve profiles at /mcp/PROFILE")
+    parser.add_argument("--profile", help="on stdio, serve this one (default: the first)")
+    options = parser.parse_args()
+    host, _, port = (options.http or "0").rpartition(":")
+    if not re.fullmatch(r"[0-9]{1,5}", port):
+        parser.error("--http needs [HOST:]PORT")
+    try:
+        upstreams, profiles = read_config(options.config)
+    except (OSError, ValueError) as problem:
+        parser.error(f"{options.config}: {problem}")
+    profile = profiles.get(options.profile or next(iter(profiles)))
+    if profile is None:
+        parser.error("--profile must be one of " + ", ".join(profiles))
+    for upstream in upstreams.values():
+        upstream.keeper.start()
+    try:
+        if options.http is None:
+            profile.run([])
+        else:
+            serve_http(list(profiles.values()), host.strip("[]") or "127.0.0.1", int(port))
+    except (OSError, OverflowError) as problem:
+        parser.error(f"--http {options.http}: {problem}")
+    finally:
+        for upstream in upstreams.values():
+            upstream.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,732 @@
+"""Log in to a protected MCP server: the client's half of authorization, OAuth 2.1.
+
+    with connect("https://mcp.example.com/mcp", authorize=OAuth(store=TokenFile())) as client:
+        print(client.list_tools())
+
+When the server answers 401 or 403, the client calls the OAuth object with that refusal and repeats
+the request with the headers that it returns. The sections follow the way from one to the other:
+
+    1  HTTP           one function sends every request, one decides which URLs may be used
+    2  signatures     with the `cryptography` package
+    3  discovery      the challenge names the server's metadata, that names the issuer, and the
+                      issuer's metadata names its endpoints
+    4  registration   who the client is to this issuer: by hand, by document, or on the spot
+    5  the token file
+    6  the hook       which token to use: a stored one, a renewed one, or a new one
+    7  grants         ways to a new token: a user, a secret or key, a workload, an enterprise
+    8  the browser    where a user logs in, and the port that the browser returns to
+
+Kept everywhere: https only, or http on this machine; no redirects; a token goes only to the origin
+it was issued for; no token, code or secret in a message or a log. Known limits: keys are on P-256;
+certificates are checked against the platform's (SSL_CERT_FILE changes that); of two programs that
+renew a token in the same instant, one has to log in again.
+"""
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote_plus, urlencode, urljoin, urlsplit
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+
+from mcp_client import Malformed, connect, fetch
+
+from mcp_ref import HttpError
+
+Message = dict[str, Any]
+
+EARLY_SECONDS = 30          # before its end, a stored token counts as expired
+ASSERTION_SECONDS = 120     # validity of an assertion that we sign
+LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
+
+
+class OAuthError(HttpError):
+    """Authorization failed. `code` is the authorization server's, such as "invalid_grant"."""
+
+    def __init__(self, message: str, status: int = 401, code: str = "") -> None:
+        super().__init__(status, message)
+        self.code = code
+
+
+# ==== 1. HTTP =============================================================================
+
+def fetch_json(verb: str, url: str, headers: dict[str, str] | None = None,
+               body: bytes | None = None) -> tuple[int, dict[str, str], Message]:
+    """Fetch a JSON object: {} if the answer is anything else."""
+    headers = {"Accept": "application/json", "User-Agent": "mcp_ref", **(headers or {})}
+    try:
+        status, answered, content = fetch(verb, url, headers, body)
+    except (OSError, ValueError, Malformed) as problem:
+        raise OAuthError(f"{shown(url)} cannot be reached: {problem}") from None
+    found = None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(content)
+    if status >= 500:       # taken for "no metadata", it would lead on to another issuer
+        raise OAuthError(f"{shown(url)} answers {status}: try again later")
+    return status, answered, found if isinstance(found, dict) else {}
+
+
+def checked(url: Any, what: str, source: str = "") -> str:
+    """Return a URL if it may be used: https, or http on this machine.
+
+    `source` is the URL that led to it: a remote one must not send us to a service of this machine.
+    basic/authorization/security-considerations §Communication Security
+    """
+    try:
+        scheme, host, _ = origin_of(url if re.fullmatch("[!$-~]+", url) else "")
+    except (TypeError, ValueError):
+        host = None
+    if not host or scheme != "https" and not (scheme == "http" and LOOPBACK.fullmatch(host)):
+        raise OAuthError(f"{what} must be an https URL, or http on this machine: {shown(url)}")
+    if source and LOOPBACK.fullmatch(host) and not LOOPBACK.fullmatch(origin_of(source)[1] or ""):
+        raise OAuthError(f"{what} is on this machine, but {shown(source)} is not")
+    return str(url)
+
+
+def origin_of(url: str) -> tuple[str, str | None, int | None]:
+    """Return scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def shown(url: Any) -> str:
+    """Return a URL for a message: without its query, which may hold secrets."""
+    return plain(re.split("[?#]", str(url))[0])
+
+
+def plain(said: Any) -> str:
+    """Return what another side sent, as one short line of ASCII."""
+    return re.sub(r"[^ -~]+", " ", str(said)[:200]).strip()
+
+
+def words(scopes: Any) -> list[str]:
+    """Return the scopes in a string or a list, without what cannot be one (RFC 6749 §3.3)."""
+    found = scopes.split() if isinstance(scopes, str) else scopes
+    return list(dict.fromkeys(one for one in (found if isinstance(found, list) else [])
+                              if isinstance(one, str) and re.fullmatch(r"[!#-\[\]-~]+", one)))
+
+
+# ==== 2. Signatures =======================================================================
+
+def b64(content: bytes) -> str:
+    """Encode as base64url without padding, as JWTs do."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+class Key:
+    """A private key on P-256, as PEM, for assertions and DPoP. `ident`: its `kid`, if any."""
+
+    def __init__(self, pem: str, ident: str = "") -> None:
+        self.pem, self.ident = pem, ident
+
+    def jwk(self) -> dict[str, str]:
+        """Return the public key as a JSON Web Key."""
+        _, _, serialization, _ = _cryptography()
+        key = serialization.load_pem_private_key(self.pem.encode(), None)
+        point = key.public_key().public_numbers()
+        return {"crv": "P-256", "kty": "EC", "x": b64(point.x.to_bytes(32, "big")),
+                "y": b64(point.y.to_bytes(32, "big"))}
+
+    def jwt(self, claims: Message, **header: Any) -> str:
+        """Make a token signed with ES256."""
+        ec, hashes, serialization, utils = _cryptography()
+        key = serialization.load_pem_private_key(self.pem.encode(), None)
+        header = {"alg": "ES256", **({"kid": self.ident} if self.ident else {}), **header}
+        signed = ".".join(b64(json.dumps(part).encode()) for part in (header, claims))
+        pair = utils.decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{b64(b''.join(one.to_bytes(32, 'big') for one in pair))}"
+
+
+def new_pem() -> str:
+    """Make a private key."""
+    ec, _, serialization, _ = _cryptography()
+    key = ec.generate_private_key(ec.SECP256R1())
+    return str(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                 serialization.NoEncryption()), "ascii")
+
+
+def _cryptography() -> tuple[Any, Any, Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec, utils
+    except ImportError:
+        raise OAuthError("a signature is needed, and for that the package 'cryptography': "
+                         "pip install cryptography") from None
+    return ec, hashes, serialization, utils
+
+
+# ==== 3. Discovery ========================================================================
+
+# RFC 9110 §11.6.1: a word followed by "=" and a value is a parameter, any other word a scheme.
+# A string in the wrong place is skipped.
+CHALLENGE = re.compile(r"""([\w!#$%&'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))"""
+                       r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*\"""")
+
+
+class Source(NamedTuple):
+    """Where the tokens for a server come from."""
+    issuer: str
+    resource: str               # spelled as in the server's metadata
+    metadata: Message           # the issuer's
+    scopes: list[str]           # those that the server's metadata lists
+    dpop: bool                  # tokens must be bound to a key
+
+
+def challenges(header: str) -> dict[str, dict[str, str]]:
+    """Split a WWW-Authenticate header: parameters by scheme, both in lower case, the first wins."""
+    found: dict[str, dict[str, str]] = {}
+    parameters: dict[str, str] = {}
+    for name, quoted, bare, scheme in CHALLENGE.findall(header[:8192]):
+        if scheme:
+            parameters = {}
+            found.setdefault(scheme.lower(), parameters)
+        else:
+            parameters.setdefault(name.lower(), bare or re.sub(r"\\(.)", r"\1", quoted))
+    return found
+
+
+def well_known(url: str, name: str) -> str:
+    """Return where metadata is found: /.well-known/NAME, between host and path (RFC 8414 §3.1)."""
+    parts = urlsplit(url)
+    return parts._replace(path=f"/.well-known/{name}{parts.path.rstrip('/')}").geturl()
+
+
+def discover(url: str, told: str = "", preferred: str = "") -> Source:
+    """Find out who issues tokens for a server. `told`: where the challenge says its metadata is."""
+    found = resource_metadata(url, told)
+    if not found:
+        # [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for Servers without
+        # Metadata Discovery: the server's own origin issues tokens, if need be at fixed paths.
+        origin = urljoin(url, "/").rstrip("/")
+        return Source(origin, url, issuer_metadata(origin) or {
+            "authorization_endpoint": origin + "/authorize", "token_endpoint": origin + "/token",
+            "registration_endpoint": origin + "/register",
+            "code_challenge_methods_supported": ["S256"]}, [], False)
+    servers = found.get("authorization_servers")
+    if not isinstance(servers, list) or not servers:
+        raise OAuthError(f"the metadata of {shown(url)} names no authorization server")
+    issuer = checked(preferred if preferred in servers else servers[0],
+                     "the authorization server", url)
+    metadata = issuer_metadata(issuer)
+    if not metadata:
+        raise OAuthError(f"the authorization server {shown(issuer)} has no metadata")
+    return Source(issuer, found["resource"], metadata, words(found.get("scopes_supported")),
+                  found.get("dpop_bound_access_tokens_required") is True)
+
+
+def resource_metadata(url: str, told: str = "") -> Message:
+    """Get the metadata of the server at `url`; {} if it has none.
+
+    basic/authorization/authorization-server-discovery §Protected Resource Metadata Discovery
+    Requirements: where the challenge says; without one at the path, and only then at the root.
+    """
+    for place in [told] if told else [well_known(one, "oauth-protected-resource")
+                                      for one in (url, urljoin(url, "/"))]:
+        status, _, found = fetch_json("GET", checked(place, "resource_metadata", url))
+        if status == 200 and found:
+            # RFC 9728 §3.3: no token for another server. A resource may cover paths below its own.
+            resource = checked(found.get("resource"), "the resource in the metadata")
+            path = urlsplit(resource).path.rstrip("/") + "/"
+            below = (urlsplit(url).path + "/").startswith(path)
+            if origin_of(resource) != origin_of(url) or not below:
+                raise OAuthError(f"the metadata is about {shown(resource)}, not {shown(url)}")
+            return found
+    if told:
+        raise OAuthError(f"no metadata at {shown(told)}, which the server's challenge names")
+    return {}
+
+
+def issuer_metadata(issuer: str) -> Message:
+    """Get the metadata of an authorization server; {} if it has none.
+
+    basic/authorization/authorization-server-discovery §Authorization Server Metadata Discovery: it
+    must name this very issuer, compared as a string, or it speaks for somebody else.
+    """
+    places = [well_known(issuer, "oauth-authorization-server"),
+              well_known(issuer, "openid-configuration"),
+              issuer.rstrip("/") + "/.well-known/openid-configuration"]
+    for place in dict.fromkeys(places):
+        status, _, found = fetch_json("GET", place)
+        if status == 200 and found:
+            if found.get("issuer") != issuer:
+                raise OAuthError(f"the metadata at {shown(place)} is about "
+                                 f"{shown(found.get('issuer'))}, not {shown(issuer)}")
+            return found
+    return {}
+
+
+# ==== 4. Registration =====================================================================
+
+SECRET_METHODS = ["client_secret_basic", "client_secret_post"]
+
+
+class Registration(NamedTuple):
+    """Who we are to an issuer, and how we prove it at its token endpoint."""
+    client_id: str
+    secret: str = ""
+    method: str = "none"        # one of SECRET_METHODS, or private_key_jwt
+    redirect_uri: str = ""      # the registered one; "": any
+
+
+def choose_method(metadata: Message, usable: list[str], default: str) -> str:
+    """Choose how to authenticate at the token endpoint, of what we can do (RFC 8414 §2)."""
+    offered = metadata.get("token_endpoint_auth_methods_supported") or [default]
+    for method in usable:
+        if isinstance(offered, list) and method in offered:
+            return method
+    raise OAuthError(f"the token endpoint accepts none of {', '.join(usable)}, but "
+                     + plain(offered))
+
+
+def register(source: Source, redirect_uri: str, name: str) -> Registration:
+    """Register: basic/authorization/client-registration §Dynamic Client Registration."""
+    endpoint = source.metadata.get("registration_endpoint")
+    if endpoint is None:
+        raise OAuthError(f"{shown(source.issuer)} registers no clients on the spot: register one "
+                         "by hand and give its client_id")
+    checked(endpoint, "registration_endpoint", source.issuer)
+    method = choose_method(source.metadata, ["none", *SECRET_METHODS], "none")
+    local = LOOPBACK.fullmatch(origin_of(redirect_uri)[1] or "")
+    body = json.dumps({     # ... §Application Type and Redirect URI Constraints
+        "client_name": name, "redirect_uris": [redirect_uri], "response_types": ["code"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "token_endpoint_auth_method": method, "application_type": "native" if local else "web"})
+    status, _, made = fetch_json("POST", endpoint, {"Content-Type": "application/json"},
+                                 body.encode())
+    ident, secret = made.get("client_id"), made.get("client_secret") or ""
+    if status not in (200, 201) or not isinstance(ident, str) or not isinstance(secret, str):
+        raise refused(endpoint, status, made)
+    method = made.get("token_endpoint_auth_method") or method
+    if secret and method not in SECRET_METHODS:
+        method = "client_secret_basic"
+    return Registration(ident, secret, method if secret else "none", redirect_uri)
+
+
+def refused(endpoint: str, status: int, answer: Message) -> OAuthError:
+    """Return what to raise when an issuer refuses."""
+    error = str(answer.get("error", ""))
+    told = plain(f"{status} {error} {answer.get('error_description', '')}")
+    return OAuthError(f"{shown(endpoint)} refuses: {told}", code=error)
+
+
+# ==== 5. The token file ===================================================================
+
+class TokenFile:
+    """Entries in a file that only its owner can read. (A dict keeps them in memory.)"""
+
+    def __init__(self, path: str | os.PathLike[str] = "~/.mcp_ref/tokens.json") -> None:
+        self.path = Path(path).expanduser()
+
+    def get(self, name: str) -> Message | None:
+        return self._read().get(name)
+
+    def __setitem__(self, name: str, entry: Message) -> None:
+        fresh = f"{self.path}.{b64(os.urandom(6))}"     # no crash may leave half a file
+        content = {**self._read(), name: entry}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(content, file, indent=1)
+        os.replace(fresh, self.path)
+
+    def _read(self) -> Message:
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if os.name == "posix" and (status.st_mode & 0o077 or status.st_uid != os.getuid()):
+                    raise OAuthError(f"others can read {self.path}: chmod 600 or delete it")
+                return dict(json.load(file))
+        except FileNotFoundError:
+            return {}
+        except (TypeError, ValueError, RecursionError):
+            raise OAuthError(f"{self.path} is not a token file: delete it") from None
+
+
+# ==== 6. The hook =========================================================================
+
+class OAuth:
+    """An `authorize` hook for connect(), for one server.
+
+    `client_id`, `client_secret`, `key`: a client that was registered by hand; name its `issuer`
+    whenever you know it, else it is bound to the first one that the server names. `metadata_url`:
+    a client id metadata document that you host. Without both, we register as `name`. `grant`: how
+    to get a token. `store`: where to keep it, a TokenFile or a dict. `scope`: to request besides
+    what the server asks for. `dpop`: bind tokens to a key even if the server does not demand it.
+    """
+
+    def __init__(self, client_id: str = "", client_secret: str = "", *, issuer: str = "",
+                 key: Key | None = None, metadata_url: str = "", name: str = "mcp_ref",
+                 scope: str = "", grant: Any = None,
+                 store: dict[str, Message] | TokenFile | None = None,
+                 dpop: bool = False, clock: Callable[[], float] = time.time) -> None:
+        if metadata_url and not re.match("https://[^/]+/.", metadata_url):
+            raise ValueError("metadata_url must be an https URL with a path")
+        self.client_id, self._secret, self.issuer, self.key = client_id, client_secret, issuer, key
+        self.metadata_url, self.name, self.scope = metadata_url, name, scope
+        self.grant, self.dpop, self.clock = grant or AuthorizationCode(), dpop, clock
+        self.store = {} if store is None else store
+        self._name = f"{type(self.grant).__name__} {client_id or metadata_url}"    # in the store
+        self._lock = threading.Lock()               # one login at a time
+        self._used: Message = {}                    # the token in the headers
+        self._uses = 0                              # requests that carried it
+        self._nonces: dict[Any, str] = {}           # DPoP nonces, by origin
+
+    def __call__(self, refusal: HttpError) -> Callable[[str, str], dict[str, str]] | None:
+        """Return what makes the headers of each request; None leaves the refusal as it is."""
+        with self._lock:
+            url = checked(refusal.url, "the server")
+            found = challenges(refusal.headers.get("www-authenticate", ""))
+            bound = "dpop" in found and (self.dpop or "bearer" not in found)
+            challenge = found.get("dpop" if bound else "bearer", {})
+            if refusal.status == 403 and challenge.get("error") != "insufficient_scope":
+                return None
+            source = discover(url, challenge.get("resource_metadata", ""), self.issuer)
+            source = source._replace(dpop=source.dpop or self.dpop or bound)
+            if source.dpop:
+                _cryptography()         # or else the user logs in for nothing
+            if not (self._note_nonce(url, refusal.headers) and self._used
+                    and challenge.get("error") == "use_dpop_nonce"):
+                self._used = self._token_for(
+                    source, words(challenge.get("scope")), refusal.status)
+            return self._headers(url, self._used)
+
+    def _headers(self, url: str, token: Message) -> Callable[[str, str], dict[str, str]]:
+        def headers(verb: str, target: str) -> dict[str, str]:
+            if origin_of(target) != origin_of(url):
+                return {}
+            self._uses += 1
+            made = {"Authorization": f"{token['type']} {token['value']}"}
+            if token["type"] == "DPoP":
+                made["DPoP"] = self._prove(verb, target, token["value"])
+            return made
+        return headers
+
+    def _entry(self, source: Source) -> Message:
+        """Return what is stored for this server: issuer, client and token.
+
+        basic/authorization/client-registration §Authorization Server Binding: nothing of one issuer
+        is shown to another.
+        """
+        entry = self.store.get(f"{self._name} {source.resource}") or {}
+        bound = self.issuer or self.client_id and entry.get("issuer")
+        if bound and bound != source.issuer:
+            raise OAuthError(f"the client is registered with {shown(bound)}, but tokens now come "
+                             f"from {shown(source.issuer)}")
+        return entry if entry.get("issuer") == source.issuer else {"issuer": source.issuer}
+
+    def keep(self, source: Source, **changes: Any) -> None:
+        """Change what is stored for this server."""
+        self.store[f"{self._name} {source.resource}"] = {**self._entry(source), **changes}
+
+    def _token_for(self, source: Source, wanted: list[str], status: int) -> Message:
+        """Return a stored, renewed or new token: value, type, refresh, until, asked."""
+        token = self._entry(source).get("token") or {}
+        asked, own = words(token.get("asked")), words(self.scope)
+        if token and {*wanted, *own} <= set(asked):
+            expired = bool(token["until"]) and self.clock() > token["until"] - EARLY_SECONDS
+            if token["value"] != self._used.get("value"):
+                if not expired:
+                    self._uses = 1                  # by whoever stored it
+                    return token
+            elif status == 403:
+                raise OAuthError("the server wants more scope, but refuses a token that was "
+                                 f"requested with '{plain(' '.join(wanted))}'", 403)
+            elif self._uses == 1 and not expired:
+                self._uses = 2                      # the next request may try again
+                raise OAuthError("the server refuses a token that was just obtained for it")
+            client = self.registered(source)
+            if client and token["refresh"]:
+                form = {"grant_type": "refresh_token", "refresh_token": token["refresh"]}
+                try:
+                    return self._new_token(source, client, form, asked)
+                except OAuthError as problem:
+                    if problem.code not in ("invalid_grant", "invalid_client"):
+                        raise
+        # basic/authorization/index §Scope Selection Strategy; §Step-Up Authorization Flow: what was
+        # requested before is requested again.
+        listed = [] if wanted or asked else source.scopes
+        scopes = words([*asked, *wanted, *listed, *own])
+        client, form = self.grant.form(self, source, scopes)
+        return self._new_token(source, client, form, scopes)
+
+    def registered(self, source: Source) -> Registration | None:
+        """Return our registration with this issuer, and no other; None if there is none yet."""
+        entry = self._entry(source)
+        if self.client_id:
+            usable = (["private_key_jwt"] if self.key else []) + SECRET_METHODS
+            method = choose_method(source.metadata, usable, SECRET_METHODS[0]) if self._secret \
+                else "private_key_jwt" if self.key else "none"
+            return Registration(self.client_id, self._secret, method)
+        if self.metadata_url and source.metadata.get("client_id_metadata_document_supported"):
+            return Registration(self.metadata_url, "", "private_key_jwt" if self.key else "none")
+        return Registration(*entry["client"]) if entry.get("client") else None
+
+    def _new_token(self, source: Source, client: Registration, form: Message,
+                   scopes: list[str]) -> Message:
+        """Request a token and store it."""
+        endpoint = checked(source.metadata.get("token_endpoint"), "token_endpoint", source.issuer)
+        # basic/authorization/index §Resource Parameter Implementation
+        form = {**form, "resource": source.resource}
+        headers = self._authenticate(source, client, form)
+        try:
+            made = self.post(endpoint, form, headers, source.dpop)
+        except OAuthError as problem:
+            if problem.code == "invalid_client":    # the next request registers anew
+                self.keep(source, client=None)
+            raise
+        value, kind = made.get("access_token"), "DPoP" if source.dpop else "Bearer"
+        if not isinstance(value, str) or not re.fullmatch("[!-~]+", value) \
+                or str(made.get("token_type")).lower() != kind.lower():
+            raise OAuthError(f"{shown(endpoint)} returns no usable {kind} token")
+        seconds = str(made.get("expires_in"))
+        token = {"value": value, "type": kind, "asked": scopes,
+                 "refresh": made.get("refresh_token") or form.get("refresh_token"),
+                 "until": self.clock() + float(seconds) if seconds.isdecimal() else None}
+        self.keep(source, token=token)
+        self._uses = 0
+        return token
+
+    def _authenticate(self, source: Source, client: Registration, form: Message) -> dict[str, str]:
+        """Add to a form, or return as headers, what proves who we are."""
+        if client.method == "client_secret_basic":      # RFC 6749 §2.3.1
+            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.secret)}"
+            return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+        form["client_id"] = client.client_id
+        if client.method == "client_secret_post":
+            form["client_secret"] = client.secret
+        elif client.method == "private_key_jwt" and self.key:
+            now = int(self.clock())                     # RFC 7523 §3
+            form["client_assertion_type"] = CLIENT_ASSERTION
+            form["client_assertion"] = self.key.jwt({
+                "iss": client.client_id, "sub": client.client_id, "aud": source.issuer, "iat": now,
+                "exp": now + ASSERTION_SECONDS, "jti": b64(os.urandom(16))})
+        return {}
+
+    def post(self, endpoint: str, form: Message, headers: dict[str, str], dpop: bool) -> Message:
+        """Post a form to a token endpoint; OAuthError if it refuses."""
+        body = urlencode({name: value for name, value in form.items() if value}).encode()
+        headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        for _ in range(2):
+            if dpop:
+                headers["DPoP"] = self._prove("POST", endpoint)
+            status, answered, made = fetch_json("POST", endpoint, headers, body)
+            # RFC 9449 §8: the first proof may lack the nonce that the second one has.
+            if not (self._note_nonce(endpoint, answered) and made.get("error") == "use_dpop_nonce"):
+                break
+        if status != 200 or made.get("error"):
+            raise refused(endpoint, status, made)
+        return made
+
+    def _prove(self, verb: str, url: str, token: str = "") -> str:
+        """Make the DPoP proof of one request (RFC 9449 §4.2)."""
+        kept = self.store.get("dpop")
+        if not kept:                # stored like the tokens that are bound to it
+            kept = self.store["dpop"] = {"pem": new_pem()}
+        key = Key(kept["pem"])
+        claims = {"jti": b64(os.urandom(16)), "htm": verb, "htu": re.split("[?#]", url)[0],
+                  "iat": int(self.clock()), "nonce": self._nonces.get(origin_of(url)),
+                  "ath": b64(hashlib.sha256(token.encode()).digest()) if token else None}
+        return key.jwt({name: value for name, value in claims.items() if value},
+                       typ="dpop+jwt", jwk=key.jwk())
+
+    def _note_nonce(self, url: str, headers: dict[str, str]) -> bool:
+        """Note the nonce that an origin wants in the next proof; tell whether it is a new one."""
+        nonce, before = headers.get("dpop-nonce"), self._nonces.get(origin_of(url))
+        if nonce:
+            self._nonces[origin_of(url)] = nonce
+        return bool(nonce) and nonce != before
+
+
+# ==== 7. Grants ===========================================================================
+#
+# form() returns our registration and what to post to the token endpoint.
+
+CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:"
+TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
+
+
+class AuthorizationCode:
+    """A user logs in with a browser: basic/authorization/index §Authorization Flow Steps."""
+
+    def __init__(self, browser: Browser | None = None) -> None:
+        self.browser = browser or Browser()
+
+    def form(self, oauth: OAuth, source: Source, scopes: list[str]) -> tuple[Registration, Message]:
+        endpoint = checked(source.metadata.get("authorization_endpoint"), "authorization_endpoint",
+                           source.issuer)
+        offered = source.metadata.get("code_challenge_methods_supported")
+        if not isinstance(offered, list) or "S256" not in offered:
+            # .../security-considerations §Authorization Code Protection
+            raise OAuthError(f"{shown(source.issuer)} does not offer PKCE with S256")
+        verifier, state = b64(os.urandom(48)), b64(os.urandom(24))
+        query = {"response_type": "code", "state": state, "resource": source.resource,
+                 "code_challenge": b64(hashlib.sha256(verifier.encode()).digest()),
+                 "code_challenge_method": "S256"}
+        if scopes and "offline_access" in words(source.metadata.get("scopes_supported")):
+            # .../index §Refresh Tokens; OpenID Connect wants consent for it
+            scopes = words([*scopes, "offline_access"])
+            query["prompt"] = "consent"
+        if scopes:
+            query["scope"] = " ".join(scopes)
+        client = oauth.registered(source)
+        with self.browser.listen(client.redirect_uri if client else "", state) as uri:
+            if client is None or client.redirect_uri not in ("", uri):
+                client = register(source, uri, oauth.name)
+                oauth.keep(source, client=client)
+            query.update(client_id=client.client_id, redirect_uri=uri)
+            joint = "&" if "?" in endpoint else "?"
+            address = self.browser.visit(endpoint + joint + urlencode(query))
+        return client, {"grant_type": "authorization_code", "redirect_uri": uri,
+                        "code": code_in(address, source, state), "code_verifier": verifier}
+
+
+def code_in(address: str, source: Source, state: str) -> str:
+    """Return the code in the address that the browser was sent to.
+
+    basic/authorization/index §Authorization Response Validation: nothing else in it is believed,
+    errors included, before it is known to come from the issuer that was asked.
+    """
+    came = dict(parse_qsl(urlsplit(address).query, keep_blank_values=True))
+    if came.get("state") != state:
+        raise OAuthError("the browser returned with the answer to another request")
+    announced = source.metadata.get("authorization_response_iss_parameter_supported") is True
+    if came.get("iss", None if announced else source.issuer) != source.issuer:
+        raise OAuthError("the browser returned with the answer of another issuer, or of none")
+    if "error" in came or not came.get("code"):
+        told = f"{came.get('error', 'no code')} {came.get('error_description', '')}"
+        raise OAuthError(f"the login failed: {plain(told)}", code=came.get("error", ""))
+    return came["code"]
+
+
+class ClientCredentials:
+    """A program acts for itself, with a secret or a key: ext-auth, oauth-client-credentials."""
+
+    def form(self, oauth: OAuth, source: Source, scopes: list[str]) -> tuple[Registration, Message]:
+        client = oauth.registered(source)
+        if client is None or client.method == "none":
+            raise OAuthError("client credentials need a client_id, and a secret or a key")
+        return client, {"grant_type": "client_credentials", "scope": " ".join(scopes)}
+
+
+class Workload:
+    """A platform vouches for a workload (RFC 7523 §2.1): `assertion(issuer)` returns its JWT."""
+
+    def __init__(self, assertion: Callable[[str], str]) -> None:
+        self.assertion = assertion
+
+    def form(self, oauth: OAuth, source: Source, scopes: list[str]) -> tuple[Registration, Message]:
+        return oauth.registered(source) or Registration(""), {
+            "grant_type": GRANT_TYPE + "jwt-bearer", "scope": " ".join(scopes),
+            "assertion": self.assertion(source.issuer)}
+
+
+class EnterpriseManaged:
+    """A company's identity provider decides: ext-auth, enterprise-managed-authorization.
+
+    `identity()` returns the ID token of the user's single sign-on. It is traded at `endpoint`, the
+    provider's token endpoint, for a grant to this very server.
+    """
+
+    def __init__(self, endpoint: str, identity: Callable[[], str], client_id: str,
+                 client_secret: str = "") -> None:
+        self.endpoint = checked(endpoint, "the identity provider's token endpoint")
+        self.identity, self.client_id, self._secret = identity, client_id, client_secret
+
+    def form(self, oauth: OAuth, source: Source, scopes: list[str]) -> tuple[Registration, Message]:
+        scope = " ".join(scopes)
+        made = oauth.post(self.endpoint, {
+            "grant_type": GRANT_TYPE + "token-exchange", "scope": scope, "audience": source.issuer,
+            "resource": source.resource, "requested_token_type": TOKEN_TYPE + "id-jag",
+            "subject_token": self.identity(), "subject_token_type": TOKEN_TYPE + "id_token",
+            "client_id": self.client_id, "client_secret": self._secret}, {}, False)
+        if made.get("issued_token_type") != TOKEN_TYPE + "id-jag":
+            raise OAuthError(f"{shown(self.endpoint)} returns no grant for this server")
+        return oauth.registered(source) or Registration(""), {
+            "grant_type": GRANT_TYPE + "jwt-bearer", "scope": scope,
+            "assertion": made.get("access_token")}
+
+
+# ==== 8. The browser ======================================================================
+#
+# RFC 8252 §7.3: the browser is sent back to a port of this machine that is open only meanwhile.
+# Any page and any program can send requests there, too: only one with our `state` counts.
+
+class Browser:
+    """Where a user logs in. `redirect_uri`: a fixed one, if the client was registered with it.
+
+    A subclass without a browser overrides listen() and visit().
+    """
+
+    def __init__(self, redirect_uri: str = "", seconds: float = 300) -> None:
+        self.redirect_uri, self.seconds = redirect_uri, seconds
+        self._server: Any = None
+
+    @contextlib.contextmanager
+    def listen(self, registered: str, state: str) -> Iterator[str]:
+        """Open a port meanwhile, the registered one if it is free; yield the redirect URI."""
+        parts = urlsplit(self.redirect_uri or registered or "http://127.0.0.1:0/callback")
+        try:
+            self._server = _landing(parts.port or 0, parts.path, state)
+        except OSError:
+            if self.redirect_uri:
+                raise
+            self._server = _landing(0, parts.path, state)
+        with self._server:
+            yield f"http://{parts.hostname}:{self._server.server_address[1]}{parts.path}"
+
+    def visit(self, url: str) -> str:
+        """Show the user a page; return the address that the browser came back to."""
+        import webbrowser
+        if not webbrowser.open(url):
+            print("Open this page to log in:", url, file=sys.stderr)
+        end = time.monotonic() + self.seconds
+        while not self._server.address:
+            self._server.timeout = end - time.monotonic()
+            if self._server.timeout <= 0:
+                raise OAuthError(f"nobody logged in within {self.seconds:g} seconds")
+            self._server.handle_request()
+        return str(self._server.address)
+
+
+def _landing(port: int, path: str, state: str) -> Any:
+    """Make the HTTP server that the browser returns to."""
+    from http.server import BaseHTTPRequestHandler
+    from socketserver import TCPServer
+
+    class Landing(TCPServer):
+        allow_reuse_address = os.name == "posix"
+        address = ""            # that the browser came back to
+
+    class Visit(BaseHTTPRequestHandler):
+        timeout = 1             # browsers open connections that they do not use
+        server: Landing
+
+        def do_GET(self) -> None:
+            came = urlsplit(self.path)
+            known = came.path == path and ("state", state) in parse_qsl(came.query)
+            if known:
+                self.server.address = self.path
+            self.send_response(200 if known else 404)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(b"You can close this page." if known else b"Not found.")
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing: the address holds the code."""
+
+    return Landing(("127.0.0.1", port), Visit)
+
+
+if __name__ == "__main__":      # oauth.py URL: log in and list the tools
+    with connect(sys.argv[1], authorize=OAuth(store=TokenFile())) as client:
+        print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")

@@ -1,0 +1,170 @@
+"""Protect an MCP server with OAuth 2.1: the server's half, two hooks for serve_http(authorize=...).
+
+    me, issuer = "https://mcp.example.com/mcp", "https://auth.example.com"
+    serve_http(server, metadata=resource_metadata(me, [issuer]),
+               authorize=introspection(issuer + "/introspect", "id", "secret", resource=me))
+
+introspection() asks the issuer about each token. local_keys() checks tokens that are JWTs with the
+issuer's public keys and the `cryptography` package. Both want a token made for this very server
+(basic/authorization/index §Token Handling); `ctx.principal` is a Principal. DPoP is not accepted.
+"""
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+
+from mcp_client import Malformed, fetch
+from oauth import well_known, words
+
+from mcp_ref import HttpError
+
+Message = dict[str, Any]
+
+LEEWAY_SECONDS = 30         # the issuer's clock may be ahead
+MAX_KNOWN = 1000            # introspected tokens that are remembered
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who calls. Requests of one subject and client have equal principals, whatever the scopes."""
+    issuer: str
+    subject: str
+    client_id: str
+    scopes: frozenset[str] = field(compare=False)
+
+
+def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Message:
+    """Make the document for serve_http(metadata=...), with more `members` of RFC 9728 §2."""
+    return {"resource": resource, "authorization_servers": issuers,
+            "bearer_methods_supported": ["header"], **members}
+
+
+def introspection(endpoint: str, client_id: str, client_secret: str, *, resource: str,
+                  issuer: str = "", scopes: Iterable[str] = (),
+                  seconds: float = 10) -> Callable[[dict[str, str]], Principal]:
+    """Make a hook that asks the issuer (RFC 7662). A revoked token stays valid for `seconds`."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
+    headers = {"Authorization": "Basic " + base64.b64encode(pair).decode(),
+               "Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    known: dict[bytes, tuple[float, Message]] = {}      # by digest, so that no token is kept
+
+    def find(token: str) -> Message | None:
+        digest = hashlib.sha256(token.encode()).digest()
+        until, claims = known.get(digest, (0.0, {}))
+        if time.monotonic() >= until:
+            claims = ask(token)
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[digest] = time.monotonic() + seconds, claims
+        return claims if claims.get("active") is True else None
+
+    def ask(token: str) -> Message:
+        try:
+            status, _, content = fetch("POST", endpoint, headers,
+                                       urlencode({"token": token}).encode())
+            if status == 200:
+                return {"exp": float("inf"), **json.loads(content)}     # `exp` is optional here
+        except (OSError, TypeError, ValueError, Malformed):
+            pass
+        raise HttpError(503, "Tokens cannot be checked now", {"Retry-After": "5"})
+
+    return _hook(find, resource, issuer, list(scopes))
+
+
+def local_keys(keys: Message | Callable[[], Message], *, issuer: str, resource: str,
+               scopes: Iterable[str] = ()) -> Callable[[dict[str, str]], Principal]:
+    """Make a hook for tokens that are JWTs. `keys`: the issuer's JWK set, or what returns it."""
+    if not issuer or not find_spec("cryptography"):
+        raise ValueError("local_keys() needs the issuer, and the package 'cryptography'")
+    return _hook(lambda token: verified(token, keys() if callable(keys) else keys), resource,
+                 issuer, list(scopes))
+
+
+def _hook(find: Callable[[str], Message | None], resource: str, issuer: str,
+          needed: list[str]) -> Callable[[dict[str, str]], Principal]:
+    """Make a hook from a function that returns a token's claims, None if it is not valid."""
+    def refusal(status: int, message: str, error: str = "") -> HttpError:
+        # basic/authorization/index §Scope Challenge Handling; RFC 9728 §5.1
+        told = {"error": error, "scope": " ".join(needed),
+                "resource_metadata": well_known(resource, "oauth-protected-resource")}
+        return HttpError(status, message, {"WWW-Authenticate": "Bearer " + ", ".join(
+            f'{name}="{value}"' for name, value in told.items() if value)})
+
+    def authorize(headers: dict[str, str]) -> Principal:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise refusal(401, "A token is needed")
+        claims = find(token.strip())
+        if claims is None or not is_for_us(claims, resource, issuer, time.time()):
+            raise refusal(401, "The token is not valid here", "invalid_token")
+        principal = Principal(str(claims.get("iss", "")), claims["sub"],
+                              str(claims.get("client_id") or claims.get("azp", "")),
+                              frozenset(words(claims.get("scope") or claims.get("scp"))))
+        if not principal.scopes.issuperset(needed):
+            raise refusal(403, "The token has too little scope", "insufficient_scope")
+        return principal
+    return authorize
+
+
+def is_for_us(claims: Message, resource: str, issuer: str, now: float) -> bool:
+    """Tell whether a token's claims make it valid here and now (RFC 9068 §4)."""
+    audience, ends, starts = claims.get("aud"), claims.get("exp"), claims.get("nbf", 0)
+    if resource not in (audience if isinstance(audience, list) else [audience]) \
+            or issuer and claims.get("iss") != issuer or "cnf" in claims \
+            or not isinstance(ends, (int, float)) or not isinstance(starts, (int, float)):
+        return False
+    subject = claims.get("sub")     # without one, all its callers would be the same
+    return isinstance(subject, str) and subject != "" and starts - LEEWAY_SECONDS <= now < ends
+
+
+def verified(token: str, keys: Message) -> Message | None:
+    """Return the claims of a JWT if one of these keys has signed it: ES256 or RS256."""
+    try:
+        head, body, signature = token.split(".")
+        header, claims = json.loads(unb64(head)), json.loads(unb64(body))
+        kind = header.get("typ", "JWT").lower().rpartition("/")[2]
+        if kind in ("jwt", "at+jwt") and "crit" not in header:      # RFC 8725 §3.11
+            for key in keys["keys"]:
+                if header.get("kid") in (None, key.get("kid")) and key.get("use", "sig") == "sig" \
+                        and has_signed(key, header["alg"], f"{head}.{body}", unb64(signature)):
+                    return dict(claims)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass                        # not a JWT
+    return None
+
+
+def has_signed(key: Message, algorithm: str, text: str, signature: bytes) -> bool:
+    """Tell whether a JWK has signed. The key decides on the algorithm (RFC 8725 §3.1)."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+    kind = key.get("kty"), key.get("crv"), algorithm
+    try:
+        number = {name: int.from_bytes(unb64(key[name]), "big") for name in "xyne" if name in key}
+        if kind == ("EC", "P-256", "ES256") and len(signature) == 64:
+            r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+            ec.EllipticCurvePublicNumbers(number["x"], number["y"], ec.SECP256R1()).public_key() \
+                .verify(utils.encode_dss_signature(r, s), text.encode(), ec.ECDSA(hashes.SHA256()))
+            return True
+        if kind == ("RSA", None, "RS256") and number["n"].bit_length() >= 2048:
+            rsa.RSAPublicNumbers(number["e"], number["n"]).public_key() \
+                .verify(signature, text.encode(), padding.PKCS1v15(), hashes.SHA256())
+            return True
+    except (InvalidSignature, KeyError, TypeError, ValueError):
+        pass                        # wrong, or an unusual key: another may fit
+    return False
+
+
+def unb64(content: str) -> bytes:
+    return base64.urlsafe_b64decode(content + "=" * (-len(content) % 4))
