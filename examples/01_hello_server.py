@@ -1,27 +1,49 @@
-r"""The smallest server: two functions become two tools.
+r"""The smallest real server: two functions become two tools.
 
-A type hint becomes the schema of an argument, the docstring what the model reads about the tool.
-Since 2026-07-28 a request says in its own `_meta` all that the server has to know of the client:
+For everyone who wants to offer functions to a model. A type hint becomes the schema of an argument,
+the docstring what the model reads about the tool. Read 00_by_hand.py first, to see what is going on
+underneath. Next: 02_resources_and_prompts.py.
 
-    $ printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":2,"b":3},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}' | python3 examples/01_hello_server.py
-    {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[{"type":"text","text":"5"}],"structuredContent":{"result":5},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"hello","version":"1.0"}}}}
+    $ python3 examples/mcp_client.py list examples/01_hello_server.py
+    add
+        Add two numbers.
+    greet
+        Greet someone by name.
 
-Before that a client had to open a session; then a notification, which is never answered, told
-that it was ready:
+Since revision 2026-07-28, called *modern*, every request says in its own `_meta` what the server
+has to know about the client, and the requests are independent of each other:
 
-    $ printf '%s\n' \
-      '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}' \
-      '{"jsonrpc":"2.0","method":"notifications/initialized"}' \
-      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}' \
-      | python3 examples/01_hello_server.py
-    {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"tools":{"listChanged":true}},"serverInfo":{"name":"hello","version":"1.0"}}}
-    {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Hello, Ada!"}]}}
+    $ python3 examples/mcp_client.py call examples/01_hello_server.py add a=2 b=3 --trace
+    > {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": {...}}}
+    < {"jsonrpc": "2.0", "id": 1, "result": {..., "supportedVersions": ["2026-07-28", ...], ...}}
+    > {..., "params": {"name": "add", "arguments": {"a": 2, "b": 3}, "_meta": {...}}}
+    < {..., "result": {"resultType": "complete", "content": [{"type": "text", "text": "5"}], ...}}
+    5
+
+In older revisions, called *legacy*, a client opens a session with `initialize`, then sends a
+notification that it is ready. What it says there holds for all that follows. The same server
+answers both, and the functions below need not know:
+
+    $ python3 examples/mcp_client.py list examples/01_hello_server.py --trace --revision 2025-06-18
+    > {..., "method": "initialize", "params": {"protocolVersion": "2025-06-18", ...}}
+    < {..., "result": {"protocolVersion": "2025-06-18", "capabilities": {...}, "serverInfo": {...}}}
+    > {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
+    ...
+    > {"jsonrpc": "2.0", "id": ..., "method": "tools/list", "params": {}}
+    < {..., "result": {"tools": [{"name": "add", ..., "inputSchema": {...}}, ...]}}
+    ...
+
+A call with wrong arguments is answered in words that a model can act on; the function is not run:
+
+    $ python3 examples/mcp_client.py call examples/01_hello_server.py add a=2 b=three
+    Invalid arguments for add: ...
 """
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
 from mcp_ref import Server
 
 server = Server("hello")
@@ -35,7 +57,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool
 def greet(name: str) -> str:
-    """Greet somebody by name."""
+    """Greet someone by name."""
     return f"Hello, {name}!"
 
 

@@ -1,24 +1,44 @@
-r"""Things to read, and messages to start from: resources and prompts.
+r"""Data to read, and messages to start from: resources and prompts.
 
-Tools are for the model; resources are for the application, which shows them or puts them into
-the model's context; prompts are for the user, often as slash commands. `{+path}` in a template
-stands for several segments of a URI, `{path}` for one; either is checked for `..` and the like.
-A completion helps while somebody types. Answers come when they are ready, hence the `sort`:
+For servers that have more to offer than functions. Tools are for the model; resources are for the
+application, which shows them or puts them into the model's context; prompts are for the user, often
+as slash commands. Read 01_hello_server.py first. Next: 03_long_work.py.
 
-    $ printf '{"jsonrpc":"2.0","id":%s,"method":"%s","params":{%s,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}\n' \
-        1 resources/read '"uri":"note:///ideas/boat"' \
-        2 completion/complete '"ref":{"type":"ref/prompt","name":"shorten"},"argument":{"name":"path","value":"id"}' \
-        3 prompts/get '"name":"shorten","arguments":{"path":"ideas/boat","words":"5"}' \
-        | python3 examples/02_resources_and_prompts.py | sort
-    {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[{"uri":"note:///ideas/boat","mimeType":"text/plain","text":"Paint the boat blue."}],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"notes","version":"1.0"}}}}
-    {"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","completion":{"values":["ideas/boat","ideas/dog"],"total":2,"hasMore":false},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"notes","version":"1.0"}}}}
-    {"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","description":"Say what a note says, in fewer words.","messages":[{"role":"user","content":{"type":"text","text":"Shorten this note to 5 words."}},{"role":"user","content":{"type":"resource","resource":{"uri":"note:///ideas/boat","text":"Paint the boat blue."}}}],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"notes","version":"1.0"}}}}
+    $ python3 examples/mcp_client.py list examples/02_resources_and_prompts.py
+    shorten
+        Say what a note says, in fewer words.
+    note:/// index
+        The paths of all notes.
+    note:///{+path} note
+        One note.
+
+A resource has a URI. A *template* stands for many: `{path}` matches one segment, `{+path}` several.
+Its value becomes the argument of the function. Values such as `../secret` are refused before that.
+
+    $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///ideas/boat
+    Paint the boat blue.
+    $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///ideas/plane
+    RpcError: Resource not found
+    $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///../passwd
+    RpcError: ...
+
+A prompt returns messages. Its arguments arrive as text and are converted as the hints say (add
+`words=5`):
+
+    $ python3 examples/mcp_client.py prompt examples/02_resources_and_prompts.py shorten path=todo
+    Shorten this note to 20 words.
+    {"role": "user", "content": {"type": "resource", ... "text": "Buy paint."}}}
+
+A completion helps while someone types such an argument: the last function here returns what may
+be meant. Hosts ask for it with completion/complete; in Python it is
+`client.complete("shorten", "path", "id")`, which returns ["ideas/boat", "ideas/dog"].
 """
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
 from mcp_ref import NotFound, Server, embedded
 
 server = Server("notes")

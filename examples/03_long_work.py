@@ -1,31 +1,50 @@
-r"""A tool that takes its time: it tells how far it is, logs, and stops when it is asked to.
+r"""A tool that takes its time: it reports progress, logs, and stops when it is told to.
 
-It tells only what the client wants to hear. This one gives a token for progress, and wants the
-log from "info" up. (Logging is deprecated since 2026-07-28; what a tool prints goes to stderr.)
+For tools that run longer than a user likes to wait without news. Read 01_hello_server.py first.
+Next: 04_ask_the_user.py.
 
-    $ printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"scan","arguments":{"pages":3},"_meta":{"progressToken":"p1","io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}' | python3 examples/03_long_work.py
-    {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p1","progress":1,"total":3,"message":"page 1"}}
-    {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p1","progress":2,"total":3,"message":"page 2"}}
-    {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p1","progress":3,"total":3,"message":"page 3"}}
-    {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","logger":"scanner","data":{"scanned":3}}}
-    {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[{"type":"text","text":"Scanned 3 pages."}],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scanner","version":"1.0"}}}}
+A client that gives a progress token gets progress, one that names a log level gets log messages;
+others get neither, and the tool need not know. This client wants both, and shows them:
 
-Now the client thinks better of a million pages. What it cancelled is never answered. And while
-a tool works, another thread reads on: the second request would not have to wait for the first.
+    $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=3
+    {"level": "info", "logger": "scanner", "data": {"pages": 3}}
+    1 3 page 1
+    2 3 page 2
+    3 3 page 3
+    Scanned 3 pages.
 
-    $ printf '{"jsonrpc":"2.0",%s}\n' \
-        '"id":1,"method":"tools/call","params":{"name":"scan","arguments":{"pages":1000000},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}' \
-        '"method":"notifications/cancelled","params":{"requestId":1,"reason":"too long"}' \
-        '"id":2,"method":"tools/call","params":{"name":"scan","arguments":{"pages":2},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}' \
-        | python3 examples/03_long_work.py
-    {"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[{"type":"text","text":"Scanned 2 pages."}],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scanner","version":"1.0"}}}}
+On the wire, both are notifications that precede the response:
+
+    $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=1 --trace
+    ...
+    > {"jsonrpc": "2.0", ..., "method": "tools/call", ... "progressToken": ...}}}
+    < {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", ...}}
+    ...
+    < {..., "method": "notifications/progress", "params": {..., "progress": 1, ...}}
+    ...
+    Scanned 1 pages.
+
+After two seconds this client loses patience. It sends notifications/cancelled, and the tool finds
+`ctx.cancelled` set. A cancelled request is never answered. What a tool prints goes to stderr, which
+the client passes on:
+
+    $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=9999 --timeout 2
+    {"level": "info", ...}
+    1 9999 page 1
+    ...
+    stopped before page ...
+    TimeoutError: no answer to tools/call within 2 s
+
+Meanwhile the server reads on: a tool that takes longer than a moment gets a thread of its own, so
+it delays no other request. (Log messages are deprecated since 2026-07-28; write to stderr instead.)
 """
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
-sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
 from mcp_ref import Context, Server
 
 server = Server("scanner")
@@ -34,13 +53,13 @@ server = Server("scanner")
 @server.tool
 def scan(pages: int, ctx: Context) -> str:
     """Scan the pages of a book."""
+    ctx.log("info", {"pages": pages}, logger="scanner")
     for page in range(1, pages + 1):
-        if ctx.cancelled:                   # nobody can stop a thread: look, and leave
+        if ctx.cancelled:                   # a thread cannot be stopped from outside
             print("stopped before page", page)
-            return "stopped"                # nobody will read it
+            return "stopped"                # nobody will read this
         time.sleep(0.01)                    # stands for the work
         ctx.progress(page, pages, f"page {page}")
-    ctx.log("info", {"scanned": pages}, logger="scanner")
     return f"Scanned {pages} pages."
 
 

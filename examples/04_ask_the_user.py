@@ -1,29 +1,53 @@
-r"""A tool that asks back: the client's model (sampling), and then the user (elicitation).
+r"""A tool that asks: first the client's model (*sampling*), then the user (*elicitation*).
 
-The tool is written once. To a legacy client each question goes out as a request, and the tool
-waits for the response. A modern server sends no requests: it answers "input required", and the
-client repeats its own request, with the answers in it. Then the tool *runs again from its first
-line*, and finds them. So ask first and act afterwards. With --demo this file is its own client:
+For tools that need a decision halfway. Read 03_long_work.py first. Next: 05_http_server.py.
 
-    $ python3 examples/04_ask_the_user.py --demo
-    The tool begins.
-    {"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"kind":{"method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"text","text":"Noise or incident? One word. disk full"}}],"maxTokens":5}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"on-call","version":"1.0"}}}}
-    The tool begins.
-    {"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{"ticket":{"method":"elicitation/create","params":{"mode":"form","message":"Open a ticket?","requestedSchema":{"type":"object","properties":{"team":{"enum":["web","database"],"type":"string"}},"required":["team"]}}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"on-call","version":"1.0"}}}}
-    The tool begins.
-    The tool acts.
-    {"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","content":[{"type":"text","text":"Opened a ticket for database."}],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"on-call","version":"1.0"}}}}
+The tool is written once and works in both eras, though they do opposite things. To a legacy client
+each question goes out as a request, and the tool waits for the response:
 
-(requestState, left out here, carries the answers of earlier rounds, sealed by the server.
-Sampling is deprecated since 2026-07-28: a new tool should call a model by itself.)
+    $ python3 examples/04_ask_the_user.py --demo 2025-11-25
+    > initialize
+    < result
+    > notifications/initialized
+    > tools/call
+    The tool begins.
+    < sampling/createMessage
+    > result
+    < elicitation/create
+    > result
+    The tool opens a ticket.
+    < result
+    Ticket for database.
+
+A modern server sends no requests. It answers "input required", and the client repeats its own
+request with the answers in it. Then the tool *runs again from its first line*, and finds them:
+
+    $ python3 examples/04_ask_the_user.py --demo 2026-07-28
+    > server/discover
+    < result
+    > tools/call
+    The tool begins.
+    < input required: sampling/createMessage
+    > tools/call with an answer
+    The tool begins.
+    < input required: elicitation/create
+    > tools/call with an answer
+    The tool begins.
+    The tool opens a ticket.
+    < result
+    Ticket for database.
+
+So ask first and act afterwards, and ask in the same words every time. A client that cannot ask gets
+an error that says so. (Sampling is deprecated: new tools should call a model themselves.)
 """
 from __future__ import annotations
 
 import sys
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
-from mcp_ref import Context, Server, encode, text
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
+from mcp_ref import Context, Server
 
 server = Server("on-call")
 
@@ -32,38 +56,30 @@ server = Server("on-call")
 def triage(line: str, ctx: Context) -> str:
     """Open a ticket for a line of a log, if it is worth one."""
     print("The tool begins.")
-    # `key` names a question in all rounds. Without it, it is known by its number in the run: if a
-    # later run asked others, or in another order, it could get the answer to a different one.
-    kind = ctx.sample("Noise or incident? One word. " + line, key="kind", max_tokens=5)
+    kind = ctx.sample("Noise or incident? One word. " + line, max_tokens=5)
     if kind["content"]["text"] != "incident":
         return "Noise."
-    form = ctx.elicit("Open a ticket?", key="ticket", team=Literal["web", "database"])
-    if form["action"] != "accept":
-        return "No ticket, says the user."
-    print("The tool acts.")                 # once, as no question follows
-    return "Opened a ticket for {team}.".format(**form["content"])
+    form = ctx.elicit("Open a ticket?", team=Literal["web", "database"])
+    if form["action"] != "accept":          # the user declined, or closed the form
+        return "No ticket."
+    print("The tool opens a ticket.")       # once, since no question follows
+    return f"Ticket for {form['content']['team']}."
 
 
-ANSWERS = {
-    "kind": {"role": "assistant", "content": text("incident"), "model": "a-model"},
-    "ticket": {"action": "accept", "content": {"team": "database"}},
-}
-
-
-def demo(ident: int, **answers: object) -> None:
-    """Be a modern client, without a pipe: call the tool, and again as long as it asks."""
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {"sampling": {}, "elicitation": {}}}
-    params = {"name": "triage", "arguments": {"line": "disk full"}, "_meta": meta, **answers}
-    heard: list = []
-    server.handle({"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params},
-                  heard.append)
-    state = heard[0]["result"].pop("requestState", None)
-    print(encode(heard[0]).decode(), end="")
-    asked = heard[0]["result"].get("inputRequests")
-    if asked:
-        demo(ident + 1, requestState=state, inputResponses={key: ANSWERS[key] for key in asked})
+def show(way: str, message: dict[str, Any]) -> None:
+    """Print what a message is."""
+    what = message.get("method", "result")
+    for question in message.get("result", {}).get("inputRequests", {}).values():
+        what = "input required: " + question["method"]
+    print(way, what + " with an answer" * ("inputResponses" in message.get("params", {})))
 
 
 if __name__ == "__main__":
-    demo(1) if sys.argv[1:] == ["--demo"] else server.run()
+    if sys.argv[1:2] != ["--demo"]:
+        server.run()
+    else:                                   # be your own client, in this process
+        from mcp_client import connect
+        with connect(server, revision=sys.argv[2], trace=show, sample=lambda question: "incident",
+                     elicit=lambda form: {"team": "database"}) as client:
+            result = client.call_tool("triage", {"line": "disk full"})
+            print(result["content"][0]["text"])

@@ -1,24 +1,29 @@
-r"""The other side: connect to a server, see what it offers, and use it.
+r"""The other side: connect to a server, see what it offers, use it, and answer its questions.
 
-A client starts a stdio server itself, from a command; over HTTP it takes a URL. connect() finds out
-which revision they both speak, and from then on no line of this program depends on that: the same
-functions answer the server's questions, and the same calls return the same results.
+For hosts, scripts, and tests of servers. Read 04_ask_the_user.py first: this program uses its
+server. Next: 07_main_thread.py.
 
-    $ python3 examples/07_client.py
+connect() starts a stdio server from a command, or takes the URL of one that runs, and finds out
+which revisions both sides speak. No further line depends on that: the same functions answer the
+server's questions, and the same calls return the same results.
+
+    $ python3 examples/06_client.py
     on-call 1.0, in 2026-07-28
     triage: Open a ticket for a line of a log, if it is worth one.
       asked to think: Noise or incident? One word. disk full
       asked to fill in: Open a ticket? ['team']
-    Opened a ticket for database.
+    Ticket for database.
 
-With a revision it speaks that one, or fails:
+With a revision, it speaks that one or fails:
 
-    $ python3 examples/07_client.py 2025-06-18
+    $ python3 examples/06_client.py 2025-06-18
     on-call 1.0, in 2025-06-18
-    triage: Open a ticket for a line of a log, if it is worth one.
-      asked to think: Noise or incident? One word. disk full
-      asked to fill in: Open a ticket? ['team']
-    Opened a ticket for database.
+    ...
+    Ticket for database.
+
+What goes wrong is an exception: RpcError is the server's error, Disconnected says what the server
+wrote last, TimeoutError and Malformed speak for themselves. But a tool that fails is a result:
+`{"isError": True, "content": [...]}` is meant for the model to read.
 """
 from __future__ import annotations
 
@@ -26,20 +31,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, sys.path[0] + "/..")     # where mcp_ref.py is; not needed beside it
-from mcp_ref import connect
+sys.path[:0] = [str(Path(__file__).resolve().parent)]           # where mcp_client.py is
+from mcp_client import connect
 
 SERVER = [sys.executable, str(Path(__file__).with_name("04_ask_the_user.py"))]
 
 
 def think(question: dict[str, Any]) -> str:
-    """Answer as the model that this client has: it is a small one."""
+    """Answer as the model of this host: a small one."""
     print("  asked to think:", question["messages"][0]["content"]["text"])
     return "incident"
 
 
 def fill_in(form: dict[str, Any]) -> dict[str, Any]:
-    """Answer as the user would, who may also decline (return None) or leave ("cancel")."""
+    """Answer as the user, who could also decline (return None) or close the form ("cancel")."""
     print("  asked to fill in:", form["message"], list(form["requestedSchema"]["properties"]))
     return {"team": "database"}
 
