@@ -56,7 +56,7 @@ def judge(title, scenarios, expected, done):
 
 def run_server(suite):
     """Start the server on a free port, run it all, stop the server."""
-    command = [sys.executable, str(HERE / "examples/everything_server.py"), "--http", "0"]
+    command = [sys.executable, str(HERE / ".ci/everything_server.py"), "--http", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     bad = 0
     try:
@@ -76,7 +76,7 @@ def run_client(suite):
     """Let the suite start the client: all scenarios at once, then each alone."""
     # exec: when time is up the suite kills the shell only.
     command = [*suite, "client", "--command",
-               f"exec {sys.executable} {HERE / 'examples/everything_client.py'}"]
+               f"exec {sys.executable} {HERE / '.ci/everything_client.py'}"]
     bad = 0
     names = []
     for arguments, expected in CLIENT_RUNS:

@@ -1,41 +1,38 @@
 #!/usr/bin/env python3
-"""Do what the official conformance suite expects of a client: `everything_client.py URL`.
+"""Do what the official conformance suite expects of a client: everything_client.py URL.
 
-The suite starts a server that is odd in some way, and this program with its URL; the environment
-says which scenario it is, and sometimes more:
-
-    MCP_CONFORMANCE_SCENARIO            its name
-    MCP_CONFORMANCE_PROTOCOL_VERSION    the revision that it is about
-    MCP_CONFORMANCE_CONTEXT             a JSON object: {"name": ..., ...}
-
-Without a scenario it looks at all that is offered: it prints nothing, calls each tool with made-up
-arguments, and declines what it is asked; what goes wrong is raised.
-
-    $ python3 examples/everything_client.py http://127.0.0.1:8000/mcp
+The suite starts a server and this program with its URL. The environment says the rest:
+MCP_CONFORMANCE_SCENARIO (its name), _PROTOCOL_VERSION (the revision), _CONTEXT (a JSON object).
+Without a scenario it lists everything, calls each tool with made-up arguments, and declines what it
+is asked; it prints nothing, and raises what goes wrong.
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+TOP = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str(TOP)]
 
+from mcp_client import connect, fetch
 from oauth import (
+    AuthorizationCode,
     Browser,
     ClientCredentials,
     EnterpriseManaged,
     Key,
     OAuth,
     Workload,
-    exchange,
 )
 from skills import Skills
 
-from mcp_ref import RpcError, connect, versions
+from mcp_ref import RpcError, versions
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
@@ -87,50 +84,46 @@ def call_all_tools(client: Any) -> None:
 
 
 class NoBrowser(Browser):
-    """Logs in without a user: the suite's pages send the browser back at once."""
+    """Logs in without a user: the suite's page redirects at once."""
 
-    def start(self, again: str = "") -> str:
-        return "http://localhost:3000/callback"     # nobody listens there
+    @contextlib.contextmanager
+    def listen(self, registered: str, state: str) -> Iterator[str]:
+        yield "http://localhost:3000/callback"      # nothing listens there
 
-    def visit(self, url: str, state: str) -> str:
-        return urljoin(url, str(exchange("GET", url, {}).headers.get("location", "")))
-
-    def stop(self) -> None:
-        pass
+    def visit(self, url: str) -> str:
+        return urljoin(url, fetch("GET", url, {})[1].get("location", ""))
 
 
 def log_in() -> OAuth:
-    """Return the hook for protected servers: who we are is in the context, if it matters."""
-    own: dict[str, Any] = {"client_id": CONTEXT.get("client_id", ""),
-                           "client_secret": CONTEXT.get("client_secret", ""),
-                           "issuer": CONTEXT.get("issuer", "")}
-    if "private_key_pem" in CONTEXT:
-        own.update(key=Key.from_pem(CONTEXT["private_key_pem"]))
+    """Return the hook for protected servers: the context says who we are, where it matters."""
+    own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "issuer")
+           if name in CONTEXT}
+    grant: Any = AuthorizationCode(NoBrowser())
     if SCENARIO.startswith("auth/client-credentials"):
-        own.update(grant=ClientCredentials())
-    if "valid_jwt" in CONTEXT:
-        own.update(grant=Workload(CONTEXT["valid_jwt"]))
-    if "idp_id_token" in CONTEXT:
-        own.update(grant=EnterpriseManaged(
-            CONTEXT["idp_token_endpoint"], CONTEXT["idp_id_token"], CONTEXT["idp_client_id"]))
-    return OAuth(metadata_url="https://conformance-test.local/client-metadata.json",
-                 browser=NoBrowser(), **own)
+        grant = ClientCredentials()
+    elif "valid_jwt" in CONTEXT:
+        grant = Workload(lambda issuer: str(CONTEXT["valid_jwt"]))
+    elif "idp_id_token" in CONTEXT:
+        grant = EnterpriseManaged(CONTEXT["idp_token_endpoint"], lambda: CONTEXT["idp_id_token"],
+                                  CONTEXT["idp_client_id"])
+    return OAuth(metadata_url="https://conformance-test.local/client-metadata.json", grant=grant,
+                 key=Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None,
+                 **own)
 
 
-def list_skills(client: Any) -> Skills:
+def list_skills(client: Any) -> Any:
     """List the skills, and read none of them."""
-    skills = Skills(client, "suite", lambda skill, before: True)
-    skills.list_skills()
-    return skills
+    skills = Skills(client, "suite", lambda skill: True)
+    return skills, skills.list_skills()
 
 
 def load_skills(client: Any) -> None:
-    """Load each skill and read its files: SkillError if something is not as its entry says."""
-    skills = list_skills(client)
-    for uri in list(skills.registry):
-        with skills.load(uri) as acting:
-            for path in acting.skill.files:
-                acting.read("/".join(path))
+    """Load each skill and read its files; one that differs from its entry ends this."""
+    skills, found = list_skills(client)
+    for skill in found:
+        skills.load(skill)
+        for path in skill.files:
+            skills.read(skill, path)
 
 
 SCENARIOS = {
@@ -152,7 +145,8 @@ def main(url: str) -> None:
     # A client that can be asked something opens a stream of its own for that, in a legacy session;
     # sse-retry takes any such stream for an answer to what it did to another.
     answers: dict[str, Any] = {} if SCENARIO == "sse-retry" else {
-        "elicit": lambda form: {} if SCENARIO else "decline", "sample": lambda question: "a text", "roots": []}
+        "elicit": lambda form: {} if SCENARIO else "decline",
+        "sample": lambda question: "a text", "roots": []}
     # The suite starts 48 of us at once: silence says less than it usually does.
     with connect(url, revision=revision, timeout=20, probe=10, authorize=log_in(),
                  **answers) as client:

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""The server that the official conformance suite asks for: every feature, by the names it expects.
+"""The server that the official conformance suite expects: every feature, by the suite's names.
 
-    python3 examples/everything_server.py                 on stdio
-    python3 examples/everything_server.py --http 8000     on http://127.0.0.1:8000/mcp
+    everything_server.py                on stdio
+    everything_server.py --http 8000    on http://127.0.0.1:8000/mcp
 
-The suite (see .ci/run) connects to the second. A reader finds one small handler for each thing that
-a server can do; the names are the suite's, the tool that needs no argument comes first, because
-the suite calls the first tool of the list with none.
+The suite calls the first tool of the list without arguments, so that tool needs none.
 """
 import base64
 import sys
@@ -15,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-sys.path.insert(0, sys.path[0] + "/..")     # mcp_ref.py lies one folder up; beside it, omit this line
+TOP = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str(TOP)]
+
 from skills import serve_skills
 from tasks import Tasks
 
@@ -34,11 +34,11 @@ from mcp_ref import (
 )
 
 server = Server("everything", "1.0", "Everything a server can do, for conformance tests.",
-                title="Everything", state_key=None)
+                title="Everything")
 tasks = Tasks(server)
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmM"
-                         "IQAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh"
+                         "QGAhKmMIQAAAABJRU5ErkJggg==")
 SOUND = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
 
 
@@ -65,7 +65,8 @@ def test_audio_content() -> dict[str, Any]:
 @server.tool
 def test_embedded_resource() -> dict[str, Any]:
     """Return a resource inside the result."""
-    return embedded("test://embedded-resource", "This is an embedded resource content.", "text/plain")
+    return embedded("test://embedded-resource", "This is an embedded resource content.",
+                    "text/plain")
 
 
 @server.tool
@@ -246,7 +247,8 @@ def test_trigger_prompt_change() -> str:
 
 
 @server.tool
-def test_x_mcp_header(region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "") -> str:
+def test_x_mcp_header(
+        region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "") -> str:
     """Take an argument that HTTP repeats in a header."""
     return f"region {region}"
 
@@ -260,7 +262,8 @@ def test_x_mcp_header(region: Annotated[str, "Where to run", {"x-mcp-header": "R
                    "phone": {"type": "string"}, "email": {"type": "string"}},
     "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
     "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
-    "then": {"required": ["phone"]}, "else": {"required": ["email"]}, "additionalProperties": False})
+    "then": {"required": ["phone"]}, "else": {"required": ["email"]},
+    "additionalProperties": False})
 def json_schema_2020_12_tool(**arguments: Any) -> str:
     """Have a schema of its own, which goes out as it is."""
     return f"called with {arguments}"
@@ -270,7 +273,7 @@ def json_schema_2020_12_tool(**arguments: Any) -> str:
 
 @server.tool
 def greet(name: str) -> str:
-    """Greet somebody, who does not have to wait for that."""
+    """Greet at once: this tool never becomes a task."""
     return f"Hello, {name}!"
 
 
@@ -284,14 +287,14 @@ def slow_compute(ctx: Context, seconds: float = 0, label: str = "") -> str:
 
 
 @tasks.tool(required=True)
-def failing_job() -> str:
-    """Fail: a task that is completed, by a result with isError."""
+def failing_job(ctx: Context) -> str:
+    """Fail: the task is completed, with a result that has isError."""
     raise RuntimeError("This job intentionally fails")
 
 
 @tasks.tool(required=True)
-def protocol_error_job() -> str:
-    """Answer with an error: a task that is failed."""
+def protocol_error_job(ctx: Context) -> str:
+    """Answer with an error: the task is failed."""
     raise RpcError(1, "This job intentionally answers with an error")
 
 
@@ -313,11 +316,10 @@ def multi_input(ctx: Context) -> str:
 
 @server.tool
 def test_tool_with_task(ctx: Context) -> Any:
-    """Ask first, and become a task after that."""
+    """Ask first, then become a task."""
     tasks.require(ctx)
     answer = ctx.elicit("What is your name?", key="user_name", name=str)
-    task = tasks.start(ctx)
-    return task or f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
+    return tasks.start(ctx) or f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
 
 
 # ---- resources
@@ -355,7 +357,8 @@ def test_simple_prompt() -> str:
 
 
 @server.prompt
-def test_prompt_with_arguments(arg1: Annotated[str, "First"], arg2: Annotated[str, "Second"]) -> str:
+def test_prompt_with_arguments(
+        arg1: Annotated[str, "First"], arg2: Annotated[str, "Second"]) -> str:
     """Use two arguments."""
     return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 
@@ -387,8 +390,7 @@ def complete_arg1(typed: str) -> list[str]:
 
 # ---- an extension: skills (see skills.py)
 
-serve_skills(server, Path(__file__).resolve().parent / "skills")
-
+serve_skills(server, TOP / "examples" / "extensions" / "skills")
 
 if __name__ == "__main__":
     server.run()
