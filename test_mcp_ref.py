@@ -19,7 +19,6 @@ The head: `==`, the title, then any of
     declare: {...}    the capabilities that the runner declares
     bare              no handshake and no `_meta`
     endpoint: {...}   options of Endpoint; limits: {"MAX_BATCH": 3}; patience: SECONDS, to wait
-    xfail: WHY @ ON   expected to fail (strict) where ON applies, everywhere without `@`
 Messages, in either direction:
     > 1 tools/list {"cursor": "x"}      a request; an id is JSON: 1, "1", -5
     > - notifications/cancelled {...}   a notification
@@ -413,11 +412,7 @@ def parameters(script: Script) -> Any:
                        and not has_feature("streamable sessions", version)
                        and version not in MODERN):
             continue
-        why, _, there = head.get("xfail", "").partition("@")
-        marks = [pytest.mark.xfail(reason=why.strip(), strict=True)] if why and (
-            version, carrier) in select(there or "*") else []
-        yield pytest.param(script, version, carrier, marks=marks,
-                           id=f"{script.title}-{version}-{carrier}")
+        yield pytest.param(script, version, carrier, id=f"{script.title}-{version}-{carrier}")
 
 
 def scripts(text: str) -> Any:
@@ -429,7 +424,7 @@ def scripts(text: str) -> Any:
     def test(script: Script, version: str, carrier: str) -> None:
         with talk(version, carrier, script.where, **{
                 key: value for key, value in script.head.items()
-                if key not in ("on", "with", "without", "xfail")}) as conversation:
+                if key not in ("on", "with", "without")}) as conversation:
             for number, row in script.lines:
                 conversation.play(row, number)
     return test
@@ -3505,7 +3500,6 @@ POST - {data} ping -> 202
 a < "id":1
 ''', "III")
 
-needs_http = pytest.mark.skipif("II" not in PARTS, reason="needs part II")
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 POST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 GOOD = POST + b"Content-Length: 45\r\n\r\n" + HTTP_PING
