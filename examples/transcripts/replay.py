@@ -9,23 +9,23 @@ attempt at exercise N: `replay.py --check 1 'YOUR MESSAGE'`.
 from __future__ import annotations
 
 import contextlib
-import http
 import io
 import os
 import queue
 import re
-import runpy
 import subprocess
 import sys
 import textwrap
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+SERVER = Path(__file__).resolve().parent / "server.py"
+sys.path.insert(0, str(SERVER.parents[2]))
 
 import mcp_ref
 
@@ -44,32 +44,23 @@ INITIALIZE = ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
-# who: ">" the client, "<" the server, after a digit of the connection; lines: of the lesson
-Step = namedtuple("Step", "who said lines")
+# who: ">" the client, "<" the server, after a digit of the connection; start, stop: in the lesson
+Step = namedtuple("Step", "who said start stop")
 
 
 def read(lesson: str) -> list[list[Step]]:
     """Return the conversations of a lesson: one for each section."""
-    sections: list[list[Step]] = [[]]
-    inside = False
-    for number, line in enumerate(lesson.splitlines()):
-        marked = re.fullmatch(r"(\d?[<>]) (.*)", line)
-        if line.startswith("## "):
-            sections.append([])
-        elif line.startswith("```"):
-            inside = line == "```mcp"
-        elif inside and marked:
-            sections[-1].append(Step(marked[1], marked[2], range(number, number + 1)))
-        elif inside:
-            who, said, lines = sections[-1].pop()
-            is_json = line.strip().startswith(('"', "{", "[")) and not said.endswith("\n")
-            said += ("" if is_json else "\n") + line.strip()
-            sections[-1].append(Step(who, said, range(lines.start, number + 1)))
-    return [steps for steps in sections if steps]
+    sections: dict[int, list[Step]] = {}
+    for block in re.finditer(r"(?ms)^```mcp\n(.*?)^```", lesson):
+        steps = sections.setdefault(lesson.count("\n## ", 0, block.start()), [])
+        lines = re.compile(r"(?m)^(\d?[<>]) (.*(?:\n(?!\d?[<>] ).*)*)\n")
+        for found in lines.finditer(lesson, block.start(1), block.end(1)):
+            said = re.sub(r'(?<!\n)\n +(?=["{[])', "", found[2])     # JSON that continues
+            steps.append(Step(found[1], re.sub(r"\n +", "\n", said), found.start(), found.end()))
+    return list(sections.values())
 
 
 # ---- comparing
-
 def fill(said: str, known: dict[str, str]) -> str:
     """Replace the names that are known."""
     return NAME.sub(lambda found: known.get(found[1], found[0]), said)
@@ -83,36 +74,35 @@ def shown(came: str, written: str) -> str:
 
 def difference(written: str, came: str, known: dict[str, str]) -> str:
     """Show where two texts differ; learn what the names in the first one stand for."""
-    for before, name in re.findall(r"(.{5,9})<([a-z ]+)>", written):
-        found = re.search(re.escape(before) + r'([^"\s,}]+)', came)
+    for before, name in re.findall(r"(.{4,9})<([a-z ]+)>", written):
+        found = re.search(re.escape(before) + r'([^"\s,}-]+)', came)
         if found:
             known.setdefault(name, found[1])
     written, came = fill(written, known), shown(came, written)
     start = len(os.path.commonprefix([written, came]))
-    return "" if written == came else f"after ...{came[max(0, start - 30):start]} the lesson has " \
-        f"{written[start:start + 60]}... but {came[start:]} came"
+    place = f"after ...{came[max(0, start - 30):start]} the lesson has {written[start:start + 60]}"
+    return "" if written == came else f"{place}... but {came[start:]} came"
 
 
 # ---- the library at the other end
-
 class Pipe:
     """The library as a program, on standard input and output."""
 
     def __init__(self) -> None:
         self.server: Any = subprocess.Popen(
-            [sys.executable, str(HERE / "server.py")], stdin=subprocess.PIPE, encoding="utf-8",
+            [sys.executable, str(SERVER)], stdin=subprocess.PIPE, encoding="utf-8",
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1)
         self.timer = threading.Timer(PATIENCE, self.server.kill)
         self.timer.start()
 
-    def send(self, said: str, connection: str) -> None:
-        if said == "(closes stdin)":
-            self.server.stdin.close()
-            return
+    def send(self, said: str) -> None:
         with contextlib.suppress(OSError):      # it has exited, which the next line will tell
-            self.server.stdin.write(said + "\n")
+            if said == "(closes stdin)":
+                self.server.stdin.close()
+            else:
+                self.server.stdin.write(said + "\n")
 
-    def receive(self, connection: str) -> str:
+    def receive(self) -> str:
         return self.server.stdout.readline().strip() or "(exits)"
 
     def close(self) -> None:
@@ -121,89 +111,63 @@ class Pipe:
         self.timer.cancel()
 
 
-class Http:
-    """The library's HTTP endpoint, and requests to it by the digit of their connection."""
-
-    def __init__(self) -> None:
-        self.endpoint = mcp_ref.Endpoint(runpy.run_path(str(HERE / "server.py"))["server"])
-        self.close = self.endpoint.close
-        self.requests: dict[str, HttpRequest] = {}
-        self.streams: list[str] = []        # their ids; a lesson calls them s1, s2, ...
-
-    def send(self, said: str, connection: str) -> None:
-        if said == "(hangs up)":
-            self.requests[connection].hung_up = True
-            return
-        said = re.sub(r"(?<=Last-Event-ID: )s(\d)", lambda found: self.streams[
-            int(found[1]) - 1], said)
-        request = self.requests[connection] = HttpRequest(said)
-        threading.Thread(target=self.endpoint.serve, args=(request,), daemon=True).start()
-
-    def receive(self, connection: str) -> str:
-        with contextlib.suppress(queue.Empty):
-            came = self.requests[connection].inbox.get(timeout=PATIENCE)
-            return re.sub(r"(?m)(?<=^id: )\w{32}", self.shorten, came)
-        return "(nothing)"
-
-    def shorten(self, ident: re.Match[str]) -> str:
-        if ident[0] not in self.streams:
-            self.streams.append(ident[0])
-        return f"s{self.streams.index(ident[0]) + 1}"
-
-
-class HttpRequest(mcp_ref.Exchange):
+class Request(mcp_ref.Exchange):
     """A request as text; the answer comes as texts: its head with the body, or then each event."""
-    hung_up = False
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, said: str, endpoint: mcp_ref.Endpoint) -> None:
         head, _, body = said.partition("\n\n")
         start, *fields = head.split("\n")
         headers = {**HEADERS, **dict(field.partition(": ")[::2] for field in fields),
                    "Content-Length": str(len(body))}
         super().__init__(*f"{start} /".split()[:2], headers.items(), io.BytesIO(body.encode()))
         self.inbox: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=endpoint.serve, args=(self,), daemon=True).start()
+
+    def receive(self) -> str:
+        with contextlib.suppress(queue.Empty):
+            return self.inbox.get(timeout=PATIENCE)
+        return "(nothing)"
 
     def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
-        start = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"
-        head = "\n".join([start, *map(": ".join, headers.items())])
-        self.inbox.put(f"{head}\n\n{(body or b'').decode()}".strip())
+        head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *map(": ".join, headers.items())]
+        self.inbox.put("\n".join([*head, "", (body or b"").decode()]).strip())
 
     def write(self, data: bytes) -> None:
-        for event in data.decode().strip().split("\n\n"):
-            self.inbox.put(event)
+        self.inbox.put(data.decode().strip())
 
     def end(self, hang_up: bool = False) -> None:
         self.inbox.put("(the stream ends)")
 
-    def gone(self) -> bool:
-        return self.hung_up
-
 
 # ---- replaying, rewriting, checking
-
 def replay(steps: list[Step]) -> Iterator[tuple[Step, str, str, dict[str, str]]]:
     """Hold a conversation; yield what comes for each "<", how it differs, and what names mean."""
     head = "POST /mcp HTTP/1.1\n" * any("HTTP/1.1" in step.said for step in steps)
-    carrier = Http() if head else Pipe()
-    known = dict(KNOWN)
-    for step in steps:
-        opens = OPENED.fullmatch(step.said)
-        if opens:
-            blank = "\n" * bool(head)
-            carrier.send(head + blank + INITIALIZE % (opens[1], opens[2] or "{}"), "")
-            difference("\nMcp-Session-Id: <session>", carrier.receive(""), known)
-            if head:
-                head += f"Mcp-Session-Id: {known['session']}\n"
-            carrier.send(head + blank + INITIALIZED, "")
-        elif step.who[-1] == ">":
-            carrier.send(fill(step.said, known), step.who[:-1])
+    server: Any = mcp_ref.Endpoint(run_path(str(SERVER))["server"]) if head else Pipe()
+    known, requests = dict(KNOWN), dict.fromkeys(["", "1", "2", "3"], server)
+    def send(said: str, connection: str = "") -> None:
+        if said == "(hangs up)":
+            requests[connection].gone = lambda: True
+        elif head:
+            requests[connection] = Request(said, server)
         else:
-            came = carrier.receive(step.who[:-1])
+            server.send(said)
+    for step in steps:
+        opens, connection = OPENED.fullmatch(step.said), step.who[:-1]
+        if opens:
+            send(head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}"))
+            difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
+            head += f"Mcp-Session-Id: {known.get('session')}\n" * bool(head)
+            send(head + "\n" * bool(head) + INITIALIZED)
+        elif step.who[-1] == ">":
+            send(fill(step.said, known), connection)
+        else:
+            came = requests[connection].receive()
             yield step, came, difference(step.said, came, known), known
-    carrier.close()
+    server.close()
 
 
-def lay_out(step: Step, came: str, known: dict[str, str]) -> list[str]:
+def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
     """Return what came as lines of a lesson."""
     for name, value in sorted(known.items(), key=lambda item: f"<{item[0]}>" not in step.said):
         came = came.replace(value, f"<{name}>")
@@ -213,21 +177,22 @@ def lay_out(step: Step, came: str, known: dict[str, str]) -> list[str]:
         line = re.sub(r'(?<=,)(?=["{[])', " ", line.replace(" ", "\0"))
         lines += textwrap.wrap(line, 96, break_long_words=False, break_on_hyphens=False) or [""]
     lines = [line.replace(" ", "").replace("\0", " ") for line in lines]
-    return [f"{step.who} {lines[0]}", *("    " * bool(line) + line for line in lines[1:])]
+    lines[1:] = ["    " * bool(line) + line for line in lines[1:]]
+    return f"{step.who} " + "\n".join([*lines, ""])
 
 
 def run(path: Path, update: bool) -> list[str]:
     """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
-    lines = [[line] for line in path.read_text(encoding="utf-8").split("\n")]
-    found = []
-    for steps in read("\n".join(line for line, in lines)):
+    lesson, found, changes = path.read_text(encoding="utf-8"), [], []
+    for steps in read(lesson):
         for step, came, problem, known in replay(steps):
             if problem:
-                found.append(f"  line {step.lines.start + 1}: {problem}")
-                lines[step.lines.start] = lay_out(step, came, known)
-                lines[step.lines.start + 1:step.lines.stop] = [[] for _ in step.lines[1:]]
-    if update and found:
-        path.write_text("\n".join(line for group in lines for line in group), encoding="utf-8")
+                found.append(f"  line {lesson.count(chr(10), 0, step.start) + 1}: {problem}")
+                changes.append((step, lay_out(step, came, known)))
+    for step, lines in reversed(changes):
+        lesson = lesson[:step.start] + lines + lesson[step.stop:]
+    if update:
+        path.write_text(lesson, encoding="utf-8")
     return found
 
 
@@ -235,7 +200,7 @@ def check(number: int, attempt: str) -> str:
     """Replay an exercise with an attempt in place of YOUR MESSAGE; return how it differs."""
     if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
         return 'every message has "jsonrpc": "2.0"'
-    steps = read((HERE.parent / "exercises.md").read_text(encoding="utf-8"))[number - 1]
+    steps = read((SERVER.parents[1] / "exercises.md").read_text(encoding="utf-8"))[number - 1]
     steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt)) for step in steps]
     return "\n".join(problem for _, _, problem, _ in replay(steps) if problem)
 
