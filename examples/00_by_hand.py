@@ -11,7 +11,7 @@ notification has no id and gets none. This server has one tool and knows three m
 
 The client of this repository starts it, calls the tool, and with --trace shows every message: `>`
 is what the client sends, `<` what it receives. (In this course, `...` stands for a part left out.)
-It first asks as the newest revision does it. When that fails, it opens a session:
+It tries the newest revision first. When that fails, it opens a session:
 
     $ python3 examples/mcp_client.py call add a=2 b=3 --trace -- python3 examples/00_by_hand.py
     > {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {...}}
@@ -23,7 +23,7 @@ It first asks as the newest revision does it. When that fails, it opens a sessio
     < {"jsonrpc": "2.0", "id": ..., "result": {"content": [{"type": "text", "text": "5"}]}}
     5
 
-One mistake hides in the dots. A notification must never be answered, but this server does it:
+One mistake hides in the dots. A notification must never be answered, but this server answers it:
 
     $ echo '{"jsonrpc":"2.0","method":"notifications/initialized"}' | python3 examples/00_by_hand.py
     {"jsonrpc": "2.0", "id": null, "error": {"code": -32601, "message": "Method not found"}}
@@ -78,8 +78,8 @@ for line in sys.stdin:
 #   error -32700. So does a request without a method, or an array (a batch, in 2025-03-26).
 # - Wrong arguments end the server, too, though models make such mistakes every day; and so does
 #   any exception in a tool. Nothing checks the schema: "2" and "3" make 23, true and 1 make 2.
-# - Any revision is accepted, even one that does not exist, and any id: null, true and {} are wrong.
-# - There is no ping. If there were, it and all else would wait until the running tool has finished.
+# - Any revision is accepted, even one that does not exist, and so is any id: null, true, {}.
+# - There is no ping. If there were, it would wait until the running tool has finished.
 # - print() in a tool, or a child process that prints, corrupts the stream.
 # - SIGINT, which some hosts send to stop a server, causes a traceback; so does a closed stdout.
 # - Text is decoded as the environment says, not as UTF-8; on Windows, lines end in \r\n.

@@ -25,8 +25,9 @@ is sent before the result, the last answer is not one object but a stream of eve
     data: {..."method":"notifications/progress","params":{...,"progress":2,"total":2}}
     data: {"jsonrpc":"2.0","id":1,"result":{..."text":"ada can count to 2."...}}
 
-bearer() is for tokens that you hand out yourself; extensions/oauth.py is for those of others. To
-serve other machines, put a proxy with TLS in front, and name it: `hosts=["mcp.example.org"]`.
+bearer() is for tokens that you hand out yourself; extensions/oauth_server.py checks those that an
+authorization server issues. To serve other machines, put a proxy with TLS in front, and name it:
+`hosts=["mcp.example.org"]`.
 """
 from __future__ import annotations
 

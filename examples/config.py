@@ -1,10 +1,10 @@
 r"""Print what to paste into a host's configuration, so that it starts or finds your server.
 
-For whoever installs a server. Read 01_hello_server.py or 05_http_server.py first; when it does not
-work, use check.py and 08_tap.py.
+For anyone who installs a server. Read 01_hello_server.py or 05_http_server.py first; when it does
+not work, use check.py and 08_tap.py.
 
     python3 examples/config.py FILE.py [NAME]     a server that the host is to start
-    python3 examples/config.py URL [NAME]         a server that runs already
+    python3 examples/config.py URL [NAME]         a server that is running already
 
 Hosts start servers in any directory, with hardly any environment, so all paths are absolute, that
 of Python included (the one that runs this). FILE.py has a `server`, or just functions, as for
