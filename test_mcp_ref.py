@@ -3890,7 +3890,7 @@ test_client_malformed = scripts("".join(
 call list_tools
 > 1 tools/list
 << {"jsonrpc": "2.0", "id": {ID:1}, "result": {"tools": []}, "error": {"code": 1, "message": "m"}}
-raises Malformed
+raises RpcError
 call list_tools
 > 1 tools/list
 << {"jsonrpc": "2.0", "id": 999, "result": {"tools": []}}

@@ -342,10 +342,9 @@ class Client(AbstractContextManager["Client"]):
     def _exchange(self, request: Request, params: Message) -> Any:
         """Send one request, wait for its response, return the result."""
         try:
-            response = self._begin(request, params).wait()
+            return _result(self._begin(request, params).wait())
         finally:
             self._finish(request)
-        return _result(response)
 
     def _begin(self, request: Request, params: Message) -> Request:
         """Send a request; what comes for it goes into its inbox."""
@@ -374,11 +373,12 @@ class Client(AbstractContextManager["Client"]):
 
     def _finish(self, request: Request) -> None:
         """Stop waiting; tell the server if it may still be busy: basic/patterns/cancellation."""
+        # Over HTTP a modern server sees us hang up. That settles the request, so look before.
+        waiting = not (request.settled or self.modern and self.transport.mirrors)
         request.over.set()
         self.running.pop(request.id, None)
         request.hang_up()
-        if not request.settled and request.method not in ("initialize", "server/discover") \
-                and not (self.modern and self.transport.mirrors):  # there hanging up says it
+        if waiting and request.method not in ("initialize", "server/discover"):
             self._notify("notifications/cancelled", {"requestId": request.id})
 
     def receive(self, data: bytes, request: Request | None = None) -> None:
@@ -651,6 +651,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 if ":" in what:
                     self.client.request("resources/subscribe", {"uri": what})
                 self.granted.append(what)
+        if not self.inbox.empty():  # what the server answered to GET: it has no stream
+            self.next()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -689,8 +691,6 @@ def _result(response: Message) -> Any:
     error = response.get("error")
     if error is None:
         return _member(response, "result", dict)
-    if response.get("result") is not None:
-        raise Malformed(f"the server sent both a result and an error: {response!r:.200}")
     raise RpcError(_member(error, "code", int), str(error.get("message", "")), error.get("data"))
 
 
