@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # mcp_client.py 0.2.0: an MCP client in one file, beside mcp_ref.py. SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-"""A client for every Model Context Protocol server, and a command line for trying servers out.
+"""A client for Model Context Protocol servers, and a command line for trying them out.
 
-You need it to call MCP servers from a program: in a host, a script, or the tests of a server. It
-starts a server from a command, or reaches one at a URL, and speaks every published revision. Copy
-it together with mcp_ref.py, on which it is built; a server alone does not need it.
+Use it to call MCP servers from a program: a host, a script, or the tests of a server. It starts a
+server from a command or connects to one at a URL, and speaks every published revision. Copy it
+together with mcp_ref.py, which it imports; a server does not need it.
 
     from mcp_client import connect
     with connect(["python3", "server.py"]) as client:  # or a URL, or a Server object
@@ -15,17 +15,17 @@ it together with mcp_ref.py, on which it is built; a server alone does not need 
     $ python3 mcp_client.py call server.py add a=2 b=3
 
 Since 2026-07-28 (*modern*) each request carries version and capabilities in its `_meta`; up to
-2025-11-25 (*legacy*) `initialize` opens a session. connect() finds out, once. The way of a call:
-call_tool -> request (rounds of questions) -> _exchange (one message, one response) ->
-Transport.send; and back: Client.receive -> Request.settle. A method of Client blocks its caller.
-Other threads: mcp-read, -write, -stderr and -watch for a stdio server; mcp-post for each POST,
-mcp-stream for the stream of a legacy session, mcp-answer for each question of a legacy server,
+2025-11-25 (*legacy*) `initialize` opens a session. connect() detects which, once. A call goes
+call_tool -> request (answers questions, retries) -> _exchange (one message, one response) ->
+Transport.send; a response, Client.receive -> Request.settle. Methods of Client block the caller.
+Threads: mcp-read, -write, -stderr and -watch for a stdio server; mcp-post for each POST,
+mcp-stream for a legacy session's stream, mcp-answer for each question from a legacy server,
 mcp-listen for a subscription's callback, mcp-call for each message to a Server in this process.
 
-Known limits: `on_log` and `on_notification` run on the thread that reads, so they must not call the
-client; results are not cached, nor checked against an outputSchema; a subscription that breaks off
-is not renewed; a response on stdio that is not JSON leaves its call to the timeout; each HTTP
-request has its own connection; proxies are not used.
+Known limits: `on_log` and `on_notification` run on the reading thread, so they must not call the
+client; results are not cached or checked against an outputSchema; a subscription is not renewed
+when its connection is lost; a call whose response on stdio is not JSON fails only at its timeout;
+each HTTP request opens a new connection; proxies are not supported.
 """
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ __all__ = ["Client", "Disconnected", "HttpTransport", "Malformed", "MemoryTransp
            "RequestCancelled", "ServerLacks", "StdioTransport", "Subscription", "Transport",
            "connect", "fetch"]
 
-CALL_SECONDS = 60               # for a request to be answered, unless the call says otherwise
-LONGEST_SECONDS = 3600          # ... however much progress the server reports
-PROBE_SECONDS = 3               # for the very first message: after that a server counts as legacy
-MAX_ROUNDS = 10                 # of questions, for one request
-MAX_PAGES = 1000                # of one list
-CLOSE_STEP_SECONDS = 2          # for a server to exit when its input ends, and when terminated
-MAX_LAST_LINES = 20             # of a server's stderr, to be quoted when it dies
-MAX_REDIRECTS = 3               # in a row; `authorize` is asked as many times
-RETRY_SECONDS = 1               # before a stream is opened again, unless the server says otherwise
+CALL_SECONDS = 60               # default timeout of a request
+LONGEST_SECONDS = 3600          # default limit when progress extends the timeout
+PROBE_SECONDS = 3               # timeout of the first message; then the server counts as legacy
+MAX_ROUNDS = 10                 # rounds of questions in one request
+MAX_PAGES = 1000                # pages of one list
+CLOSE_STEP_SECONDS = 2          # wait for a server to exit: after closing its stdin, after SIGTERM
+MAX_LAST_LINES = 20             # lines of a server's stderr quoted when it exits
+MAX_REDIRECTS = 3               # redirects and `authorize` calls, together, for one HTTP request
+RETRY_SECONDS = 1               # wait before a stream is reopened, unless the server sets `retry`
 
 METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32601, -32602, -32603
 HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
@@ -72,15 +72,15 @@ Message = dict[str, Any]
 
 
 class Disconnected(ConnectionError):
-    """There is no server, it does not speak MCP, or it has gone away."""
+    """The server cannot be reached, does not speak MCP, or has disconnected."""
 
 
 class Malformed(Exception):
-    """The server broke the protocol, so its answer is of no use."""
+    """The server violated the protocol; its answer cannot be used."""
 
 
 class ServerLacks(Exception):
-    """The server did not declare what this method needs."""
+    """The server did not declare the capability that this method needs."""
 
 
 class RequestCancelled(Exception):
@@ -88,48 +88,48 @@ class RequestCancelled(Exception):
 
 
 class _SessionLost(Disconnected):
-    """[legacy] The server has forgotten our session: initialize again."""
+    """[legacy] The server no longer knows our session: initialize again."""
 
 
 # ==== 1. A request ========================================================================
-# Whatever comes for it goes into its inbox: progress, the response, or an exception. Only the
-# caller's thread waits for that, in one place, so every wait ends in time.
+# Progress, the response and exceptions all arrive in the request's inbox. Only the caller's thread
+# waits on it, and only in next(), so every wait ends at the deadline.
 
 class Request:
-    """One request of ours, from being sent to its response. cancel() is for any thread. `tag` is
-    what the caller gave to request(), for the functions that answer questions."""
+    """A request, from sending to response. Any thread may call cancel(). `tag`: the caller's value,
+    passed to the functions that answer the server's questions."""
     def __init__(self, client: Client, method: str, timeout: float | None = None, tag: Any = None,
                  on_progress: Any = None, extend: bool = False,
                  longest: float = LONGEST_SECONDS) -> None:
         self.id = next(client.ids)
         self.method, self.tag, self.on_progress, self.extend = method, tag, on_progress, extend
         self.timeout = client.timeout if timeout is None else timeout
-        self.cancelled = self.settled = False  # settled: the response or an exception is there
-        self.over = threading.Event()  # nobody waits any more
-        self.last_id, self.retry = "", float(RETRY_SECONDS)  # of its event stream
+        self.cancelled = self.settled = False  # settled: a response or an exception has arrived
+        self.over = threading.Event()  # set when the caller stops waiting
+        self.last_id, self.retry = "", float(RETRY_SECONDS)  # state of its event stream
         self.last = time.monotonic() + longest
         self.deadline = min(time.monotonic() + self.timeout, self.last)
         self.inbox: SimpleQueue[Any] = SimpleQueue()
-        self.wire: Any = None  # over HTTP: its connection
+        self.wire: Any = None  # its connection, over HTTP
 
     def settle(self, outcome: Any) -> None:
-        """Take the response, or the exception that came instead."""
+        """Deliver the response, or an exception in its place."""
         self.settled = True
         self.inbox.put(outcome)
 
     def cancel(self) -> None:
-        """Give up: the caller gets RequestCancelled, and the server is told. A function that is
-        answering a question on the way is not interrupted."""
+        """Cancel: the caller gets RequestCancelled, and the server is notified. A function that is
+        answering a question is not interrupted."""
         self.cancelled = True
         self.inbox.put(None)
 
     def hang_up(self) -> None:
-        """Break off what is under way: nobody waits for it."""
+        """Close the request's connection, if it has one."""
         if self.wire:
             self.wire.hang_up()
 
     def next(self) -> Any:
-        """Return the next message; raise what came instead, or TimeoutError at the deadline."""
+        """Return the next message, or raise the exception in its place; TimeoutError if late."""
         while True:
             left = self.deadline - time.monotonic()
             if self.cancelled:
@@ -144,7 +144,7 @@ class Request:
                     return item
 
     def wait(self) -> Any:
-        """Return the response, reporting progress meanwhile."""
+        """Wait for the response and return it; report progress until then."""
         while True:
             item = self.next()
             if "method" not in item:
@@ -156,17 +156,17 @@ class Request:
 
 
 # ==== 2. The client =======================================================================
-# What a server sends is foreign and may be wrong in any way: then one call fails, with an error
-# that says so. An RpcError is what the server answered; other exceptions are ours, without a code.
+# Nothing that a server sends is trusted: an invalid message fails the call it belongs to, and no
+# other. RpcError is the server's own error; all other exceptions are local and carry no code.
 
 class Client(AbstractContextManager["Client"]):
-    """What connect() returns: one server, to be used by any thread; a context manager.
+    """A connection to one server, made by connect(). Any thread may use it; a context manager.
 
-    `version` is the revision spoken, `modern` its era; `server_info`, `capabilities` and
-    `instructions` are what the server says about itself. Methods block, and raise RpcError (the
+    `version` is the revision in use, `modern` whether it is a modern one; `server_info`,
+    `capabilities` and `instructions` come from the server. Methods block, and raise RpcError (the
     server's error), TimeoutError, RequestCancelled, Disconnected, Malformed, ServerLacks, HttpError
     and AskError (one of your functions refused to answer). For extensions: `result_types[type] =
-    function(method, result, tag)` makes a whole result of one of that resultType;
+    function(method, result, tag)` turns a result of that resultType into a complete one;
     `mirrored[method]` names the param that HTTP repeats in Mcp-Name."""
     def __init__(self, transport: Transport, *, revision: str = "", timeout: float = CALL_SECONDS,
                  probe: float = PROBE_SECONDS, elicit: Any = None, visit: Any = None,
@@ -195,7 +195,7 @@ class Client(AbstractContextManager["Client"]):
         self.close()
 
     def close(self) -> None:
-        """End subscriptions, waiting calls, the connection and, on stdio, the server."""
+        """End subscriptions, pending calls, the connection and, on stdio, the server."""
         for subscription in list(self.subscriptions):
             subscription.close()
         self.closed = True
@@ -203,11 +203,11 @@ class Client(AbstractContextManager["Client"]):
         self.transport.stop()
 
     def open(self) -> None:
-        """Connect, unless that is done. A server that has died is started again."""
+        """Connect, unless connected. A server that has exited is restarted."""
         with self._opening:
             if self.closed:
                 raise Disconnected("the client is closed")
-            if not self.transport.up:  # else this very thread may be connecting
+            if not self.transport.up:  # up: connected, or this thread is inside open() already
                 try:
                     self.transport.start()
                     self._find_era()
@@ -216,7 +216,7 @@ class Client(AbstractContextManager["Client"]):
                     raise
 
     def _find_era(self) -> None:
-        """Try the modern way, then the legacy one: the transports' §Backward Compatibility."""
+        """Try server/discover, then initialize: the transports' §Backward Compatibility."""
         version, named = self.version, []  # type: str, Any
         if self.modern:
             try:
@@ -228,22 +228,22 @@ class Client(AbstractContextManager["Client"]):
             if named is None:
                 return
             if self._pinned or named and not any(one in versions("legacy") for one in named):
-                raise Disconnected(f"the server does not speak {version}, but {named}")
+                raise Disconnected(f"the server does not support {version}; it supports {named}")
             version = versions("legacy")[0]
             if not self.transport.up:
                 self.transport.say("the server exited on server/discover; trying initialize")
                 self.transport.start()
         try:
             self._initialize(version)
-        except RpcError:  # perhaps it was slow to start, but is modern
+        except RpcError:  # it may be modern, and just slow to start
             with suppress(Malformed):
                 if not self._pinned and self._discover(versions()[0]) is None:
                     return
             raise
 
     def _discover(self, version: str, again: bool = True) -> list[Any] | None:
-        """Ask a modern server what it is. Returns None if that is known now, or the versions that
-        it wants; Malformed if it is legacy. `again`: if it wants one of ours, try that."""
+        """Send server/discover. Returns None on success, else the versions that the server
+        supports; Malformed if it is legacy. `again`: retry with a version that both support."""
         self._speak(version)
         timeout = None if self._pinned else min(self.timeout, self._probe)
         try:
@@ -268,7 +268,7 @@ class Client(AbstractContextManager["Client"]):
             "protocolVersion": version, "capabilities": self._offers, "clientInfo": self._info})
         agreed = _member(result, "protocolVersion", str)
         if agreed not in versions("legacy") or self._pinned not in ("", agreed):
-            raise Disconnected(f"the server does not speak {self.version}, but {agreed}")
+            raise Disconnected(f"the server does not support {self.version}; it offers {agreed}")
         self._speak(agreed)
         self._take_over(result, result.get("serverInfo"))
         self._notify("notifications/initialized").wait()
@@ -282,7 +282,7 @@ class Client(AbstractContextManager["Client"]):
         self.server_info, self.instructions = _object(info), result.get("instructions")
 
     def _speak(self, version: str) -> None:
-        """Note the revision to speak, and what to offer in it."""
+        """Set the revision to speak, and the capabilities to declare in it."""
         edition = rules(version)
         self.version, self.modern = version, edition.modern
         self._offers: Message = {**self._declare}
@@ -296,11 +296,11 @@ class Client(AbstractContextManager["Client"]):
 
     def request(self, method: str, params: Message | None = None, *, started: Any = None,
                 **options: Any) -> Any:
-        """Send a request, answer what the server asks on the way, return the result.
+        """Send a request, answer the server's questions, return the result.
 
-        `started` gets the Request, which can be cancelled, each time that one is sent. `timeout`:
-        seconds for the response to each message; `on_progress`: called with progress, total and
-        message, on this thread; `extend`: progress sets the clock back, up to `longest` seconds."""
+        `started`: called with each Request before it is sent, for example to cancel() it later.
+        `timeout`: seconds for each response; `on_progress`: called with progress, total and
+        message, on this thread; `extend`: progress resets the timeout, up to `longest` seconds."""
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             self.open()
@@ -310,7 +310,7 @@ class Client(AbstractContextManager["Client"]):
             try:
                 if method == "tools/call" and self.modern and self.transport.mirrors \
                         and (params or {}).get("name") not in self.tools:
-                    self.list_tools()  # headers repeat arguments: the schema says which
+                    self.list_tools()  # its schema says which arguments become headers
                 result = self._exchange(request, {**(params or {}), **more})
             except (_SessionLost, RpcError) as problem:
                 # [2025-11-25] basic/transports §Session Management; streamable-http §Client ...
@@ -329,13 +329,13 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} asked for input more than {MAX_ROUNDS} times")
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification, unless the revision has none of that name."""
+        """Send a notification, unless the revision does not define it."""
         self.open()
         if method not in NOTIFICATIONS or method in rules(self.version).notifications:
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Message | None = None) -> Request:
-        """Send a notification; return a Request that is settled once it is out."""
+        """Send a notification; return a Request that is settled once it is sent."""
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         return self._transmit(message, Request(self, method))
 
@@ -347,7 +347,7 @@ class Client(AbstractContextManager["Client"]):
             self._finish(request)
 
     def _begin(self, request: Request, params: Message) -> Request:
-        """Send a request; what comes for it goes into its inbox."""
+        """Send a request; its messages arrive in its inbox."""
         meta: Message = {}
         if self.modern:  # basic/index §_meta
             meta = {META_VERSION: self.version, META_CLIENT: self._info,
@@ -367,13 +367,13 @@ class Client(AbstractContextManager["Client"]):
         self._trace(">", message)
         try:
             self.transport.send(message, request)
-        except Exception as problem:  # noqa: BLE001  raised to the waiter
+        except Exception as problem:  # noqa: BLE001  raised in the waiting thread
             request.settle(problem)
         return request
 
     def _finish(self, request: Request) -> None:
-        """Stop waiting; tell the server if it may still be busy: basic/patterns/cancellation."""
-        # Over HTTP a modern server sees us hang up. That settles the request, so look before.
+        """Stop waiting; cancel the request if it has no response: basic/patterns/cancellation."""
+        # Over HTTP, hang_up() cancels a modern request. It also settles it, so check first.
         waiting = not (request.settled or self.modern and self.transport.mirrors)
         request.over.set()
         self.running.pop(request.id, None)
@@ -382,36 +382,36 @@ class Client(AbstractContextManager["Client"]):
             self._notify("notifications/cancelled", {"requestId": request.id})
 
     def receive(self, data: bytes, request: Request | None = None) -> None:
-        """Take what the server sent; `request`: the one that it came for, if that is known.
-        Malformed if it is not JSON. Nothing here may block."""
+        """Handle what the server sent; `request`: the one that it belongs to, if known. Raises
+        Malformed if it is not JSON. Must not block."""
         try:
             message = decode(data)
         except RpcError as problem:
-            raise Malformed(f"the server sent no message ({problem}): {data!r:.200}") from None
+            raise Malformed(f"expected a message, found {data!r:.200} ({problem})") from None
         # An array is a batch: [2025-03-26] basic/index §Batching
         for one in message if isinstance(message, list) else [message]:
             self._trace("<", one)
             kind = ""
-            with suppress(RpcError):  # what is not a message is passed over
+            with suppress(RpcError):  # other JSON is ignored
                 kind = kind_of(one)
             if kind == "response":
-                # An error without an id: it could not read ours. Over HTTP it is clear whose it is.
+                # An error without an id: our message was unreadable. Over HTTP, we know which one.
                 found = self.running.get(one["id"]) if is_id(one.get("id")) \
                     else request if "error" in one else None
                 if found:
                     found.settle(one)
             elif kind == "notification":
-                self._hear(one, _object(one.get("params")))
-            elif kind and not self.modern:  # .../stdio §Receiving Messages: else it must not
+                self._take_notification(one, _object(one.get("params")))
+            elif kind and not self.modern:  # modern: not allowed, .../stdio §Receiving Messages
                 _thread("mcp-answer", self._take_question, one, request)
 
     def lost(self, problem: BaseException) -> None:
-        """Fail all calls that wait: the server is gone."""
+        """Fail all pending calls: the connection is lost."""
         for request in list(self.running.values()):
             request.settle(problem)
 
-    def _hear(self, message: Message, params: Message) -> None:
-        """Take a notification. It goes to the request that it names, by token or id."""
+    def _take_notification(self, message: Message, params: Message) -> None:
+        """Pass a notification to the request that it names, by token or id, and to callbacks."""
         name, meta = message["method"], _object(params.get("_meta"))
         ident = params.get("progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId")))
         found = [] if self.modern else list(self.subscriptions)  # type: list[Request]
@@ -425,23 +425,23 @@ class Client(AbstractContextManager["Client"]):
             self._on_notification(message)
 
     def _more_input(self, method: str, result: Message, tag: Any) -> Message:
-        """Answer all questions of a modern result; return the params to add to the retry:
+        """Answer the questions in a modern result; return the params to add to the retry:
         basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
         more = {"requestState": result["requestState"]} if "requestState" in result else {}
         if "inputRequests" in result:
             more["inputResponses"] = {key: self.answer(question, tag) for key, question in _member(
                 result, "inputRequests", dict).items()}
         if result["resultType"] != "input_required" or not more:
-            raise Malformed(f"{method} must not have this result: {result!r:.200}")
+            raise Malformed(f"unexpected result of {method}: {result!r:.200}")
         return more
 
     def answer(self, question: Any, tag: Any = None) -> Message:
-        """Answer a modern server's question, {"method", "params"}; AskError."""
+        """Answer a modern server's question, {"method", "params"}; AskError if it is refused."""
         try:
             return self._answer(_object(question), [tag])
-        except RpcError as problem:  # there is no way to tell a modern server
+        except RpcError as problem:  # a modern server cannot be sent an error
             raise (AskError if problem.code == -1 else Malformed)(
-                f"the server's question got no answer: {problem}") from None
+                f"the server's question was not answered: {problem}") from None
 
     def _answer(self, question: Message, tags: list[Any]) -> Message:
         """Return the result for a question; RpcError if there is none."""
@@ -460,12 +460,12 @@ class Client(AbstractContextManager["Client"]):
         answer = _called(self._sample, params, tags)
         if answer is None:  # [2025-11-25] client/sampling §Error Handling
             raise RpcError(-1, "User rejected sampling request")
-        if isinstance(answer, str):  # a text stands for a whole answer
+        if isinstance(answer, str):  # shorthand for a text answer
             answer = {"content": {"type": "text", "text": answer}}
         return {"role": "assistant", "model": "unknown", **answer}
 
     def _answer_elicitation(self, params: Message, tags: list[Any]) -> Message:
-        """client/elicitation: a form for the user to fill in, or a page to visit."""
+        """Have the user fill in a form or visit a page: client/elicitation."""
         mode, form = str(params.get("mode", "form")), _object(params.get("requestedSchema"))
         fields = {} if mode == "url" else form.get("properties")
         try:
@@ -473,9 +473,9 @@ class Client(AbstractContextManager["Client"]):
             schema = Schema({"type": "object", "properties": fields,
                              "required": form.get("required", [])})
             if mode == "url" and not re.match("https?://", str(params.get("url"))):
-                raise ValueError("not a web page")
+                raise ValueError("url must be http or https")
         except (KeyError, ValueError) as problem:
-            raise RpcError(INVALID_PARAMS, f"{params} cannot be asked: {problem}") from None
+            raise RpcError(INVALID_PARAMS, f"cannot elicit {params}: {problem}") from None
         answer = _called(ask, params, tags)
         if answer in ("cancel", "decline", None, False):
             return {"action": answer or "decline"}
@@ -485,27 +485,27 @@ class Client(AbstractContextManager["Client"]):
                    if "default" in _object(part)}
         content.update(answer)
         if schema.flaw(content):
-            raise ValueError(f"the answer does not fit the form: {schema.flaw(content)}")
+            raise ValueError(f"the answer does not match the form: {schema.flaw(content)}")
         return {"action": "accept", "content": content}
 
     def _take_question(self, message: Message, request: Request | None) -> None:
-        """[legacy] Answer a request of the server's: the life of mcp-answer."""
+        """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         tags = [one.tag for one in ([request] if request else list(self.running.values()))]
         try:
             answer: Message = {"result": {} if method == "ping" else self._answer(message, tags)}
             encode(answer)
-        except Exception as problem:  # noqa: BLE001  whatever a callback raises
+        except Exception as problem:  # noqa: BLE001  a callback may raise anything
             self.transport.say(f"{method} failed: {type(problem).__name__}: {problem}")
             code = getattr(problem, "code", INTERNAL_ERROR)
             answer = {"error": {"code": code, "message": str(problem)}}
         self._transmit({"jsonrpc": "2.0", "id": message["id"], **answer}, Request(self, method))
 
     def _ask(self, method: str, params: Any, member: str, *needed: str, **options: Any) -> Message:
-        """Send a request; `member` of its result must be a list of objects with these strings."""
+        """Send a request; its result must have a list `member` of objects with strings `needed`."""
         self.open()
         if METHODS[method].capability not in self.capabilities:
-            raise ServerLacks(f"the server has no {METHODS[method].capability}")
+            raise ServerLacks(f"the server does not declare {METHODS[method].capability}")
         result: Message = self.request(method, params, **options)
         for item in _member(result, member, list):
             for name in needed:
@@ -521,26 +521,26 @@ class Client(AbstractContextManager["Client"]):
         for _ in range(MAX_PAGES):
             result = self._ask(method, params, member, "name", *needed)
             found += result[member]
-            if result.get("nextCursor") is None:  # "" is a cursor, too
+            if result.get("nextCursor") is None:  # "" is a valid cursor
                 return found
             params = {"cursor": _member(result, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages")
 
     def list_tools(self) -> list[Message]:
-        """Return all tools: server/tools §Tool. Over HTTP those with bad headers are left out."""
+        """Return all tools, over HTTP without those with invalid headers: server/tools §Tool."""
         tools = self._list("tools/list", "tools")
         self.tools = {tool["name"]: tool for tool in tools}
         for tool in list(tools) if self.transport.mirrors and self.modern else ():
             try:  # .../streamable-http §Schema Extension
                 _mirrors(tool.get("inputSchema"), {})
             except Malformed as problem:
-                self.transport.say(f"the tool {tool['name']} is left out: {problem}")
+                self.transport.say(f"ignored the tool {tool['name']}: {problem}")
                 tools.remove(tool)
         return tools
 
     def call_tool(self, name: str, arguments: Message | None = None, **options: Any) -> Message:
-        """Call a tool. Returns {"content": [...], maybe "structuredContent", "isError"}: if it
-        fails, for the model to read. Options: see request(). (server/tools §Calling Tools)"""
+        """Call a tool. Returns {"content": [...]}, with "structuredContent" if it has any, and
+        "isError" if the tool failed. Options: see request(). (server/tools §Calling Tools)"""
         params = {"name": name, "arguments": arguments or {}}
         return self._ask("tools/call", params, "content", "type", **options)
 
@@ -553,7 +553,7 @@ class Client(AbstractContextManager["Client"]):
         return self._list("resources/templates/list", "resourceTemplates", "uriTemplate")
 
     def read_resource(self, uri: str, **options: Any) -> list[Message]:
-        """Read a resource. Returns contents: {"uri", "text" or "blob" (base64), ...}."""
+        """Read a resource. Returns its contents: [{"uri", "text" or "blob" (base64), ...}]."""
         found = self._ask("resources/read", {"uri": uri}, "contents", "uri", **options)
         return list(found["contents"])
 
@@ -567,9 +567,9 @@ class Client(AbstractContextManager["Client"]):
         return self._ask("prompts/get", params, "messages", "role", **options)
 
     def complete(self, reference: str, argument: str, value: str, known: Any = None) -> list[str]:
-        """Return completions of what was typed so far, for an argument of a prompt or template.
-        `known`: arguments that have a value already. (server/utilities/completion)"""
-        ref = {"type": "ref/prompt", "name": reference}  # it may be called git:commit
+        """Return completions of `value`, typed so far for an argument of a prompt or template.
+        `known`: the arguments already filled in. (server/utilities/completion)"""
+        ref = {"type": "ref/prompt", "name": reference}  # a name may contain a colon
         if "://" in reference or "{" in reference:
             ref = {"type": "ref/resource", "uri": reference}
         context = {"context": {"arguments": known}} if known else {}
@@ -577,11 +577,11 @@ class Client(AbstractContextManager["Client"]):
             "ref": ref, "argument": {"name": argument, "value": value}, **context})
         values: list[str] = _member(_object(result.get("completion")), "values", list)
         if any(type(one) is not str for one in values):
-            raise Malformed(f"the server sent completions that are not strings: {values!r:.200}")
+            raise Malformed(f"completions must be strings; the server sent {values!r:.200}")
         return values
 
     def ping(self) -> None:
-        """Return if the server answers; modern servers have no ping, so discovery stands in."""
+        """Check that the server answers: ping or, as modern servers have none, server/discover."""
         self.request("server/discover" if self.modern else "ping")
 
     def set_level(self, level: str) -> None:
@@ -589,33 +589,33 @@ class Client(AbstractContextManager["Client"]):
         self.open()
         if not self.modern:
             self.request("logging/setLevel", {"level": level})
-        self.log_level = level  # modern: each request says it
+        self.log_level = level  # modern: sent with each request
 
     def listen(self, wanted: Iterable[str], callback: Any = None,
                timeout: float | None = None) -> Subscription:
-        """Have changes announced: "tools", "prompts", "resources", URIs. See Subscription."""
+        """Subscribe to changes of "tools", "prompts", "resources" or URIs. See Subscription."""
         self.open()
         names = [wanted] if isinstance(wanted, str) else list(wanted)
         subscription = Subscription(self, names, timeout)
         if callback:
-            def life() -> None:
+            def forward() -> None:
                 with suppress(Disconnected):
                     for change in subscription:
                         callback(change)
-            _thread("mcp-listen", life)
+            _thread("mcp-listen", forward)
         return subscription
 
 
 # ==== 3. Subscriptions ====================================================================
-# Modern: one request, subscriptions/listen, stays open; what it brings goes into its inbox. Legacy:
-# a session hears of every change, and of the URIs that resources/subscribe names; the request is
-# never sent, and the server not told of the end. ([2025-11-25] server/resources §Subscriptions)
+# Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox. Legacy: the
+# server notifies a session of all changes of lists, and of URIs given to resources/subscribe; no
+# listen request is sent, and closing sends nothing. ([2025-11-25] server/resources §Subscriptions)
 
 class Subscription(Request, AbstractContextManager["Subscription"]):
-    """Changes that a server announces: iterate over it, or give listen() a callback; close() it.
+    """A server's changes: iterate over it, or give listen() a callback; close() it at the end.
 
-    Each change is "tools", "prompts", "resources" or a URI. `granted` says what the server agreed
-    to. Iteration ends with the subscription, by Disconnected if the connection broke."""
+    Each change is "tools", "prompts", "resources" or a URI. `granted` lists what the server agreed
+    to. Iteration stops when the subscription ends; Disconnected if the connection is lost."""
     def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
         super().__init__(client, "subscriptions/listen", timeout)
         self.client, self.granted = client, []  # type: Client, list[str]
@@ -623,7 +623,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
         try:
             (self._open_modern if client.modern else self._open_legacy)(wanted)
             if not self.granted:
-                raise ServerLacks(f"the server announces no changes of {wanted}")
+                raise ServerLacks(f"the server does not announce changes of {wanted}")
         except BaseException:
             self.close()
             raise
@@ -651,7 +651,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 if ":" in what:
                     self.client.request("resources/subscribe", {"uri": what})
                 self.granted.append(what)
-        if not self.inbox.empty():  # what the server answered to GET: it has no stream
+        if not self.inbox.empty():  # the refusal of our GET: the server has no stream
             self.next()
 
     def __exit__(self, *_: object) -> None:
@@ -664,19 +664,19 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             except Exception as problem:
                 if self.cancelled:  # by close()
                     return
-                self.settle(problem)  # for whoever comes next
+                self.settle(problem)  # for the next iteration
                 raise
             name = message.get("method", "/")
             what = name.split("/")[-2:][0]
             if name == "notifications/resources/updated":
-                what = str(message["params"].get("uri"))  # perhaps a part of what we named
+                what = str(message["params"].get("uri"))  # may lie below a URI in `granted`
             if name in ("/", "notifications/cancelled"):
                 self.close()
             elif any((what + "/").startswith(one.rstrip("/") + "/") for one in self.granted):
                 yield what
 
     def close(self) -> None:
-        """End it; nothing happens if it has ended."""
+        """End the subscription; do nothing if it has ended."""
         if self in self.client.subscriptions:
             self.client.subscriptions.remove(self)
             self.cancel()
@@ -684,10 +684,10 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             self.client._finish(self)
 
 
-# ==== 4. What a server may send, and other small things ===================================
+# ==== 4. Checks and other small functions =================================================
 
 def _result(response: Message) -> Any:
-    """Return the result of a response; RpcError for an error, Malformed for neither."""
+    """Return the result of a response; RpcError if it is an error, Malformed if neither."""
     error = response.get("error")
     if error is None:
         return _member(response, "result", dict)
@@ -697,7 +697,7 @@ def _result(response: Message) -> Any:
 def _member(value: Any, name: str, kind: type) -> Any:
     """Return a member of an object; Malformed if it is missing or of another type."""
     if not isinstance(_object(value).get(name), kind):
-        raise Malformed(f"the server sent no proper {name}: {value!r:.200}")
+        raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
     return value[name]
 
 
@@ -706,14 +706,14 @@ def _object(value: Any) -> Message:
     return value if isinstance(value, dict) else {}
 
 
-def _thread(name: str, life: Callable[..., Any], *arguments: Any) -> threading.Thread:
-    thread = threading.Thread(target=life, args=arguments, name=name, daemon=True)
+def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
     thread.start()
     return thread
 
 
 def _called(function: Any, *arguments: Any) -> Any:
-    """Call a function of the application's, which may want params alone, or be async."""
+    """Call an application's function, which may be async, or take only the first argument."""
     import asyncio
     import inspect
     needed = [one for one in inspect.signature(function).parameters.values()
@@ -723,7 +723,7 @@ def _called(function: Any, *arguments: Any) -> Any:
 
 
 def _marked(schema: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each x-mcp-header that properties lead to, the type there, and the argument's value."""
+    """Yield header, type and value of each argument with an x-mcp-header, at any depth."""
     for name, part in _object(_object(schema).get("properties")).items():
         inner = _object(value).get(name)
         if "x-mcp-header" in _object(part):
@@ -732,18 +732,18 @@ def _marked(schema: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _mirrors(schema: Any, arguments: Any) -> Message:
-    """Return the headers that repeat arguments; Malformed if the schema asks for an improper one.
+    """Return the headers that repeat arguments; Malformed if the schema has an invalid one.
     (basic/transports/streamable-http §Custom Headers from Tool Parameters)"""
     found = list(_marked(schema, arguments))
     names = {str(name).lower() for name, kind, _ in found if kind in (
         "string", "integer", "boolean") and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", str(name))}
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
-        raise Malformed("an x-mcp-header is not unique, not a name, or not of a plain argument")
+        raise Malformed("each x-mcp-header must be a unique name of a string, integer or boolean")
     return {"Mcp-Param-" + name: mirror(value) for name, _, value in found if value is not None}
 
 
 def _events(lines: Iterable[str], request: Request) -> Iterator[tuple[str, str]]:
-    """Yield (kind, data) of each event in a stream (HTML Standard, section 9.2); note its id and
+    """Yield (kind, data) of each event in a stream (HTML Standard, section 9.2); store its id and
     `retry` in the request."""
     event = {}  # type: dict[str, list[str]]
     for line in lines:
@@ -754,46 +754,46 @@ def _events(lines: Iterable[str], request: Request) -> Iterator[tuple[str, str]]
             with suppress(ValueError, KeyError):
                 request.retry = int(event["retry"][-1]) / 1000
             data = "\n".join(event.get("data", ()))
-            if data:  # an event may carry just an id
+            if data:  # an event may have only an id
                 yield event.get("event", ["message"])[-1], data
             event = {}
 
 
 # ==== 5. Transports: in this process, and stdio ===========================================
-# send() returns at once; a response comes back through Client.receive(), and what goes wrong
-# through Request.settle(). A message that gets no response settles its request once it is out.
+# send() returns at once; responses come back through Client.receive(), exceptions through
+# Request.settle(). A message that gets no response settles its request once it is sent.
 
 class Transport:
-    """What the transports have in common; the client sets `client`."""
+    """The base class of transports; the client sets `client`."""
     client: Client
-    up = False              # it was started, and has not been lost since
-    mirrors = False         # headers repeat parts of the body, and hanging up cancels
+    up = False              # started, and not lost since
+    mirrors = False         # headers repeat parts of the body, and closing the connection cancels
     start: Callable[[], None]                   # connect, or raise Disconnected
     stop: Callable[[], None]                    # disconnect; start() may follow
     send: Callable[[Message, Request], None]    # without waiting
 
     def listen(self) -> None:
-        """[legacy] Make sure that the server can send what belongs to no request."""
+        """[legacy] Let the server send messages that belong to no request."""
 
     def say(self, line: str) -> None:
-        """Tell the user something, on stderr."""
+        """Print a line for the user, on stderr."""
         print(line, file=sys.stderr)
 
     def _run(self, name: str, request: Request, work: Callable[[], Any]) -> None:
-        """Do something for a request on a thread of its own; what goes wrong settles it."""
-        def life() -> None:
+        """Do a request's work on a new thread; an exception settles the request."""
+        def run() -> None:
             try:
                 work()
                 if request.id not in self.client.running:
                     request.settle({})
-            except BaseException as problem:  # noqa: BLE001  raised to the waiter
+            except BaseException as problem:  # noqa: BLE001  raised in the waiting thread
                 request.settle(problem)
             request.hang_up()
-        _thread(name, life)
+        _thread(name, run)
 
 
 class MemoryTransport(Transport):
-    """A Server in this very process. Each request has a thread, so that its call may time out."""
+    """A Server in this process. Each message runs on its own thread, so that calls can time out."""
     def __init__(self, server: Server) -> None:
         self.server = server
 
@@ -806,22 +806,22 @@ class MemoryTransport(Transport):
             self.peer.close()
 
     def _deliver(self, message: Any) -> None:
-        self.client.receive(encode(message))  # a copy, as the wire would make it
+        self.client.receive(encode(message))  # a copy, as a real connection makes
 
     def send(self, message: Message, request: Request) -> None:
         self._run("mcp-call", request, lambda: self.server.handle(
             decode(encode(message)), self._deliver, peer=self.peer))
 
 
-# What a server inherits of the environment, unless connect(env=...) says otherwise: no secrets.
+# The environment variables that a server inherits: no secrets. connect(env=...) adds others.
 _INHERITED = """APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOCALAPPDATA LOGNAME
     PATH PATHEXT PROGRAMFILES SHELL SYSTEMDRIVE SYSTEMROOT TEMP TERM TMP TMPDIR TZ USER USERNAME
     USERPROFILE WINDIR"""
 
 
 class StdioTransport(Transport):
-    """A server that we start, on its standard input and output: basic/transports/stdio. `stderr`:
-    called with each line that it writes there; `env`: variables besides those of _INHERITED."""
+    """A server that we start, over its stdin and stdout: basic/transports/stdio. `stderr`: called
+    with each line that it writes to stderr; `env`: variables in addition to _INHERITED."""
     def __init__(self, command: Iterable[str], *, env: Any = None, cwd: str | None = None,
                  stderr: Any = None) -> None:
         self.command, self.cwd, self.process = list(command), cwd, None  # type: Any, Any, Any
@@ -833,17 +833,17 @@ class StdioTransport(Transport):
         import shutil
         from subprocess import PIPE, Popen
         self.stop()
-        try:  # which() finds npx.cmd, on Windows
+        try:  # on Windows, which() finds npx.cmd
             program = shutil.which(self.command[0], path=self.env.get("PATH")) or self.command[0]
             process = self.process = Popen([program, *self.command[1:]], stdin=PIPE, stdout=PIPE,
                                            stderr=PIPE, env=self.env, cwd=self.cwd,
                                            start_new_session=True)  # a process group
         except (OSError, ValueError, IndexError) as problem:
             raise Disconnected(f"cannot start {self.command}: {problem}") from None
-        self.outgoing: SimpleQueue[bytes | None] = SimpleQueue()  # None: close its input
+        self.outgoing: SimpleQueue[bytes | None] = SimpleQueue()  # None: close stdin
         self.exited, self.last_lines, self.up = threading.Event(), [], True  # type: Any, Any, Any
-        self.threads = [_thread("mcp-stderr", self._forward, process)]  # _lose() needs it
-        self.threads += [_thread(name, life, process) for name, life in (
+        self.threads = [_thread("mcp-stderr", self._forward, process)]  # _lose() joins it
+        self.threads += [_thread(name, target, process) for name, target in (
             ("mcp-read", self._read), ("mcp-write", self._write), ("mcp-watch", self._watch))]
 
     def send(self, message: Message, request: Request) -> None:
@@ -854,7 +854,7 @@ class StdioTransport(Transport):
             request.settle({})
 
     def _write(self, process: Any) -> None:
-        """Write lines: the life of mcp-write, the only thread that a slow reader can block."""
+        """Write lines; runs on mcp-write, the only thread that a slow server can block."""
         with suppress(OSError), process.stdin:
             for line in iter(self.outgoing.get, None):
                 process.stdin.write(line)
@@ -862,18 +862,18 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _read(self, process: Any) -> None:
-        """Read lines until there are no more: the life of mcp-read."""
+        """Read lines until the output ends; runs on mcp-read."""
         with process.stdout:
             for line in process.stdout:
                 try:
                     if line.strip():
                         self.client.receive(line)
-                except Exception as problem:  # noqa: BLE001  no message, or a callback failed
+                except Exception as problem:  # noqa: BLE001  not a message, or a callback failed
                     self.say(f"{type(problem).__name__}: {problem}")
             self._lose(process)
 
     def _forward(self, process: Any) -> None:
-        """Pass on what the server writes to stderr: the life of mcp-stderr."""
+        """Pass on what the server writes to stderr; runs on mcp-stderr."""
         with process.stderr:
             for line in process.stderr:
                 text = line.decode("utf-8", "replace").rstrip()
@@ -881,14 +881,14 @@ class StdioTransport(Transport):
                 self.say(text)
 
     def _watch(self, process: Any) -> None:
-        """Wait for the server's death: the life of mcp-watch."""
+        """Wait for the server to exit; runs on mcp-watch."""
         process.wait()
-        _kill(process, "SIGKILL")  # what it left behind
+        _kill(process, "SIGKILL")  # child processes that it left running
         self.exited.set()
         self._lose(process)
 
     def _lose(self, process: Any) -> None:
-        """Note that the server is gone, and fail all calls that wait, with its last words."""
+        """Mark the server as gone; fail all pending calls, quoting the end of its stderr."""
         if self.exited.wait(0.2):
             self.threads[0].join(0.2)
         if self.up and process is self.process:
@@ -897,7 +897,7 @@ class StdioTransport(Transport):
             self.client.lost(Disconnected("\n".join(said)))
 
     def stop(self) -> None:
-        """End the server: basic/transports/stdio §Shutdown."""
+        """Shut down the server: basic/transports/stdio §Shutdown."""
         process, self.process, self.up = self.process, None, False
         if process:
             self.outgoing.put(None)
@@ -911,7 +911,7 @@ class StdioTransport(Transport):
 
 def _kill(process: Any, name: str) -> None:
     """Send a signal to a server and its children; on Windows, end the server."""
-    with suppress(OSError):  # nobody is left
+    with suppress(OSError):  # no process is left
         if os.name == "nt":
             process.kill()
         else:
@@ -919,9 +919,9 @@ def _kill(process: Any, name: str) -> None:
 
 
 # ==== 6. HTTP =============================================================================
-# Each message is a POST on a thread of its own, which may block; the caller waits in
-# Request.next() and hangs up in time. [legacy] A session has a stream by GET; in HTTP+SSE
-# everything comes by it.
+# Each message is a POST on its own thread, which may block; the caller waits in Request.next() and
+# closes the connection at the deadline. [legacy] A session has a stream, opened by GET; with
+# HTTP+SSE all responses arrive on it.
 
 class _Wire:
     """One HTTP connection; it carries one exchange at a time."""
@@ -929,21 +929,21 @@ class _Wire:
         (scheme, self.host), self.session, self.read = _origin(url), "", b""
         self.connection: Any = HTTPConnection(self.host, timeout=timeout) if scheme == "http" \
             else HTTPSConnection(self.host, timeout=timeout, context=tls)
-        self.response: Any = self.connection  # until there is one: something to close
+        self.response: Any = self.connection  # until there is one, for hang_up() to close
         with self._failing():
             self.connection.connect()
             self.socket = self.connection.sock
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn whatever a broken connection raises into Disconnected."""
+        """Turn the exceptions of a broken connection into Disconnected."""
         try:
             yield
         except (OSError, HTTPException, ValueError, AttributeError) as problem:
             raise Disconnected(f"{self.host}: {problem or type(problem).__name__}") from None
 
     def exchange(self, verb: str, url: str, headers: Message, body: bytes | None) -> None:
-        """Send a request, and read the head of the answer."""
+        """Send a request, and read the head of the response."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
         with self._failing():
             self.connection.request(verb, "/" + target.lstrip("/"), body, {
@@ -954,18 +954,18 @@ class _Wire:
         self.headers = {name.lower(): ", ".join(found.get_all(name)) for name in found}
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the body as they come. CR, LF or both end one; a BOM is dropped."""
+        """Yield the lines of the body as they arrive, ended by CR, LF or both; skip a BOM."""
         with self._failing():
             yield from io.TextIOWrapper(self.response, "utf-8-sig", "replace")
 
     def body(self) -> bytes:
-        """Return the body; again, if asked again."""
+        """Return the body, the same one each time."""
         with self._failing():
-            self.read += self.response.read(MAX_MESSAGE_BYTES + 1)  # decode() refuses so much
+            self.read += self.response.read(MAX_MESSAGE_BYTES + 1)  # enough for decode() to refuse
         return self.read
 
     def hang_up(self) -> None:
-        """Break the connection off, from any thread: whoever reads meets the end."""
+        """Close the connection, from any thread; a blocked read ends."""
         with suppress(OSError):
             self.socket.shutdown(2)
         self.connection.close()
@@ -974,8 +974,8 @@ class _Wire:
 
 def fetch(verb: str, url: str, headers: dict[str, str], body: bytes | None = None,
           timeout: float = 30) -> tuple[int, dict[str, str], bytes]:
-    """Do one HTTP exchange, following no redirect; return status, headers (their names in lower
-    case) and body. `timeout`: seconds for each step. Raises Disconnected, also if time is up."""
+    """Do one HTTP exchange, without redirects; return status, headers (names in lower case) and
+    body. `timeout`: seconds for each socket operation. Raises Disconnected, also on timeout."""
     wire = _Wire(url, None, timeout)
     try:
         wire.exchange(verb, url, headers, body)
@@ -985,19 +985,19 @@ def fetch(verb: str, url: str, headers: dict[str, str], body: bytes | None = Non
 
 
 def _origin(url: str) -> tuple[str, str]:
-    """Return scheme and host; ValueError for what is not a URL of http or https."""
+    """Return scheme and host, with the port, of an http or https URL; ValueError for others."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise ValueError(f"not an http or https URL without a password, nor a list: {url:.200}")
+        raise ValueError(f"expected an http(s) URL without a password, or a list; found {url:.200}")
     return parts.scheme, parts.netloc
 
 
 class HttpTransport(Transport):
-    """A server at a URL: Streamable HTTP, and HTTP+SSE [legacy] if it knows nothing newer.
+    """A server at a URL: Streamable HTTP or, if it supports nothing newer, HTTP+SSE [legacy].
 
-    `headers`: a dict, or a callable that makes one for (verb, url), for each HTTP request.
-    `authorize`: called with the HttpError of a 401 or 403; returns such headers for all requests
-    from then on, or None to give up. `tls`: an ssl.SSLContext. Redirects stay in the origin."""
+    `headers`: a dict, or a function of (verb, url) that returns one, called for each HTTP request.
+    `authorize`: called with the HttpError of a 401 or 403; returns `headers` for all requests from
+    then on, or None to give up. `tls`: an ssl.SSLContext. Redirects must stay within the origin."""
     mirrors = True
     stream: Request | None = None  # [legacy] the session's stream, which belongs to no request
 
@@ -1007,15 +1007,15 @@ class HttpTransport(Transport):
         self.own, self.granted, self.lock = headers or {}, {}, threading.Lock()  # type: Any,Any,Any
 
     def start(self) -> None:
-        self.up, self.session, self.sse, self.post_to = True, "", False, ""  # sse: tried or spoken
+        self.up, self.session, self.sse, self.post_to = True, "", False, ""  # sse: tried or in use
 
     def stop(self) -> None:
-        """Delete the session, and hang up on everything."""
+        """Delete the session, and close its stream."""
         if self.up and self.session:
-            farewell = Request(self.client, "DELETE", CLOSE_STEP_SECONDS)
-            self._run("mcp-post", farewell, lambda: self._open("DELETE", {}, farewell))
-            with suppress(Exception):  # the session will expire by itself
-                farewell.wait()
+            deletion = Request(self.client, "DELETE", CLOSE_STEP_SECONDS)
+            self._run("mcp-post", deletion, lambda: self._open("DELETE", {}, deletion))
+            with suppress(Exception):  # the session expires anyway
+                deletion.wait()
         self.up = False
         self._end_stream(Disconnected("the client was closed"))
 
@@ -1023,7 +1023,7 @@ class HttpTransport(Transport):
         self._run("mcp-post", request, lambda: self._post(message, request))
 
     def listen(self, seconds: float = 2 * RETRY_SECONDS) -> None:
-        """[legacy] Start the session's stream, and wait until it is known whether there is one.
+        """[legacy] Open the session's stream; return when it is open, or the server has none.
         ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
         if self.stream is None or self.stream.over.is_set():
             stream = self.stream = Request(self.client, "GET", seconds)
@@ -1039,13 +1039,13 @@ class HttpTransport(Transport):
                 subscription.settle(problem)
 
     def _hold_stream(self, stream: Request) -> None:
-        """Read what belongs to no request, as long as there is a session: life of mcp-stream."""
+        """Read messages that belong to no request until the session ends; runs on mcp-stream."""
         try:
             self._follow(None, stream)
         except Exception as problem:
             self._end_stream(problem)
             if self.post_to:
-                self.up = False  # the next request starts again
+                self.up = False  # the next request reconnects
                 self.client.lost(problem)
             raise
 
@@ -1065,7 +1065,7 @@ class HttpTransport(Transport):
         return found
 
     def _post(self, message: Message, request: Request) -> None:
-        """Post a message, and take what comes of it."""
+        """Post a message, and handle the response."""
         body, opens = encode(message).rstrip(b"\n"), request.method == "initialize"
         wire = self._open("POST", self._headers_of(message), request, body)
         direct = wire.status == 200 and not self.post_to
@@ -1084,8 +1084,8 @@ class HttpTransport(Transport):
             self._take_answer(wire, request)
 
     def _take_answer(self, wire: _Wire, request: Request) -> None:
-        """Take a JSON answer, whatever its status; HttpError if it is not a message."""
-        elsewhere = self.post_to or request.id not in self.client.running  # the response, if any
+        """Handle a JSON response of any status; HttpError if it is not a message."""
+        elsewhere = self.post_to or request.id not in self.client.running  # no response due here
         if wire.status < 400 and elsewhere:
             return
         body = wire.body()
@@ -1093,25 +1093,25 @@ class HttpTransport(Transport):
             raise self._refusal(wire)
         self.client.receive(body, request)
         if not request.settled:
-            raise Malformed(f"the answer to {request.method} holds no response: {body!r:.200}")
+            raise Malformed(f"expected the response to {request.method}, found {body!r:.200}")
 
     def _refusal(self, wire: _Wire) -> Exception:
-        """Make the exception for an answer that is not a message."""
+        """Return the exception for an HTTP response that is not a message."""
         status, said = wire.status, wire.body().decode("utf-8", "replace")
-        # A lost session has to be 404, but servers that were copied many times say 400, in words.
+        # A lost session must be 404, but widely copied servers answer 400 and mention the session.
         if wire.session and (status == 404 or status == 400 and "session" in said.lower()):
-            lost = _SessionLost("the server has forgotten the session")
+            lost = _SessionLost("the server no longer knows the session")
             if wire.session == self.session:
-                self.session, self.up = "", False  # the next request starts again
+                self.session, self.up = "", False  # the next request reconnects
                 self._end_stream(lost)
             return lost
-        return HttpError(status, f"{self.url} answers {status} {wire.response.reason}: {said:.500}",
+        return HttpError(status, f"{self.url} sent {status} {wire.response.reason}: {said:.500}",
                          wire.headers, self.url)
 
     def _follow(self, wire: _Wire | None, request: Request) -> None:
-        """Take the messages of a stream; if it breaks off, come back for the rest. That of a POST
-        ends with its response, that of a session never. ([2025-11-25] basic/transports
-        §Resumability and Redelivery: legacy, and if events have ids)"""
+        """Receive a stream's messages. A POST's stream ends with its response, a session's never.
+        A legacy stream that breaks is resumed: a session's, or one whose events have ids.
+        ([2025-11-25] basic/transports §Resumability and Redelivery)"""
         while not request.over.is_set():
             if wire is None:
                 headers: Message = {"Accept": "text/event-stream"}
@@ -1122,7 +1122,7 @@ class HttpTransport(Transport):
                     raise self._refusal(wire)
                 if not self.sse:
                     request.inbox.put({"method": ""})  # listen() waits for it
-            with suppress(Disconnected):  # to break off is to end
+            with suppress(Disconnected):  # broken or ended: the same
                 for kind, data in _events(wire.lines(), request):
                     if kind == "endpoint" and self.sse:  # [2024-11-05] §HTTP with SSE
                         place = urljoin(self.url, data.strip())
@@ -1140,15 +1140,15 @@ class HttpTransport(Transport):
             wire = None
 
     def _open(self, verb: str, headers: Message, request: Request, body: Any = None) -> _Wire:
-        """Send an HTTP request and read the head of the answer; HttpError for a refusal. Answers
-        to POST have any status but 401, 403 and redirects; others 2xx."""
+        """Send an HTTP request and read the head of the response. Follows redirects, and asks
+        `authorize` on 401 and 403. HttpError if that fails or, except for a POST, on 4xx or 5xx."""
         url, opens = body and self.post_to or self.url, request.method == "initialize"
         for left in range(MAX_REDIRECTS, -1, -1):
             granted, wire = self.granted, _Wire(self.url, self.tls, CALL_SECONDS)
             wire.socket.settimeout(None)  # the caller's deadline ends every wait
             request.wire = wire
             if request.over.is_set():
-                raise Disconnected("nobody waits any more")
+                raise Disconnected("the request has ended")
             wire.session, sent = self.session * (not opens), {**headers}
             if wire.session:
                 sent["Mcp-Session-Id"] = wire.session
@@ -1172,10 +1172,10 @@ class HttpTransport(Transport):
         raise self._refusal(wire)
 
     def _ask_for_grant(self, refusal: Exception, granted: Any, request: Request) -> None:
-        """Ask `authorize` for headers, one thread at a time; HttpError if it has none."""
-        request.deadline = float("inf")  # a user who has to log in needs time
-        with self.lock:  # the next to ask can use the answer
-            if self.granted is granted:  # else another thread has got some meanwhile
+        """Get headers from `authorize`, one thread at a time; raise the refusal if it has none."""
+        request.deadline = float("inf")  # a user may have to log in
+        with self.lock:  # threads that wait here use the same headers
+            if self.granted is granted:  # else another thread has new ones
                 found = _called(self.authorize, refusal)
                 if found is None:
                     raise refusal
@@ -1186,20 +1186,20 @@ class HttpTransport(Transport):
 
 def connect(target: Any, *, env: Any = None, cwd: str | None = None, stderr: Any = None,
             headers: Any = None, tls: Any = None, authorize: Any = None, **options: Any) -> Client:
-    """Connect to a server, and find out which revisions it speaks. Use it as a context manager.
+    """Connect to a server and agree on a revision; return a Client, which is a context manager.
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a Transport.
     `env`, `cwd`, `stderr`: see StdioTransport; `headers`, `tls`, `authorize`: see HttpTransport.
-    `revision`: speak this one or fail. `timeout`, `probe`: seconds, for a response and for the very
+    `revision`: speak this one or fail. `timeout`, `probe`: seconds for a response, and for the
     first one. `elicit(params)` fills in a form: returns a dict of values, None (declined) or
     "cancel". `visit(params)` shows params["url"] in full to the user and opens it if they agree:
     returns True or False. `sample(params)` asks a model: returns text or a whole result, None if
-    the user said no. `roots`: folders or URIs, or a function that returns them. These four declare
-    the capability, may be async, and get the tags of the calls as a second argument if they take
-    one. `on_log(params)`, `on_notification(message)`: called on the thread that reads. `info`: name
-    and version of this client. `declare`: further capabilities, such as {"extensions": {...}}.
-    `log_level`: of the messages for `on_log`. `trace(way, message)`: called with each message, way
-    being ">" (sent) or "<" (received)."""
+    the user declines. `roots`: folders or URIs, or a function that returns them. Each of these four
+    declares its capability, may be async, and may take a second argument: the tags of the calls.
+    `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`: name and
+    version of this client. `declare`: further capabilities, such as {"extensions": {...}}.
+    `log_level`: the least severe level for `on_log`. `trace(way, message)`: called with each
+    message; way is ">" (sent) or "<" (received)."""
     transport: Any = target
     if isinstance(target, str):
         transport = HttpTransport(target, headers=headers, tls=tls, authorize=authorize)
@@ -1213,12 +1213,12 @@ def connect(target: Any, *, env: Any = None, cwd: str | None = None, stderr: Any
 
 
 # ==== 7. The command line =================================================================
-# The exit status is 0, 1 if the server or the tool said no, 2 if nothing could be asked.
+# The exit status is 0; 1 if the server or the tool reports an error; 2 for any other error.
 
 _USAGE = """mcp_client.py list|call|read|prompt TARGET [NAME [KEY=VALUE ... | JSON]] [options]
-TARGET is a URL, or a FILE.py to serve. For any other server leave it out, and put the command that
-starts it at the end: mcp_client.py list -- npx some-server. A tool's VALUE is JSON, or else a text.
---json prints the answer as it came, --trace all messages (on stderr); --header is "NAME: VALUE".
+TARGET is a URL, or a FILE.py to serve. For any other server, omit it and put the server's command
+at the end: mcp_client.py list -- npx some-server. A tool's VALUE is JSON or, if it does not parse,
+text. --json prints the result as JSON, --trace all messages (to stderr); --header "NAME: VALUE".
 """
 
 
@@ -1241,10 +1241,10 @@ def main(arguments: list[str]) -> int:
         if os.path.isfile(target):
             target = [sys.executable, str(sys.modules["mcp_ref"].__file__), "serve", target]
     if not target or (given.verb == "list") == bool(words):
-        parser.error(f"{given.verb}: TARGET or NAME is missing, or too much")
+        parser.error(f"{given.verb}: expected TARGET and NAME (for list, only TARGET)")
     for text, form in [(word, "{|.*=") for word in words[1:]] + [(h, ".*:") for h in given.header]:
         if not re.match(form, text):
-            parser.error(f"{text!r} must be KEY=VALUE, a JSON object, or a header NAME: VALUE")
+            parser.error(f"expected KEY=VALUE, a JSON object or 'NAME: VALUE'; found {text!r}")
     try:
         with connect(target, revision=given.revision, timeout=given.timeout, env=os.environ,
                      headers=dict(re.split(": *", header, maxsplit=1) for header in given.header),
@@ -1252,11 +1252,11 @@ def main(arguments: list[str]) -> int:
             found = _run_verb(client, given.verb, words)
         print(json.dumps(found, indent=2) if given.json else "\n".join(_printed(found)), flush=True)
     except KeyboardInterrupt:
-        return 130  # as shells count it
-    except BrokenPipeError:  # nobody reads our output: let the exit not complain
+        return 130  # the shell convention for SIGINT
+    except BrokenPipeError:  # our reader has exited; avoid another error in the flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except Exception as problem:  # noqa: BLE001  none of them is worth a traceback
+    except Exception as problem:  # noqa: BLE001  users get a message, not a traceback
         _note(f"{type(problem).__name__}: {problem}")
         return 1 if isinstance(problem, RpcError) else 2
     return 1 if found.get("isError") else 0
@@ -1267,7 +1267,7 @@ def _note(*words: Any) -> None:
 
 
 def _run_verb(client: Client, verb: str, words: list[str]) -> Any:
-    """Run list, call, read or prompt; return what the server answered."""
+    """Run list, call, read or prompt; return the server's result."""
     if verb == "list":
         return {"tools": client.list_tools(), "prompts": client.list_prompts(),
                 "resources": client.list_resources(),
@@ -1285,7 +1285,7 @@ def _run_verb(client: Client, verb: str, words: list[str]) -> Any:
 
 
 def _printed(found: Message) -> Iterator[str]:
-    """Yield the lines of an answer: names and texts as they are, the rest as JSON."""
+    """Yield a result as lines: names and text as they are, the rest as JSON."""
     for one in (one for name, items in found.items() if isinstance(items, list)
                 for one in items if name != "structuredContent"):
         block = _object(one.get("content")) or one

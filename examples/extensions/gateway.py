@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A gateway: many MCP servers behind one address, for clients of every revision.
 
-A JSON file names the *upstream* servers, by command or by URL, and *profiles*: which servers a
-client gets and, by patterns, which of their tools. Without profiles there is one, "all". The
-"mcpServers" file of a host works too. "revision" pins the revision spoken with an upstream.
+A JSON file lists the *upstream* servers, by command or by URL, and *profiles*: which servers a
+client sees and, by patterns, which of their tools. Without profiles there is one, "all". A host's
+"mcpServers" file works too. "revision" sets the revision to speak with an upstream.
 
     {"servers": {"demo": {"command": ["python3", "mcp_ref.py"], "env": {"A": "b"}, "cwd": "."},
                  "web":  {"url": "http://127.0.0.1:8001/mcp", "headers": {"X-Api-Key": "k"}}},
@@ -13,13 +13,13 @@ client gets and, by patterns, which of their tools. Without profiles there is on
     python3 examples/extensions/gateway.py gateway.json --profile few     # on stdio
 
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes `demo+memo://today`.
-Calls, progress, log messages, cancellation and questions pass through, whatever revision each side
-speaks. A call runs on the thread of its handler. One more thread for each upstream, `keep-NAME`,
-connects, lists, and connects again when the upstream fails; meanwhile only its own tools are
-missing. Threads share dicts that are changed or replaced in one operation.
+Calls, progress, log messages, cancellation and questions pass through, even between different
+revisions. A call runs on its handler's thread. Each upstream has one more thread, `keep-NAME`,
+which connects, fetches the lists, and reconnects when the upstream fails; until then only its tools
+are missing. Threads share dicts, each changed or replaced in one operation.
 
-Known limits: a legacy upstream cannot ask a modern client; it gets an error. A log message, or a
-question on stdio, is passed on only while all calls there are one client's. No completion.
+Known limits: no completion; a legacy upstream cannot ask a modern client and gets an error; log
+messages, and questions on stdio, pass only while all calls to the upstream are from one client.
 """
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ from mcp_ref import (
 
 Message = dict[str, Any]
 
-RETRY_SECONDS = 5.0         # before a failed upstream is connected again
+RETRY_SECONDS = 5.0         # wait before reconnecting to a failed upstream
 START_SECONDS = 10.0        # how long clients wait for upstreams when the gateway starts
-LIST_SECONDS = 20.0         # for an upstream to answer anything but a call
-CALL_SECONDS = 3600.0       # ... and a call; clients cancel sooner
-CHECK_SECONDS = 30.0        # between looks at an upstream that announces nothing
-MAX_WATCHED = 200           # URIs of an upstream that clients subscribed to
-MAX_NAME = 64               # characters that hosts accept
+LIST_SECONDS = 20.0         # timeout of upstream requests other than calls
+CALL_SECONDS = 3600.0       # timeout of calls; clients cancel sooner
+CHECK_SECONDS = 30.0        # wait between checks of an upstream that announces no changes
+MAX_WATCHED = 200           # URIs of one upstream that clients can subscribe to
+MAX_NAME = 64               # longest name that hosts accept
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-TROUBLE = (RpcError, HttpError, Malformed, ServerLacks, TimeoutError)   # the server is still there
+TROUBLE = (RpcError, HttpError, Malformed, ServerLacks, TimeoutError)   # the server is still up
 
-# What upstreams list, by the name in the result: the method, what identifies an item, and the
-# client's function. The method begins with the change that covers it.
+# An upstream's lists, by the name in the result: the method, the member that identifies an item,
+# and the client's function. The first part of the method is the change that covers the list.
 KINDS: dict[str, tuple[str, str, Callable[[Client], list[Message]]]] = {
     "tools":             ("tools/list", "name", Client.list_tools),
     "prompts":           ("prompts/list", "name", Client.list_prompts),
@@ -87,7 +87,7 @@ def note(line: str) -> None:
 
 
 def name_of(prefix: str, theirs: str) -> str:
-    """Return our name for a tool or prompt; a digest stands for what hosts would not accept."""
+    """Return our name for a tool or prompt; a digest replaces what hosts would not accept."""
     name = f"{prefix}__{theirs}"
     if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and len(name) <= MAX_NAME:
         return name
@@ -97,7 +97,7 @@ def name_of(prefix: str, theirs: str) -> str:
 
 def ask(ctx: Context, questions: dict[str, Message]) -> dict[str, Message]:
     """Ask a legacy client; RpcError if there is no answer."""
-    run = secrets.token_urlsafe(8)      # no key may be used twice, but upstreams may repeat theirs
+    run = secrets.token_urlsafe(8)      # makes keys unique: upstreams may repeat theirs
     try:
         answers = ctx.ask({run + key: question for key, question in questions.items()})
     except AskError as problem:
@@ -116,23 +116,23 @@ class Upstream:
 
     def __init__(self, name: str, options: Message) -> None:
         self.name, self.options = name, options
-        # It begins our names and, as part of a scheme, our URIs; it contains no "__" and no "+".
+        # Our names and, as part of the scheme, our URIs begin with it; it has no "__" and no "+".
         self.prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())[:MAX_NAME // 2]
-        self.profiles: list[Profile] = []           # where it is a member
+        self.profiles: list[Profile] = []           # the profiles that include it
         self.client: Client | None = None           # None while it is down
         self.why = "it has not answered yet"
-        self.tried = threading.Event()              # the first attempt is over
-        self.woken = threading.Event()              # something may have changed: look
+        self.tried = threading.Event()              # set after the first attempt to connect
+        self.woken = threading.Event()              # set when its lists may have changed
         self.closed = threading.Event()
-        # By kind and by our name: their name, and the definition as our clients get it.
+        # By kind and by our name: their name, and the definition as our clients see it.
         self.items: dict[str, dict[str, tuple[str, Message]]] = {kind: {} for kind in KINDS}
-        self.wanted = [["tools", "prompts", "resources"]]   # subscriptions: to these, to URIs
-        self.heard: list[tuple[list[str], Subscription]] = []   # those that it granted
-        self.calls: dict[Context, None] = {}        # those that run
+        self.wanted = [["tools", "prompts", "resources"]]   # subscriptions to open: these, and URIs
+        self.heard: list[tuple[list[str], Subscription]] = []   # subscriptions that it granted
+        self.calls: dict[Context, None] = {}        # calls in progress
         self.keeper = threading.Thread(target=self._keep, name="keep-" + name, daemon=True)
 
     def close(self) -> None:
-        """End the connection and, if it was started by a command, the server."""
+        """End the connection and, if we started it, the server."""
         self.closed.set()
         self.woken.set()
         self.keeper.join(5)
@@ -147,7 +147,7 @@ class Upstream:
                     note(f"{self.name} is up")
                     while not self.closed.is_set():
                         self._look_at(client)
-            except Exception as problem:    # noqa: BLE001  whatever a foreign server causes
+            except Exception as problem:    # noqa: BLE001  an upstream may cause any error
                 self.why = str(problem).partition("\n")[0] or type(problem).__name__
                 note(f"{self.name} is down: {self.why}")
             self.client = None
@@ -166,7 +166,7 @@ class Upstream:
             stderr=lambda line: note(f"{self.name}: {line}"),
             sample=lambda params, tags: self._ask("sampling/createMessage", params, tags),
             roots=lambda params, tags: self._ask("roots/list", params, tags)["roots"])
-        # call() sees to questions. What stands for a result here has to look like one.
+        # call() handles questions. The client checks results, so this must look like one.
         client.result_types["input_required"] = lambda method, result, tag: {
             "content": [], "contents": [], "messages": [], "question": result}
         return client
@@ -179,12 +179,12 @@ class Upstream:
                 profile.changed(self.uri(change))
 
     def _look_at(self, client: Client) -> None:
-        """List what the server offers, then wait; raise what says that the server is gone."""
+        """Fetch the server's lists, then wait for changes; raise if the server is gone."""
         client.ping()
         self.heard = [(wanted, one) for wanted, one in self.heard if not one.over.is_set()]
         for wanted in list(self.wanted):
             if wanted not in [what for what, _ in self.heard]:
-                self.listen(client, wanted)     # before listing, to miss no change
+                self.listen(client, wanted)     # before listing, so that no change is missed
         for kind, (_, member, fetch) in KINDS.items():
             found = {}
             try:
@@ -193,7 +193,7 @@ class Upstream:
                     ours = name_of(self.prefix, theirs) if member == "name" else self.uri(theirs)
                     found[ours] = theirs, {**item, member: ours}
             except TROUBLE as problem:
-                note(f"{self.name}: no {kind}: {problem}")
+                note(f"{self.name}: cannot list {kind}: {problem}")
             self._publish(kind, found)
         self.tried.set()
         self.woken.wait(CHECK_SECONDS)
@@ -211,13 +211,13 @@ class Upstream:
         return f"{self.prefix}+{theirs}"
 
     def listen(self, client: Client, wanted: list[str]) -> None:
-        """Have changes announced, as far as the server agrees to it."""
+        """Subscribe to changes, if the server supports it."""
         with contextlib.suppress(*TROUBLE):
             self.heard.append((wanted, client.listen(wanted, self._changed)))
 
     def call(self, ctx: Context, params: Message) -> Message:
         """Pass on a request. A modern server's questions are part of a result: a modern client gets
-        them as they are, and sends the request again; a legacy client is asked here."""
+        them unchanged, and repeats the request; a legacy client is asked here."""
         asked = params
         for _ in range(10):                 # rounds of questions
             result = self._request(ctx, asked)
@@ -226,10 +226,10 @@ class Upstream:
             asked = {**params, "inputResponses": ask(ctx, result.get("inputRequests") or {})}
             if "requestState" in result:
                 asked["requestState"] = result["requestState"]
-        raise RpcError(INTERNAL, f"The server {self.name} does not stop asking")
+        raise RpcError(INTERNAL, f"The server {self.name} asked for input more than 10 times")
 
     def _request(self, ctx: Context, params: Message) -> Message:
-        """Send a request. Whatever goes wrong becomes an RpcError that names the server."""
+        """Send a request. Any failure becomes an RpcError that names the server."""
         client, data = self.client, {"server": self.name}   # type: Client | None, Message
         if client is None:
             raise RpcError(INTERNAL, f"The server {self.name} is down: {self.why}", data)
@@ -245,25 +245,25 @@ class Upstream:
             return dict(result.get("question", result))
         except RpcError as error:
             original = {"code": error.code, "message": str(error), "data": error.data}
-            known = error.data if isinstance(error.data, dict) else {}      # hosts read some of it
+            known = error.data if isinstance(error.data, dict) else {}      # some hosts read it
             old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
             raise RpcError(INVALID if old else error.code, str(error),
                            {**known, **data, "originalError": original}) from None
         except Exception as problem:
-            self.woken.set()                # is it still there?
+            self.woken.set()                # check whether it is still up
             raise RpcError(INTERNAL, f"The server {self.name} failed: {problem}", data) from problem
         finally:
             self.calls.pop(ctx, None)
 
     def with_our_uris(self, key: str, value: Any) -> Any:
-        """Return a member of a result with our URIs in its content."""
+        """Replace the URIs in a member of a result with ours; return the new member."""
         if key in ("content", "contents", "messages", "resource") and isinstance(value, dict):
             return {name: self.with_our_uris(name, one) for name, one in value.items()}
         if isinstance(value, list):
             return [self.with_our_uris(key, one) for one in value]
         return self.uri(value) if key == "uri" and isinstance(value, str) else value
 
-    # ---- what a legacy server asks, and what any server logs: on threads of the connection
+    # ---- a legacy server's questions, any server's log messages: on the connection's threads
 
     def _elicit(self, params: Message, tags: list[Any]) -> Any:
         answer = self._ask("elicitation/create", params, tags)
@@ -272,9 +272,9 @@ class Upstream:
     def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
         ctx = only_client([tag for tag in tags if tag is not None])
         if ctx is None:
-            raise RpcError(INTERNAL, "It is not known which client this question is for")
+            raise RpcError(INTERNAL, "The gateway cannot tell which client this question is for")
         if rules(ctx.version).modern:
-            raise RpcError(INTERNAL, "The gateway cannot ask a modern client for a legacy server")
+            raise RpcError(INTERNAL, "A legacy server cannot ask a modern client")
         return ask(ctx, {"": {"method": method, **({"params": params} if params else {})}})[""]
 
     def _log(self, params: Message) -> None:
@@ -284,7 +284,7 @@ class Upstream:
 
 
 class Profile(Server):
-    """What a client sees: upstreams, with those of their tools that match a pattern."""
+    """The server that a client sees: upstreams, with the tools that match a pattern."""
 
     def __init__(self, name: str, members: list[tuple[Upstream, list[str]]]) -> None:
         super().__init__("gateway-" + name)
@@ -298,7 +298,7 @@ class Profile(Server):
             upstream.profiles.append(self)
 
     def _serve_list(self, method: str, kind: str) -> None:
-        """Serve a list from memory, in the order of the file, on one page."""
+        """Serve a list from memory, in the order of the file, as one page."""
         @self.method(method)
         def listed(params: Message, ctx: Context) -> Message:
             for upstream, _ in self.members:
@@ -316,8 +316,8 @@ class Profile(Server):
             return {key: upstream.with_our_uris(key, value) for key, value in result.items()}
 
     def _find(self, kind: str, name: str) -> tuple[Upstream, str]:
-        """Return whose tool, prompt or resource this is, and what it is called there."""
-        by_uri = kind == "resources"        # they are found by their scheme, listed or not
+        """Return the upstream of a tool, prompt or resource, and its name or URI there."""
+        by_uri = kind == "resources"        # found by its scheme, even if not listed
         prefix, _, rest = name.partition("+" if by_uri else "__")
         for upstream, patterns in self.members:
             if prefix == upstream.prefix:
@@ -336,12 +336,12 @@ class Profile(Server):
 
 
 def is_shown(kind: str, theirs: str, patterns: list[str]) -> bool:
-    """Tell whether a profile has an item: of tools, those whose own name matches a pattern."""
+    """Tell whether a profile shows an item: any, but tools only if a pattern matches their name."""
     return kind != "tools" or any(fnmatch.fnmatchcase(theirs, one) for one in patterns)
 
 
 class Paths(Endpoint):
-    """The endpoint of the first profile, which hands over what is for the path of another."""
+    """The endpoint of the first profile; it passes requests for other paths to other profiles."""
 
     def __init__(self, profiles: list[Profile], hosts: tuple[str, ...] | None) -> None:
         first, *others = profiles
@@ -381,7 +381,7 @@ CONFIG = Schema({"type": "object", "required": ["servers"], "properties": {
 
 
 def read_config(path: str) -> tuple[dict[str, Upstream], dict[str, Profile]]:
-    """Make what a file describes; ValueError or OSError for what is wrong."""
+    """Make the upstreams and profiles in a file; ValueError or OSError if it is invalid."""
     config = json.loads(Path(path).read_text("utf-8-sig"))
     if isinstance(config, dict) and "mcpServers" in config:
         config = {"servers": config["mcpServers"], **config}
@@ -415,7 +415,7 @@ def serve_http(profiles: list[Profile], host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Serve what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Many MCP servers behind one address.")
     parser.add_argument("config", metavar="CONFIG.json", nargs="?", help="default: gateway.json",
                         default=Path(__file__).with_name("gateway.json"))
@@ -424,7 +424,7 @@ def main() -> None:
     options = parser.parse_args()
     host, _, port = (options.http or "0").rpartition(":")
     if not re.fullmatch(r"[0-9]{1,5}", port):
-        parser.error("--http needs [HOST:]PORT")
+        parser.error(f"--http must be [HOST:]PORT, not {options.http!r}")
     try:
         upstreams, profiles = read_config(options.config)
     except (OSError, ValueError) as problem:

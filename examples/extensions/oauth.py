@@ -1,25 +1,25 @@
-"""Log in to a protected MCP server: the client's half of authorization, OAuth 2.1.
+"""Log in to a protected MCP server: the client side of OAuth 2.1 authorization.
 
     with connect("https://mcp.example.com/mcp", authorize=OAuth(store=TokenFile())) as client:
         print(client.list_tools())
 
-When the server answers 401 or 403, the client calls the OAuth object with that refusal and repeats
-the request with the headers that it returns. The sections follow the way from one to the other:
+When the server answers 401 or 403, the client calls the OAuth object with the HttpError and repeats
+the request with the headers that it returns. The sections:
 
     1  HTTP           one function sends every request, one decides which URLs may be used
     2  signatures     with the `cryptography` package
-    3  discovery      the challenge names the server's metadata, that names the issuer, and the
-                      issuer's metadata names its endpoints
-    4  registration   who the client is to this issuer: by hand, by document, or on the spot
+    3  discovery      the challenge names the server's metadata, which names the issuer, whose
+                      metadata names its endpoints
+    4  registration   the client's identity at this issuer: by hand, by document, or dynamic
     5  the token file
-    6  the hook       which token to use: a stored one, a renewed one, or a new one
-    7  grants         ways to a new token: a user, a secret or key, a workload, an enterprise
+    6  the hook       which token to use: a stored one, a refreshed one, or a new one
+    7  grants         how to get a new token: a user, a secret or key, a workload, an enterprise
     8  the browser    where a user logs in, and the port that the browser returns to
 
-Kept everywhere: https only, or http on this machine; no redirects; a token goes only to the origin
-it was issued for; no token, code or secret in a message or a log. Known limits: keys are on P-256;
-certificates are checked against the platform's (SSL_CERT_FILE changes that); of two programs that
-renew a token in the same instant, one has to log in again.
+Everywhere: https only, or http on this machine; no redirects; a token is sent only to the origin it
+was issued for; messages and logs contain no token, code or secret. Known limits: keys are P-256;
+certificates are verified against the platform's store (or SSL_CERT_FILE); if two programs refresh a
+token at the same moment, one of them must log in again.
 """
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from mcp_ref import HttpError
 
 Message = dict[str, Any]
 
-EARLY_SECONDS = 30          # before its end, a stored token counts as expired
+EARLY_SECONDS = 30          # how long before its expiry a stored token is refreshed
 ASSERTION_SECONDS = 120     # validity of an assertion that we sign
 LOOPBACK = re.compile(r"localhost|::1|127(\.\d{1,3}){3}")
 
 
 class OAuthError(HttpError):
-    """Authorization failed. `code` is the authorization server's, such as "invalid_grant"."""
+    """Authorization failed. `code`: the authorization server's error, such as "invalid_grant"."""
 
     def __init__(self, message: str, status: int = 401, code: str = "") -> None:
         super().__init__(status, message)
@@ -62,7 +62,10 @@ class OAuthError(HttpError):
 
 def fetch_json(verb: str, url: str, headers: dict[str, str] | None = None,
                body: bytes | None = None) -> tuple[int, dict[str, str], Message]:
-    """Fetch a JSON object: {} if the answer is anything else."""
+    """Fetch a JSON object; return status, headers and the object, {} if it is anything else.
+
+    Raises OAuthError if the server cannot be reached, or for a status of 500 or above.
+    """
     headers = {"Accept": "application/json", "User-Agent": "mcp_ref", **(headers or {})}
     try:
         status, answered, content = fetch(verb, url, headers, body)
@@ -71,7 +74,7 @@ def fetch_json(verb: str, url: str, headers: dict[str, str] | None = None,
     found = None
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(content)
-    if status >= 500:       # taken for "no metadata", it would lead on to another issuer
+    if status >= 500:       # not "no metadata": that would lead to another issuer
         raise OAuthError(f"{shown(url)} answers {status}: try again later")
     return status, answered, found if isinstance(found, dict) else {}
 
@@ -79,7 +82,7 @@ def fetch_json(verb: str, url: str, headers: dict[str, str] | None = None,
 def checked(url: Any, what: str, source: str = "") -> str:
     """Return a URL if it may be used: https, or http on this machine.
 
-    `source` is the URL that led to it: a remote one must not send us to a service of this machine.
+    `source` is the URL that named it: a remote one must not send us to a service on this machine.
     basic/authorization/security-considerations §Communication Security
     """
     try:
@@ -100,17 +103,17 @@ def origin_of(url: str) -> tuple[str, str | None, int | None]:
 
 
 def shown(url: Any) -> str:
-    """Return a URL for a message: without its query, which may hold secrets."""
+    """Return a URL for use in a message: without the query, which may contain secrets."""
     return plain(re.split("[?#]", str(url))[0])
 
 
 def plain(said: Any) -> str:
-    """Return what another side sent, as one short line of ASCII."""
+    """Return text from the other side as one short line of ASCII."""
     return re.sub(r"[^ -~]+", " ", str(said)[:200]).strip()
 
 
 def words(scopes: Any) -> list[str]:
-    """Return the scopes in a string or a list, without what cannot be one (RFC 6749 §3.3)."""
+    """Return the scopes in a string or a list, without invalid ones (RFC 6749 §3.3)."""
     found = scopes.split() if isinstance(scopes, str) else scopes
     return list(dict.fromkeys(one for one in (found if isinstance(found, list) else [])
                               if isinstance(one, str) and re.fullmatch(r"[!#-\[\]-~]+", one)))
@@ -124,7 +127,7 @@ def b64(content: bytes) -> str:
 
 
 class Key:
-    """A private key on P-256, as PEM, for assertions and DPoP. `ident`: its `kid`, if any."""
+    """A P-256 private key, as PEM, for assertions and DPoP. `ident`: its `kid`, if any."""
 
     def __init__(self, pem: str, ident: str = "") -> None:
         self.pem, self.ident = pem, ident
@@ -148,7 +151,7 @@ class Key:
 
 
 def new_pem() -> str:
-    """Make a private key."""
+    """Make a private key; return it as PEM."""
     ec, _, serialization, _ = _cryptography()
     key = ec.generate_private_key(ec.SECP256R1())
     return str(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
@@ -160,15 +163,15 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec, utils
     except ImportError:
-        raise OAuthError("a signature is needed, and for that the package 'cryptography': "
+        raise OAuthError("signing needs the package 'cryptography': "
                          "pip install cryptography") from None
     return ec, hashes, serialization, utils
 
 
 # ==== 3. Discovery ========================================================================
 
-# RFC 9110 §11.6.1: a word followed by "=" and a value is a parameter, any other word a scheme.
-# A string in the wrong place is skipped.
+# RFC 9110 §11.6.1: a word followed by "=" and a value is a parameter, any other word is a scheme.
+# A misplaced quoted string is skipped.
 CHALLENGE = re.compile(r"""([\w!#$%&'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))"""
                        r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*\"""")
 
@@ -176,14 +179,17 @@ CHALLENGE = re.compile(r"""([\w!#$%&'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([
 class Source(NamedTuple):
     """Where the tokens for a server come from."""
     issuer: str
-    resource: str               # spelled as in the server's metadata
+    resource: str               # the server's URL, spelled as in its metadata
     metadata: Message           # the issuer's
-    scopes: list[str]           # those that the server's metadata lists
-    dpop: bool                  # tokens must be bound to a key
+    scopes: list[str]           # those listed in the server's metadata
+    dpop: bool                  # whether tokens must be bound to a key
 
 
 def challenges(header: str) -> dict[str, dict[str, str]]:
-    """Split a WWW-Authenticate header: parameters by scheme, both in lower case, the first wins."""
+    """Parse a WWW-Authenticate header: return parameters by scheme.
+
+    Names are in lower case; of several with the same name, the first counts.
+    """
     found: dict[str, dict[str, str]] = {}
     parameters: dict[str, str] = {}
     for name, quoted, bare, scheme in CHALLENGE.findall(header[:8192]):
@@ -196,17 +202,20 @@ def challenges(header: str) -> dict[str, dict[str, str]]:
 
 
 def well_known(url: str, name: str) -> str:
-    """Return where metadata is found: /.well-known/NAME, between host and path (RFC 8414 §3.1)."""
+    """Return a metadata URL: /.well-known/NAME between host and path (RFC 8414 §3.1)."""
     parts = urlsplit(url)
     return parts._replace(path=f"/.well-known/{name}{parts.path.rstrip('/')}").geturl()
 
 
 def discover(url: str, told: str = "", preferred: str = "") -> Source:
-    """Find out who issues tokens for a server. `told`: where the challenge says its metadata is."""
+    """Find out who issues tokens for a server.
+
+    `told`: the metadata URL in the challenge. `preferred`: the issuer to use if it is listed.
+    """
     found = resource_metadata(url, told)
     if not found:
         # [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for Servers without
-        # Metadata Discovery: the server's own origin issues tokens, if need be at fixed paths.
+        # Metadata Discovery: the server's origin issues tokens; without metadata, at fixed paths.
         origin = urljoin(url, "/").rstrip("/")
         return Source(origin, url, issuer_metadata(origin) or {
             "authorization_endpoint": origin + "/authorize", "token_endpoint": origin + "/token",
@@ -228,13 +237,14 @@ def resource_metadata(url: str, told: str = "") -> Message:
     """Get the metadata of the server at `url`; {} if it has none.
 
     basic/authorization/authorization-server-discovery §Protected Resource Metadata Discovery
-    Requirements: where the challenge says; without one at the path, and only then at the root.
+    Requirements: at the URL in the challenge; without one, first for the path, then for the root.
     """
     for place in [told] if told else [well_known(one, "oauth-protected-resource")
                                       for one in (url, urljoin(url, "/"))]:
         status, _, found = fetch_json("GET", checked(place, "resource_metadata", url))
         if status == 200 and found:
-            # RFC 9728 §3.3: no token for another server. A resource may cover paths below its own.
+            # RFC 9728 §3.3: request no token for another server. A resource includes the paths
+            # below its own.
             resource = checked(found.get("resource"), "the resource in the metadata")
             path = urlsplit(resource).path.rstrip("/") + "/"
             below = (urlsplit(url).path + "/").startswith(path)
@@ -242,7 +252,7 @@ def resource_metadata(url: str, told: str = "") -> Message:
                 raise OAuthError(f"the metadata is about {shown(resource)}, not {shown(url)}")
             return found
     if told:
-        raise OAuthError(f"no metadata at {shown(told)}, which the server's challenge names")
+        raise OAuthError(f"no metadata at {shown(told)}, the URL in the server's challenge")
     return {}
 
 
@@ -250,7 +260,7 @@ def issuer_metadata(issuer: str) -> Message:
     """Get the metadata of an authorization server; {} if it has none.
 
     basic/authorization/authorization-server-discovery §Authorization Server Metadata Discovery: it
-    must name this very issuer, compared as a string, or it speaks for somebody else.
+    must name this exact issuer, compared as a string; otherwise it belongs to another one.
     """
     places = [well_known(issuer, "oauth-authorization-server"),
               well_known(issuer, "openid-configuration"),
@@ -271,20 +281,20 @@ SECRET_METHODS = ["client_secret_basic", "client_secret_post"]
 
 
 class Registration(NamedTuple):
-    """Who we are to an issuer, and how we prove it at its token endpoint."""
+    """A client's identity at an issuer, and how it authenticates at the token endpoint."""
     client_id: str
     secret: str = ""
-    method: str = "none"        # one of SECRET_METHODS, or private_key_jwt
+    method: str = "none"        # or one of SECRET_METHODS, or private_key_jwt
     redirect_uri: str = ""      # the registered one; "": any
 
 
 def choose_method(metadata: Message, usable: list[str], default: str) -> str:
-    """Choose how to authenticate at the token endpoint, of what we can do (RFC 8414 §2)."""
+    """Choose from `usable` how to authenticate at the token endpoint (RFC 8414 §2)."""
     offered = metadata.get("token_endpoint_auth_methods_supported") or [default]
     for method in usable:
         if isinstance(offered, list) and method in offered:
             return method
-    raise OAuthError(f"the token endpoint accepts none of {', '.join(usable)}, but "
+    raise OAuthError(f"the token endpoint accepts none of {', '.join(usable)}; it accepts "
                      + plain(offered))
 
 
@@ -292,8 +302,8 @@ def register(source: Source, redirect_uri: str, name: str) -> Registration:
     """Register: basic/authorization/client-registration §Dynamic Client Registration."""
     endpoint = source.metadata.get("registration_endpoint")
     if endpoint is None:
-        raise OAuthError(f"{shown(source.issuer)} registers no clients on the spot: register one "
-                         "by hand and give its client_id")
+        raise OAuthError(f"{shown(source.issuer)} does not support dynamic registration: register "
+                         "a client by hand and pass its client_id")
     checked(endpoint, "registration_endpoint", source.issuer)
     method = choose_method(source.metadata, ["none", *SECRET_METHODS], "none")
     local = LOOPBACK.fullmatch(origin_of(redirect_uri)[1] or "")
@@ -313,7 +323,7 @@ def register(source: Source, redirect_uri: str, name: str) -> Registration:
 
 
 def refused(endpoint: str, status: int, answer: Message) -> OAuthError:
-    """Return what to raise when an issuer refuses."""
+    """Return the exception for an issuer's refusal."""
     error = str(answer.get("error", ""))
     told = plain(f"{status} {error} {answer.get('error_description', '')}")
     return OAuthError(f"{shown(endpoint)} refuses: {told}", code=error)
@@ -322,7 +332,7 @@ def refused(endpoint: str, status: int, answer: Message) -> OAuthError:
 # ==== 5. The token file ===================================================================
 
 class TokenFile:
-    """Entries in a file that only its owner can read. (A dict keeps them in memory.)"""
+    """A store in a file that only its owner can read. (A dict is a store in memory.)"""
 
     def __init__(self, path: str | os.PathLike[str] = "~/.mcp_ref/tokens.json") -> None:
         self.path = Path(path).expanduser()
@@ -331,7 +341,7 @@ class TokenFile:
         return self._read().get(name)
 
     def __setitem__(self, name: str, entry: Message) -> None:
-        fresh = f"{self.path}.{b64(os.urandom(6))}"     # no crash may leave half a file
+        fresh = f"{self.path}.{b64(os.urandom(6))}"     # renamed: a crash leaves no partial file
         content = {**self._read(), name: entry}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -343,7 +353,7 @@ class TokenFile:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
                 if os.name == "posix" and (status.st_mode & 0o077 or status.st_uid != os.getuid()):
-                    raise OAuthError(f"others can read {self.path}: chmod 600 or delete it")
+                    raise OAuthError(f"others can read {self.path}: chmod 600 it, or delete it")
                 return dict(json.load(file))
         except FileNotFoundError:
             return {}
@@ -356,11 +366,13 @@ class TokenFile:
 class OAuth:
     """An `authorize` hook for connect(), for one server.
 
-    `client_id`, `client_secret`, `key`: a client that was registered by hand; name its `issuer`
-    whenever you know it, else it is bound to the first one that the server names. `metadata_url`:
-    a client id metadata document that you host. Without both, we register as `name`. `grant`: how
-    to get a token. `store`: where to keep it, a TokenFile or a dict. `scope`: to request besides
-    what the server asks for. `dpop`: bind tokens to a key even if the server does not demand it.
+    `client_id`, `client_secret`, `key`: a client that was registered by hand; give its `issuer` if
+    you know it, otherwise the client is bound to the first one that the server names.
+    `metadata_url`: a client ID metadata document that you host. Without either, the client is
+    registered dynamically as `name`. `grant`: how to get a token. `store`: where to keep it, a
+    TokenFile or a dict. `scope`: scopes to request in addition to those the server asks for.
+    `dpop`: bind tokens to a key even if the server does not require it. `clock`: returns seconds
+    since 1970.
     """
 
     def __init__(self, client_id: str = "", client_secret: str = "", *, issuer: str = "",
@@ -374,14 +386,14 @@ class OAuth:
         self.metadata_url, self.name, self.scope = metadata_url, name, scope
         self.grant, self.dpop, self.clock = grant or AuthorizationCode(), dpop, clock
         self.store = {} if store is None else store
-        self._name = f"{type(self.grant).__name__} {client_id or metadata_url}"    # in the store
+        self._name = f"{type(self.grant).__name__} {client_id or metadata_url}"    # store key
         self._lock = threading.Lock()               # one login at a time
         self._used: Message = {}                    # the token in the headers
-        self._uses = 0                              # requests that carried it
+        self._uses = 0                              # number of requests sent with it
         self._nonces: dict[Any, str] = {}           # DPoP nonces, by origin
 
     def __call__(self, refusal: HttpError) -> Callable[[str, str], dict[str, str]] | None:
-        """Return what makes the headers of each request; None leaves the refusal as it is."""
+        """Return the function that makes each request's headers; None if no token would help."""
         with self._lock:
             url = checked(refusal.url, "the server")
             found = challenges(refusal.headers.get("www-authenticate", ""))
@@ -392,7 +404,7 @@ class OAuth:
             source = discover(url, challenge.get("resource_metadata", ""), self.issuer)
             source = source._replace(dpop=source.dpop or self.dpop or bound)
             if source.dpop:
-                _cryptography()         # or else the user logs in for nothing
+                _cryptography()         # fail before the user logs in
             if not (self._note_nonce(url, refusal.headers) and self._used
                     and challenge.get("error") == "use_dpop_nonce"):
                 self._used = self._token_for(
@@ -413,14 +425,14 @@ class OAuth:
     def _entry(self, source: Source) -> Message:
         """Return what is stored for this server: issuer, client and token.
 
-        basic/authorization/client-registration §Authorization Server Binding: nothing of one issuer
-        is shown to another.
+        basic/authorization/client-registration §Authorization Server Binding: credentials from one
+        issuer are never sent to another.
         """
         entry = self.store.get(f"{self._name} {source.resource}") or {}
         bound = self.issuer or self.client_id and entry.get("issuer")
         if bound and bound != source.issuer:
-            raise OAuthError(f"the client is registered with {shown(bound)}, but tokens now come "
-                             f"from {shown(source.issuer)}")
+            raise OAuthError(f"the client is registered with {shown(bound)}, but the server now "
+                             f"names {shown(source.issuer)}: register with that issuer")
         return entry if entry.get("issuer") == source.issuer else {"issuer": source.issuer}
 
     def keep(self, source: Source, **changes: Any) -> None:
@@ -428,21 +440,21 @@ class OAuth:
         self.store[f"{self._name} {source.resource}"] = {**self._entry(source), **changes}
 
     def _token_for(self, source: Source, wanted: list[str], status: int) -> Message:
-        """Return a stored, renewed or new token: value, type, refresh, until, asked."""
+        """Return a stored, refreshed or new token: {value, type, refresh, until, asked}."""
         token = self._entry(source).get("token") or {}
         asked, own = words(token.get("asked")), words(self.scope)
         if token and {*wanted, *own} <= set(asked):
             expired = bool(token["until"]) and self.clock() > token["until"] - EARLY_SECONDS
             if token["value"] != self._used.get("value"):
                 if not expired:
-                    self._uses = 1                  # by whoever stored it
+                    self._uses = 1                  # by the object or program that stored it
                     return token
             elif status == 403:
-                raise OAuthError("the server wants more scope, but refuses a token that was "
+                raise OAuthError("the server wants more scope, but the token that it refused was "
                                  f"requested with '{plain(' '.join(wanted))}'", 403)
             elif self._uses == 1 and not expired:
-                self._uses = 2                      # the next request may try again
-                raise OAuthError("the server refuses a token that was just obtained for it")
+                self._uses = 2                      # the next request may get a new token
+                raise OAuthError("the server refused a token that was just obtained for it")
             client = self.registered(source)
             if client and token["refresh"]:
                 form = {"grant_type": "refresh_token", "refresh_token": token["refresh"]}
@@ -451,15 +463,15 @@ class OAuth:
                 except OAuthError as problem:
                     if problem.code not in ("invalid_grant", "invalid_client"):
                         raise
-        # basic/authorization/index §Scope Selection Strategy; §Step-Up Authorization Flow: what was
-        # requested before is requested again.
+        # basic/authorization/index §Scope Selection Strategy; §Step-Up Authorization Flow: scopes
+        # that were requested before are requested again.
         listed = [] if wanted or asked else source.scopes
         scopes = words([*asked, *wanted, *listed, *own])
         client, form = self.grant.form(self, source, scopes)
         return self._new_token(source, client, form, scopes)
 
     def registered(self, source: Source) -> Registration | None:
-        """Return our registration with this issuer, and no other; None if there is none yet."""
+        """Return our registration with this issuer; None if there is none yet."""
         entry = self._entry(source)
         if self.client_id:
             usable = (["private_key_jwt"] if self.key else []) + SECRET_METHODS
@@ -480,13 +492,13 @@ class OAuth:
         try:
             made = self.post(endpoint, form, headers, source.dpop)
         except OAuthError as problem:
-            if problem.code == "invalid_client":    # the next request registers anew
+            if problem.code == "invalid_client":    # the next request registers again
                 self.keep(source, client=None)
             raise
         value, kind = made.get("access_token"), "DPoP" if source.dpop else "Bearer"
         if not isinstance(value, str) or not re.fullmatch("[!-~]+", value) \
                 or str(made.get("token_type")).lower() != kind.lower():
-            raise OAuthError(f"{shown(endpoint)} returns no usable {kind} token")
+            raise OAuthError(f"{shown(endpoint)} returned no usable {kind} token")
         seconds = str(made.get("expires_in"))
         token = {"value": value, "type": kind, "asked": scopes,
                  "refresh": made.get("refresh_token") or form.get("refresh_token"),
@@ -496,7 +508,7 @@ class OAuth:
         return token
 
     def _authenticate(self, source: Source, client: Registration, form: Message) -> dict[str, str]:
-        """Add to a form, or return as headers, what proves who we are."""
+        """Authenticate the client: add credentials to the form, or return them as headers."""
         if client.method == "client_secret_basic":      # RFC 6749 §2.3.1
             pair = f"{quote_plus(client.client_id)}:{quote_plus(client.secret)}"
             return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
@@ -519,7 +531,7 @@ class OAuth:
             if dpop:
                 headers["DPoP"] = self._prove("POST", endpoint)
             status, answered, made = fetch_json("POST", endpoint, headers, body)
-            # RFC 9449 §8: the first proof may lack the nonce that the second one has.
+            # RFC 9449 §8: the server may refuse the first proof to supply a nonce for the second.
             if not (self._note_nonce(endpoint, answered) and made.get("error") == "use_dpop_nonce"):
                 break
         if status != 200 or made.get("error"):
@@ -527,9 +539,9 @@ class OAuth:
         return made
 
     def _prove(self, verb: str, url: str, token: str = "") -> str:
-        """Make the DPoP proof of one request (RFC 9449 §4.2)."""
+        """Make the DPoP proof for one request (RFC 9449 §4.2)."""
         kept = self.store.get("dpop")
-        if not kept:                # stored like the tokens that are bound to it
+        if not kept:                # stored, because stored tokens are bound to it
             kept = self.store["dpop"] = {"pem": new_pem()}
         key = Key(kept["pem"])
         claims = {"jti": b64(os.urandom(16)), "htm": verb, "htu": re.split("[?#]", url)[0],
@@ -539,7 +551,7 @@ class OAuth:
                        typ="dpop+jwt", jwk=key.jwk())
 
     def _note_nonce(self, url: str, headers: dict[str, str]) -> bool:
-        """Note the nonce that an origin wants in the next proof; tell whether it is a new one."""
+        """Store the nonce that an origin requires in the next proof; tell whether it is new."""
         nonce, before = headers.get("dpop-nonce"), self._nonces.get(origin_of(url))
         if nonce:
             self._nonces[origin_of(url)] = nonce
@@ -556,7 +568,7 @@ TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
 
 
 class AuthorizationCode:
-    """A user logs in with a browser: basic/authorization/index §Authorization Flow Steps."""
+    """Have a user log in with a browser: basic/authorization/index §Authorization Flow Steps."""
 
     def __init__(self, browser: Browser | None = None) -> None:
         self.browser = browser or Browser()
@@ -573,7 +585,7 @@ class AuthorizationCode:
                  "code_challenge": b64(hashlib.sha256(verifier.encode()).digest()),
                  "code_challenge_method": "S256"}
         if scopes and "offline_access" in words(source.metadata.get("scopes_supported")):
-            # .../index §Refresh Tokens; OpenID Connect wants consent for it
+            # .../index §Refresh Tokens; OpenID Connect requires consent for it
             scopes = words([*scopes, "offline_access"])
             query["prompt"] = "consent"
         if scopes:
@@ -591,17 +603,18 @@ class AuthorizationCode:
 
 
 def code_in(address: str, source: Source, state: str) -> str:
-    """Return the code in the address that the browser was sent to.
+    """Return the code in the address that the browser was redirected to.
 
-    basic/authorization/index §Authorization Response Validation: nothing else in it is believed,
-    errors included, before it is known to come from the issuer that was asked.
+    basic/authorization/index §Authorization Response Validation: nothing in it is used, not even
+    an error, before it is known to come from the issuer that we asked.
     """
     came = dict(parse_qsl(urlsplit(address).query, keep_blank_values=True))
     if came.get("state") != state:
-        raise OAuthError("the browser returned with the answer to another request")
+        raise OAuthError("the browser returned with the answer to another request: log in again")
     announced = source.metadata.get("authorization_response_iss_parameter_supported") is True
     if came.get("iss", None if announced else source.issuer) != source.issuer:
-        raise OAuthError("the browser returned with the answer of another issuer, or of none")
+        raise OAuthError("the browser returned with the answer of another issuer, or of none: "
+                         f"expected {shown(source.issuer)}; log in again")
     if "error" in came or not came.get("code"):
         told = f"{came.get('error', 'no code')} {came.get('error_description', '')}"
         raise OAuthError(f"the login failed: {plain(told)}", code=came.get("error", ""))
@@ -609,17 +622,17 @@ def code_in(address: str, source: Source, state: str) -> str:
 
 
 class ClientCredentials:
-    """A program acts for itself, with a secret or a key: ext-auth, oauth-client-credentials."""
+    """Log a program in as itself, by secret or key: ext-auth, oauth-client-credentials."""
 
     def form(self, oauth: OAuth, source: Source, scopes: list[str]) -> tuple[Registration, Message]:
         client = oauth.registered(source)
         if client is None or client.method == "none":
-            raise OAuthError("client credentials need a client_id, and a secret or a key")
+            raise OAuthError("client credentials require a client_id, and a client_secret or key")
         return client, {"grant_type": "client_credentials", "scope": " ".join(scopes)}
 
 
 class Workload:
-    """A platform vouches for a workload (RFC 7523 §2.1): `assertion(issuer)` returns its JWT."""
+    """Log a workload in with its platform's JWT (RFC 7523 §2.1), from `assertion(issuer)`."""
 
     def __init__(self, assertion: Callable[[str], str]) -> None:
         self.assertion = assertion
@@ -631,10 +644,10 @@ class Workload:
 
 
 class EnterpriseManaged:
-    """A company's identity provider decides: ext-auth, enterprise-managed-authorization.
+    """Log in through a company's identity provider: ext-auth, enterprise-managed-authorization.
 
-    `identity()` returns the ID token of the user's single sign-on. It is traded at `endpoint`, the
-    provider's token endpoint, for a grant to this very server.
+    `identity()` returns the ID token of the user's single sign-on. It is exchanged at `endpoint`,
+    the provider's token endpoint, for a grant for this server only.
     """
 
     def __init__(self, endpoint: str, identity: Callable[[], str], client_id: str,
@@ -650,7 +663,7 @@ class EnterpriseManaged:
             "subject_token": self.identity(), "subject_token_type": TOKEN_TYPE + "id_token",
             "client_id": self.client_id, "client_secret": self._secret}, {}, False)
         if made.get("issued_token_type") != TOKEN_TYPE + "id-jag":
-            raise OAuthError(f"{shown(self.endpoint)} returns no grant for this server")
+            raise OAuthError(f"{shown(self.endpoint)} returned no grant for this server")
         return oauth.registered(source) or Registration(""), {
             "grant_type": GRANT_TYPE + "jwt-bearer", "scope": scope,
             "assertion": made.get("access_token")}
@@ -658,13 +671,13 @@ class EnterpriseManaged:
 
 # ==== 8. The browser ======================================================================
 #
-# RFC 8252 §7.3: the browser is sent back to a port of this machine that is open only meanwhile.
-# Any page and any program can send requests there, too: only one with our `state` counts.
+# RFC 8252 §7.3: the browser is redirected to a port on this machine, open only during the login.
+# Any page or program can also send requests there: only a request with our `state` counts.
 
 class Browser:
     """Where a user logs in. `redirect_uri`: a fixed one, if the client was registered with it.
 
-    A subclass without a browser overrides listen() and visit().
+    `seconds`: the time a user has. A subclass without a browser overrides listen() and visit().
     """
 
     def __init__(self, redirect_uri: str = "", seconds: float = 300) -> None:
@@ -673,7 +686,7 @@ class Browser:
 
     @contextlib.contextmanager
     def listen(self, registered: str, state: str) -> Iterator[str]:
-        """Open a port meanwhile, the registered one if it is free; yield the redirect URI."""
+        """Open a port for the login, the registered one if it is free; yield the redirect URI."""
         parts = urlsplit(self.redirect_uri or registered or "http://127.0.0.1:0/callback")
         try:
             self._server = _landing(parts.port or 0, parts.path, state)
@@ -685,7 +698,7 @@ class Browser:
             yield f"http://{parts.hostname}:{self._server.server_address[1]}{parts.path}"
 
     def visit(self, url: str) -> str:
-        """Show the user a page; return the address that the browser came back to."""
+        """Open a page for the user; return the address that the browser was redirected to."""
         import webbrowser
         if not webbrowser.open(url):
             print("Open this page to log in:", url, file=sys.stderr)
@@ -693,7 +706,7 @@ class Browser:
         while not self._server.address:
             self._server.timeout = end - time.monotonic()
             if self._server.timeout <= 0:
-                raise OAuthError(f"nobody logged in within {self.seconds:g} seconds")
+                raise OAuthError(f"no login in the browser within {self.seconds:g} seconds")
             self._server.handle_request()
         return str(self._server.address)
 
@@ -705,7 +718,7 @@ def _landing(port: int, path: str, state: str) -> Any:
 
     class Landing(TCPServer):
         allow_reuse_address = os.name == "posix"
-        address = ""            # that the browser came back to
+        address = ""            # the address that the browser was redirected to
 
     class Visit(BaseHTTPRequestHandler):
         timeout = 1             # browsers open connections that they do not use
@@ -722,7 +735,7 @@ def _landing(port: int, path: str, state: str) -> Any:
             self.wfile.write(b"You can close this page." if known else b"Not found.")
 
         def log_message(self, *_: Any) -> None:
-            """Log nothing: the address holds the code."""
+            """Log nothing: the address contains the code."""
 
     return Landing(("127.0.0.1", port), Visit)
 

@@ -1,12 +1,12 @@
-"""Protect an MCP server with OAuth 2.1: the server's half, two hooks for serve_http(authorize=...).
+"""Protect an MCP server with OAuth 2.1: two hooks for serve_http(authorize=...).
 
     me, issuer = "https://mcp.example.com/mcp", "https://auth.example.com"
     serve_http(server, metadata=resource_metadata(me, [issuer]),
                authorize=introspection(issuer + "/introspect", "id", "secret", resource=me))
 
-introspection() asks the issuer about each token. local_keys() checks tokens that are JWTs with the
-issuer's public keys and the `cryptography` package. Both want a token made for this very server
-(basic/authorization/index §Token Handling); `ctx.principal` is a Principal. DPoP is not accepted.
+introspection() asks the issuer about each token. local_keys() verifies JWTs with the issuer's
+public keys and the `cryptography` package. Both accept only tokens issued for this server
+(basic/authorization/index §Token Handling); `ctx.principal` is a Principal. DPoP is not supported.
 """
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from mcp_ref import HttpError
 
 Message = dict[str, Any]
 
-LEEWAY_SECONDS = 30         # the issuer's clock may be ahead
-MAX_KNOWN = 1000            # introspected tokens that are remembered
+LEEWAY_SECONDS = 30         # how far the issuer's clock may be ahead
+MAX_KNOWN = 1000            # introspected tokens in the cache
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who calls. Requests of one subject and client have equal principals, whatever the scopes."""
+    """The caller. Two are equal if issuer, subject and client are; scopes do not count."""
     issuer: str
     subject: str
     client_id: str
@@ -45,7 +45,7 @@ class Principal:
 
 
 def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Message:
-    """Make the document for serve_http(metadata=...), with more `members` of RFC 9728 §2."""
+    """Make the document for serve_http(metadata=...). `members`: further ones from RFC 9728 §2."""
     return {"resource": resource, "authorization_servers": issuers,
             "bearer_methods_supported": ["header"], **members}
 
@@ -53,11 +53,11 @@ def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Mess
 def introspection(endpoint: str, client_id: str, client_secret: str, *, resource: str,
                   issuer: str = "", scopes: Iterable[str] = (),
                   seconds: float = 10) -> Callable[[dict[str, str]], Principal]:
-    """Make a hook that asks the issuer (RFC 7662). A revoked token stays valid for `seconds`."""
+    """Make a hook that asks the issuer (RFC 7662). A revoked token is accepted for `seconds`."""
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
     headers = {"Authorization": "Basic " + base64.b64encode(pair).decode(),
                "Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-    known: dict[bytes, tuple[float, Message]] = {}      # by digest, so that no token is kept
+    known: dict[bytes, tuple[float, Message]] = {}      # by digest, so that no token is stored
 
     def find(token: str) -> Message | None:
         digest = hashlib.sha256(token.encode()).digest()
@@ -77,23 +77,23 @@ def introspection(endpoint: str, client_id: str, client_secret: str, *, resource
                 return {"exp": float("inf"), **json.loads(content)}     # `exp` is optional here
         except (OSError, TypeError, ValueError, Malformed):
             pass
-        raise HttpError(503, "Tokens cannot be checked now", {"Retry-After": "5"})
+        raise HttpError(503, "The issuer cannot check tokens now: retry", {"Retry-After": "5"})
 
     return _hook(find, resource, issuer, list(scopes))
 
 
 def local_keys(keys: Message | Callable[[], Message], *, issuer: str, resource: str,
                scopes: Iterable[str] = ()) -> Callable[[dict[str, str]], Principal]:
-    """Make a hook for tokens that are JWTs. `keys`: the issuer's JWK set, or what returns it."""
+    """Make a hook for JWTs. `keys`: the issuer's JWK set, or a function that returns it."""
     if not issuer or not find_spec("cryptography"):
-        raise ValueError("local_keys() needs the issuer, and the package 'cryptography'")
+        raise ValueError("local_keys() needs an issuer, and the package 'cryptography'")
     return _hook(lambda token: verified(token, keys() if callable(keys) else keys), resource,
                  issuer, list(scopes))
 
 
 def _hook(find: Callable[[str], Message | None], resource: str, issuer: str,
           needed: list[str]) -> Callable[[dict[str, str]], Principal]:
-    """Make a hook from a function that returns a token's claims, None if it is not valid."""
+    """Make a hook. `find`: a function that returns a token's claims, or None if it is invalid."""
     def refusal(status: int, message: str, error: str = "") -> HttpError:
         # basic/authorization/index §Scope Challenge Handling; RFC 9728 §5.1
         told = {"error": error, "scope": " ".join(needed),
@@ -104,32 +104,32 @@ def _hook(find: Callable[[str], Message | None], resource: str, issuer: str,
     def authorize(headers: dict[str, str]) -> Principal:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise refusal(401, "A token is needed")
+            raise refusal(401, "A bearer token is required")
         claims = find(token.strip())
         if claims is None or not is_for_us(claims, resource, issuer, time.time()):
-            raise refusal(401, "The token is not valid here", "invalid_token")
+            raise refusal(401, "The token is not valid for this server", "invalid_token")
         principal = Principal(str(claims.get("iss", "")), claims["sub"],
                               str(claims.get("client_id") or claims.get("azp", "")),
                               frozenset(words(claims.get("scope") or claims.get("scp"))))
         if not principal.scopes.issuperset(needed):
-            raise refusal(403, "The token has too little scope", "insufficient_scope")
+            raise refusal(403, "The token lacks a required scope", "insufficient_scope")
         return principal
     return authorize
 
 
 def is_for_us(claims: Message, resource: str, issuer: str, now: float) -> bool:
-    """Tell whether a token's claims make it valid here and now (RFC 9068 §4)."""
+    """Tell whether a token's claims make it valid for this server at `now` (RFC 9068 §4)."""
     audience, ends, starts = claims.get("aud"), claims.get("exp"), claims.get("nbf", 0)
     if resource not in (audience if isinstance(audience, list) else [audience]) \
             or issuer and claims.get("iss") != issuer or "cnf" in claims \
             or not isinstance(ends, (int, float)) or not isinstance(starts, (int, float)):
         return False
-    subject = claims.get("sub")     # without one, all its callers would be the same
+    subject = claims.get("sub")     # without one, callers could not be told apart
     return isinstance(subject, str) and subject != "" and starts - LEEWAY_SECONDS <= now < ends
 
 
 def verified(token: str, keys: Message) -> Message | None:
-    """Return the claims of a JWT if one of these keys has signed it: ES256 or RS256."""
+    """Return the claims of a JWT if one of the keys signed it, with ES256 or RS256; else None."""
     try:
         head, body, signature = token.split(".")
         header, claims = json.loads(unb64(head)), json.loads(unb64(body))
@@ -145,7 +145,7 @@ def verified(token: str, keys: Message) -> Message | None:
 
 
 def has_signed(key: Message, algorithm: str, text: str, signature: bytes) -> bool:
-    """Tell whether a JWK has signed. The key decides on the algorithm (RFC 8725 §3.1)."""
+    """Tell whether a JWK signed a text. The key determines the algorithm (RFC 8725 §3.1)."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
@@ -162,7 +162,7 @@ def has_signed(key: Message, algorithm: str, text: str, signature: bytes) -> boo
                 .verify(signature, text.encode(), padding.PKCS1v15(), hashes.SHA256())
             return True
     except (InvalidSignature, KeyError, TypeError, ValueError):
-        pass                        # wrong, or an unusual key: another may fit
+        pass                        # a wrong or unusable key: another may match
     return False
 
 

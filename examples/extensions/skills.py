@@ -2,19 +2,19 @@
 
 The extension `io.modelcontextprotocol/skills`, both roles. A skill is a folder with a SKILL.md:
 instructions, below a header that says when to use them. A server serves each file as a resource
-and, for each skill, an *entry*: the header, and every file with its size and digest. A host fetches
-a file only when it is needed, and uses nothing that differs from its entry.
+and, for each skill, an *entry*: the header, and the size and digest of every file. A host fetches
+a file only when it is needed, and uses it only if it matches its entry.
 
     serve_skills(server, "folder")                  # a server: every skill in or below the folder
 
-    skills = Skills(client, "docs", approve=ask)    # a host: one for each server
+    skills = Skills(client, "docs", approve=ask)    # a host: one Skills object for each server
     skill, *others = skills.list_skills()
-    text = skills.load(skill)                       # SKILL.md, approved and verified
-    skills.read(skill, "references/errors.md")      # another file of it, verified
+    text = skills.load(skill)                       # its SKILL.md, approved and verified
+    skills.read(skill, "references/errors.md")      # another of its files, verified
 
-Files are read once, at the start: no request reaches the file system. Names that begin with a dot
-are left out; links are refused. A skill is served whole or, with a line on stderr, not at all.
-Known limits: changes need a restart; hosts refuse `"resources": "dynamic"`.
+Files are read once, at startup: no request reaches the file system. Names that begin with a dot are
+skipped; symbolic links are refused. A skill with an error is not served at all; stderr says why.
+Known limits: changes need a restart; the host refuses `"resources": "dynamic"`.
 """
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ Message = dict[str, Any]
 
 EXTENSION = "io.modelcontextprotocol/skills"
 SKILL = "SKILL.md"
-MAX_FILES, MAX_BYTES = 512, 16 * 2**20      # of one skill: ext-skills §Limits
-MAX_PAGES = 1000                            # of one skills/list
+MAX_FILES, MAX_BYTES = 512, 16 * 2**20      # limits of one skill: ext-skills §Limits
+MAX_PAGES = 1000                            # pages of one skills/list
 
 
 class SkillError(Exception):
-    """A skill that cannot be served, or must not be used."""
+    """The skill cannot be served, or must not be used."""
 
 
 # ---- frontmatter ---------------------------------------------------------------------------
 #
-# Of YAML: `key: value`, one nested level, quotes, | and > blocks, comments. The rest is refused.
+# Of YAML, only `key: value`, one nested level, quotes, | and > blocks and comments are accepted.
 
 PAIR = re.compile(r"([\w.-]+):(?: +(.*?))? *")
 BLOCK = re.compile(r"([|>])(-?)(?: +#.*)?")
@@ -59,16 +59,16 @@ OTHER = re.compile(r"[\[\]{},&*!|>%@`\"']|[-?:](?: |$)|.*:(?: |$)")
 
 
 def frontmatter(raw: bytes) -> Message:
-    """Return the frontmatter of a SKILL.md; SkillError, with the line, for anything else."""
+    """Parse the frontmatter of a SKILL.md; SkillError, with the line number, if it is invalid."""
     lines = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     rows = [at for at, line in enumerate(lines) if line.rstrip(" ") == "---"]
     if rows[:1] != [0] or not rows[1:] or "\ufffd" in "".join(lines[:rows[1]]):
-        raise SkillError("line 1: frontmatter must stand between two lines ---, in UTF-8")
+        raise SkillError("line 1: expected frontmatter in UTF-8 between two lines '---'")
     return _mapping(lines[1:rows[1]], 2)
 
 
 def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
-    """Read `key: value` lines, each with the indented ones below it. `first` is their number."""
+    """Parse `key: value` lines, each with the indented lines below it. `first`: a line number."""
     found: Message = {}
     starts: list[int] = []
     for at, line in enumerate(lines):
@@ -77,7 +77,7 @@ def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
     for at, end in zip(starts, [*starts[1:], len(lines)]):
         pair = PAIR.fullmatch(lines[at])
         if pair is None or pair[1] in found:
-            raise SkillError(f"line {first + at}: expected 'key: value', each key once")
+            raise SkillError(f"line {first + at}: expected 'key: value', with unique keys")
         value, below = pair[2] or "", textwrap.dedent("\n".join(lines[at + 1:end]))
         block = BLOCK.fullmatch(value)
         if block:
@@ -85,23 +85,23 @@ def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
         elif not re.search("(?m)^ *[^ #\n]", below):
             found[pair[1]] = _scalar(value, first + at)
         elif nested or re.match("[^#]", value):
-            raise SkillError(f"line {first + at}: nothing may be indented below this value")
+            raise SkillError(f"line {first + at}: unexpected indented lines below this value")
         else:
             found[pair[1]] = _mapping(below.split("\n"), first + at + 1, True)
     return found
 
 
 def _block(text: str, header: Any, at: int) -> str:
-    """Return the text below | (as it is) or > (folded)."""
+    """Return the text of a block: unchanged below |, folded below >."""
     if header[1] == ">" and re.search("(?m)^ ", text):
-        raise SkillError(f"line {at}: the lines below > must have the same indent; or use |")
+        raise SkillError(f"line {at}: the lines below > must have the same indentation; or use |")
     if header[1] == ">":
         text = re.sub(r"(?<=.)\n(\n*)", lambda newlines: newlines[1] or " ", text)
     return text if header[2] or not text else text + "\n"
 
 
 def _scalar(text: str, at: int) -> Any:
-    """Return what one line of text stands for: YAML 1.2 §10.3.2 Tag Resolution."""
+    """Return the value of a one-line scalar: YAML 1.2 §10.3.2 Tag Resolution."""
     quoted = QUOTED.fullmatch(text)
     if quoted and text[0] == "'":
         return quoted[1][1:-1].replace("''", "'")
@@ -112,7 +112,7 @@ def _scalar(text: str, at: int) -> Any:
         return json.loads(plain if quoted else plain.lower() or "null")
     except ValueError:
         if quoted:
-            raise SkillError(f"line {at}: unsupported escape in double quotes") from None
+            raise SkillError(f"line {at}: double quotes allow only JSON's escapes") from None
         return plain
 
 
@@ -121,9 +121,9 @@ def check_header(header: Any, folder: str) -> None:
     header = header if isinstance(header, dict) else {}
     name, text = header.get("name"), header.get("description")
     if name != folder or not re.fullmatch("(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", folder):
-        raise SkillError(f"name must be that of the folder, of a-z, 0-9 and hyphens; not {name!r}")
+        raise SkillError(f"name must match the folder and use a-z, 0-9 and hyphens; found {name!r}")
     if not isinstance(text, str) or not text.strip() or len(text) > 1024:
-        raise SkillError("description must be a text of 1 to 1024 characters")
+        raise SkillError("description must be a string of 1 to 1024 characters")
 
 
 # ---- the server ----------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def check_header(header: Any, folder: str) -> None:
 def serve_skills(server: Server, *folders: Any) -> list[Message]:
     """Read the skills in or below some folders, and serve them; return their entries.
 
-    The URI of a skill is its path from the folder on; a folder that is a skill itself has its name.
+    A skill's URI is its path relative to the folder; a folder that is itself a skill has its name.
     """
     files: dict[str, bytes] = {}
     entries: dict[str, Message] = {}
@@ -159,7 +159,7 @@ def serve_skills(server: Server, *folders: Any) -> list[Message]:
     @server.method("skills/get", extension=EXTENSION)
     def get_skill(params: Message) -> Message:
         if str(params.get("uri")) not in entries:
-            raise RpcError(-32602, "No skill is served at this URI")
+            raise RpcError(-32602, "Unknown skill: expected a URI from skills/list")
         return {"skill": entries[params["uri"]], **hints}
 
     @server.resource("skill://{+path}", name="skill-file", description="A file of a skill")
@@ -171,7 +171,7 @@ def serve_skills(server: Server, *folders: Any) -> list[Message]:
 
 
 def _visible(folder: Path, pattern: str) -> list[Path]:
-    """Find names at any depth, without hidden ones; links are not followed."""
+    """Find paths at any depth, without hidden ones; links are not followed."""
     return [path for path in sorted(folder.rglob(pattern))
             if not any(part[0] == "." for part in path.relative_to(folder).parts)]
 
@@ -182,7 +182,7 @@ def _read(top: Path, base: Path) -> tuple[Message, dict[str, bytes]]:
     size = 0
     for path in _visible(top, "*"):
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise SkillError(f"{path} is a link or a device")
+            raise SkillError(f"{path} must be a regular file or folder")
         if path.is_file():
             size += path.stat().st_size
             check_limits(len(files) + 1, size)
@@ -204,11 +204,11 @@ def _digest(raw: bytes) -> str:
 
 def check_limits(files: int, size: int) -> None:
     if files > MAX_FILES or size > MAX_BYTES:
-        raise SkillError(f"a skill may have {MAX_FILES} files and {MAX_BYTES} bytes")
+        raise SkillError(f"a skill may have at most {MAX_FILES} files and {MAX_BYTES} bytes")
 
 
 def _list_resource(server: Server, entry: Message, raw: bytes) -> None:
-    """Have resources/list list a SKILL.md: ext-skills §Resource Metadata."""
+    """Add a SKILL.md to resources/list: ext-skills §Resource Metadata."""
     header = entry["frontmatter"]
 
     @server.resource(entry["uri"], name=header["name"], description=header["description"],
@@ -218,7 +218,7 @@ def _list_resource(server: Server, entry: Message, raw: bytes) -> None:
 
 
 def _contents(uri: str, raw: bytes) -> Message:
-    """Make contents: text if it is UTF-8, for the host must get the same bytes."""
+    """Make contents: text only if it is UTF-8, because the host must get the same bytes."""
     kind = "text/markdown" if uri.endswith(".md") else mimetypes.guess_type(uri)[0]
     contents = {"uri": uri, "mimeType": kind or "application/octet-stream"}
     try:
@@ -230,15 +230,15 @@ def _contents(uri: str, raw: bytes) -> Message:
 # ---- the host ------------------------------------------------------------------------------
 
 class Skill:
-    """A checked entry: `uri`, `frontmatter`, and `files` by their paths. Nothing was fetched.
+    """A valid entry: `uri`, `frontmatter`, and `files` by path. No file has been fetched.
 
-    Fields of the frontmatter that ask for rights, such as allowed-tools, are the user's to grant.
+    Frontmatter fields that request permissions, such as allowed-tools, are for the user to grant.
     """
 
     def __init__(self, entry: Any) -> None:
         lines = entry.get("resources") if isinstance(entry, dict) else None
         if not isinstance(lines, list):
-            raise SkillError("resources must be an array; dynamic ones cannot be verified")
+            raise SkillError('resources must be an array; "dynamic" cannot be verified')
         self.uri, self.frontmatter = str(entry.get("uri")), entry.get("frontmatter")
         self.root = self.uri.rpartition("/")[0]
         check_header(self.frontmatter, unquote(self.root.rpartition("/")[2]))
@@ -246,10 +246,10 @@ class Skill:
         self.digests = {path: line["digest"] for path, line in self.files.items()}
         check_limits(len(lines), sum(line["size"] for line in lines))
         if self.files.get(SKILL, {}).get("uri") != self.uri or len(self.files) < len(lines):
-            raise SkillError(f"resources must list {SKILL}, and each file once")
+            raise SkillError(f"resources must list {SKILL}, and each file only once")
 
     def _path(self, line: Any) -> str:
-        """Check a line of the manifest; return the file's path: ext-skills §Resources."""
+        """Check one of the entry's resources; return the file's path: ext-skills §Resources."""
         line = line if isinstance(line, dict) else {}
         uri, size = str(line.get("uri")), line.get("size")
         path = unquote(uri[len(self.root) + 1:])
@@ -261,11 +261,11 @@ class Skill:
 
 
 class Skills:
-    """The skills of one server, as a host uses them.
+    """The skills of one server, for a host.
 
-    `label` is the host's own name for the server; a skill is known by both, label and URI.
-    `approve(skill)` asks the user; it is called again when the files have changed. `approved` may
-    be kept as JSON. list_skills() leaves out entries that are not valid, and says why in `refused`.
+    `label` is the host's name for the server; label and URI together identify a skill.
+    `approve(skill)` asks the user, again if the files have changed. `approved` can be saved as
+    JSON. list_skills() omits invalid entries and adds the reasons to `refused`.
     """
 
     def __init__(self, client: Client, label: str, approve: Callable[[Skill], bool]) -> None:
@@ -274,7 +274,7 @@ class Skills:
         self.refused: list[str] = []
 
     def list_skills(self) -> list[Skill]:
-        """Ask for all entries, and for nothing else: ext-skills §Lazy Retrieval."""
+        """Fetch all entries, and no files: ext-skills §Lazy Retrieval."""
         if EXTENSION not in (self.client.capabilities.get("extensions") or {}):
             raise ServerLacks(f"{self.label} does not declare {EXTENSION}")
         found: dict[str, Skill] = {}
@@ -293,35 +293,35 @@ class Skills:
         return [*found.values()]
 
     def load(self, skill: Skill) -> str:
-        """Have a skill approved, fetch and verify its SKILL.md, return the text."""
+        """Get approval for a skill, fetch and verify its SKILL.md, return the text."""
         if self.approved.get(skill.uri) != skill.digests:
             if not self.approve(skill):
                 raise SkillError(f"{skill.uri} of {self.label} was not approved")
             self.approved[skill.uri] = skill.digests
         raw = self.read(skill, SKILL)
         if frontmatter(raw) != skill.frontmatter:       # ext-skills §Frontmatter Verification
-            raise SkillError(f"{skill.uri}: its frontmatter differs from its entry")
+            raise SkillError(f"{skill.uri}: the frontmatter differs from that in its entry")
         return raw.decode(errors="replace")
 
     def read(self, skill: Skill, path: str) -> bytes:
         """Return a file of an approved skill, by its path in the skill's folder.
 
-        ext-skills §Verification on Read: nothing is used that differs from the entry.
+        ext-skills §Verification on Read: a file that differs from its entry is refused.
         """
         if self.approved.get(skill.uri) != skill.digests:
-            raise SkillError(f"{skill.uri} was not approved: load it first")
+            raise SkillError(f"{skill.uri} was not approved: call load() first")
         if path not in skill.files:
             raise SkillError(f"{path!r} is not a file of {skill.uri}")
         file = skill.files[path]
         contents = self.client.read_resource(file["uri"])
         raw = _raw(contents[0]) if len(contents) == 1 else b""
         if len(raw) != file["size"] or _digest(raw) != file["digest"]:
-            raise SkillError(f"{file['uri']} differs from its entry; it may have changed")
+            raise SkillError(f"{file['uri']} differs from its entry: call list_skills() again")
         return raw
 
 
 def _raw(contents: Message) -> bytes:
-    """Return the bytes that contents stand for."""
+    """Decode contents to bytes."""
     try:
         if "text" in contents:
             return str(contents["text"]).encode()

@@ -1,7 +1,7 @@
-"""Tasks: tool calls that return at once, while their work goes on and is polled for.
+"""Tasks: tool calls that return at once and keep running; the client polls for the result.
 
-The extension `io.modelcontextprotocol/tasks`, both roles. A tools/call is answered with a taskId;
-tasks/get then tells how far the work is, tasks/update brings answers to what the tool asks, and
+The extension `io.modelcontextprotocol/tasks`, both roles. The response to tools/call is a taskId;
+tasks/get then returns the task's state, tasks/update sends answers to the tool's questions, and
 tasks/cancel ends it. Only a request that declares the extension can become a task.
 
     tasks = Tasks(server)
@@ -9,14 +9,14 @@ tasks/cancel ends it. Only a request that declares the extension can become a ta
     @tasks.tool                                     # instead of @server.tool
     def report(pages: int, ctx: Context) -> str:    # it must take a Context
         ctx.progress(1, pages, "page 1")            # becomes the task's statusMessage
-        answer = ctx.elicit("Which format?", ...)   # becomes inputRequests; no thread waits for it
+        answer = ctx.elicit("Which format?", ...)   # becomes inputRequests; no thread waits
 
     with connect(url, declare=DECLARE, elicit=...) as client:
         ClientTasks(client)
         client.call_tool("report", {"pages": 3})    # polls, answers questions, returns the result
 
 A thread handles the same tools/call again, with a peer that marks it as the task's own run; what
-`Server.handle` sends becomes the state. Tasks live in memory; clients poll, nothing is announced.
+`Server.handle` sends becomes the state. Tasks are kept in memory; no notifications are sent.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 DECLARE: Message = {"extensions": {EXTENSION: {}}}      # a client: connect(..., declare=DECLARE)
-STATES = {      # each status, and the member that tasks/get has with it: ext-tasks §Task Status
+STATES = {      # each status, and the member it adds to tasks/get: ext-tasks §Task Status
     "working": "", "input_required": "inputRequests",
     "completed": "result", "failed": "error", "cancelled": ""}
 FINAL = ("completed", "failed", "cancelled")
@@ -57,9 +57,9 @@ class Task:
     def __init__(self, ctx: Context, now: float, ttl_ms: int, poll_ms: int) -> None:
         self.id = os.urandom(16).hex()      # ext-tasks §Security Considerations: unguessable
         self.principal, self.ends = ctx.principal, now + ttl_ms / 1000
-        # The progress token is the task's id: progress is for us, not for the client.
+        # The progress token is the task's id, so that progress comes to us, not to the client.
         self.params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
-        self.answers: Message = dict(ctx.params.get("inputResponses", {}))  # by the tool's own keys
+        self.answers: Message = dict(ctx.params.get("inputResponses", {}))  # by the tool's keys
         self.request_state, self.sealed = self.params.pop("requestState", None), now
         self.rounds = 0
         self.fixed = {"taskId": self.id, "createdAt": _iso(now), "ttlMs": ttl_ms,
@@ -67,9 +67,9 @@ class Task:
         self.state: Message = {**self.fixed, "status": "working", "lastUpdatedAt": _iso(now)}
 
     def request(self, now: float) -> Message:
-        """Return the request of the next run."""
+        """Return the request for the next run."""
         more: Message = {"inputResponses": dict(self.answers)} if self.answers else {}
-        # State that may be too old would be refused; without it the tool runs from its first line.
+        # State that is too old would be refused; without it the tool runs from its first line.
         if self.request_state is not None and now - self.sealed < STATE_SECONDS / 2:
             more["requestState"] = self.request_state
         return {"jsonrpc": "2.0", "id": self.id, "method": "tools/call",
@@ -77,9 +77,9 @@ class Task:
 
 
 class Tasks:
-    """The tasks of a server: at most `most` of them, each kept for `ttl_ms` from its start.
+    """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from its start.
 
-    `poll_ms` is how often clients should ask; `clock` returns seconds since 1970.
+    `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds since 1970.
     """
 
     def __init__(self, server: Server, *, ttl_ms: int = 3_600_000, poll_ms: int = 1000,
@@ -87,17 +87,17 @@ class Tasks:
         self.server, self.ttl_ms, self.poll_ms, self.most = server, ttl_ms, poll_ms, most
         self._clock, self._lock = clock, threading.RLock()
         self._tasks: dict[Any, Task] = {}
-        self._peer = Peer()         # the peer of the tasks' own runs; start() knows them by it
+        self._peer = Peer()         # the peer of the tasks' own runs, by which start() knows them
         for name, function in (("tasks/get", self._get), ("tasks/update", self._update),
                                ("tasks/cancel", self._cancel)):
             # ext-tasks §Streamable HTTP: Routing Headers
             server.method(name, extension=EXTENSION, mirrored="taskId")(function)
 
     def tool(self, function: Any = None, *, required: bool = False, **options: Any) -> Any:
-        """Register a tool whose calls become tasks: @tasks.tool, bare or with options.
+        """Register a tool whose calls become tasks: @tasks.tool, with or without options.
 
-        Clients without tasks wait for the result or, if a task is `required`, get an error. The
-        other options are those of server.tool().
+        A client without the extension waits for the result, or gets an error if tasks are
+        `required`. Other options are those of server.tool().
         """
         if function is None:
             return functools.partial(self.tool, required=required, **options)
@@ -114,10 +114,10 @@ class Tasks:
         return function
 
     def start(self, ctx: Context) -> Message | None:
-        """Make a task of the tools/call being served; the tool must return what this returns.
+        """Make a task of the current tools/call; the tool must return what this returns.
 
-        None means go on: the client has no tasks, or this is the task's own run. So a tool can
-        check and even ask before it becomes a task: `return tasks.start(ctx) or work()`.
+        None means continue: the client does not support tasks, or this is the task's own run. So a
+        tool can check and even ask before it becomes a task: `return tasks.start(ctx) or work()`.
         """
         if ctx.peer is self._peer:
             task = self._tasks.get(ctx.id)
@@ -137,7 +137,7 @@ class Tasks:
         return created
 
     def require(self, ctx: Context) -> None:
-        """Raise ClientLacks unless the client has tasks: ext-tasks §Capability Negotiation."""
+        """Raise ClientLacks unless the client supports tasks: ext-tasks §Capability Negotiation."""
         if not _declares(ctx):
             raise ClientLacks(MISSING_CAPABILITY, f"the client must declare {EXTENSION}",
                               {"requiredCapabilities": DECLARE})
@@ -147,7 +147,7 @@ class Tasks:
         return dict(self._find(ctx).state)
 
     def _update(self, params: Message, ctx: Context) -> Message:
-        """Take answers to open questions, ignore others: ext-tasks §Task Update Requests."""
+        """Store answers to open questions, ignore others: ext-tasks §Task Update Requests."""
         task, given = self._find(ctx), params.get("inputResponses")
         if not isinstance(given, dict):
             raise RpcError(INVALID_PARAMS, "inputResponses must be an object")
@@ -171,7 +171,7 @@ class Tasks:
 
     def _find(self, ctx: Context) -> Task:
         """Return the task that a request is about."""
-        if ctx.version in versions("legacy"):       # whose experimental tasks were different
+        if ctx.version in versions("legacy"):       # its experimental tasks were different
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
         self.require(ctx)
         self._remove_expired()
@@ -184,7 +184,7 @@ class Tasks:
         threading.Thread(target=self._work, args=(task,), name="task", daemon=True).start()
 
     def _work(self, task: Task) -> None:
-        """Run the tool once. Its answer counts after the run: only then is the id free again."""
+        """Run the tool once. Its answer is used after the run, when the id may be used again."""
         answer: Message = {}
 
         def take(message: Message) -> None:
@@ -214,7 +214,7 @@ class Tasks:
                                 "params": {"requestId": task.id}}, lambda _: None, peer=self._peer)
 
     def _change(self, task: Task, status: str, **members: Any) -> bool:
-        """Replace a task's state, unless it has ended; return whether it was replaced."""
+        """Replace a task's state, unless the task has ended; tell whether it was replaced."""
         with self._lock:
             if task.state["status"] in FINAL:
                 return False
@@ -230,7 +230,7 @@ class Tasks:
 
 
 def _declares(ctx: Context) -> bool:
-    """Tell whether this very request declares the extension; in legacy sessions none does."""
+    """Tell whether this request declares the extension; legacy requests never do."""
     extensions = ctx.client_capabilities.get("extensions")
     return ctx.version not in versions("legacy") and isinstance(extensions, dict) \
         and isinstance(extensions.get(EXTENSION), dict)
@@ -242,15 +242,15 @@ def _iso(seconds: float) -> str:
 
 # ---- the client ----------------------------------------------------------------------------
 
-POLL_SECONDS = 0.02, 60.0   # between two polls, whatever the server wishes
-MAX_MISSES = 3      # polls in a row that may fail because of the network
+POLL_SECONDS = 0.02, 60.0   # shortest and longest wait between polls
+MAX_MISSES = 3      # consecutive polls that may fail because of the network
 
 
 class ClientTasks:
-    """Follow the tasks that a server makes of a client's calls: call_tool() returns their results.
+    """Wait for the tasks that a client's calls become, so that call_tool() returns their results.
 
-    `longest` is how many seconds to wait for a task before cancelling it. `on_state` is called with
-    each state, on the thread that waits: with the taskId in it, another process can wait(), too.
+    `longest`: seconds to wait for a task before cancelling it. `on_state` is called with each
+    state, on the waiting thread; with the taskId in it, another process can also wait().
     """
 
     def __init__(self, client: Client, *, longest: float = 3600.0,
@@ -260,10 +260,10 @@ class ClientTasks:
         client.mirrored.update({"tasks/" + verb: "taskId" for verb in ("get", "update", "cancel")})
 
     def wait(self, ident: str, timeout: float | None = None, tag: Any = None) -> Message:
-        """Wait for a task's end, answering questions on the way; return the result.
+        """Wait for a task to end, answering its questions; return the result.
 
-        Raises RpcError if it failed, RequestCancelled if it was cancelled, and TimeoutError, which
-        does not cancel it. `tag` goes to the functions that answer.
+        Raises RpcError if it failed, RequestCancelled if it was cancelled; TimeoutError, without
+        cancelling it, after `timeout` seconds. `tag` is passed to the functions that answer.
         """
         deadline = time.monotonic() + (self.longest if timeout is None else timeout)
         misses, state, answers = 0, {}, {}      # type: int, Message, Message
@@ -287,7 +287,7 @@ class ClientTasks:
                            for key, question in asked.items() if key not in sent}
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"task {ident!r} has not ended in time")
+                raise TimeoutError(f"task {ident!r} did not end in time")
             if not answers or misses:
                 wish = state.get("pollIntervalMs", 1000) / 1000
                 time.sleep(min(max(POLL_SECONDS[0], wish), POLL_SECONDS[1], left))
@@ -296,11 +296,11 @@ class ClientTasks:
         """Turn a CreateTaskResult into the result of its task."""
         ident = created.get("taskId")
         if method != "tools/call" or not isinstance(ident, str):
-            raise Malformed(f"{method} was answered with a task: {created!r:.200}")
+            raise Malformed(f"unexpected or invalid task for {method}: {created!r:.200}")
         try:
             self.on_state(created)
             return self.wait(ident, tag=tag)
-        except BaseException:       # ext-tasks §Task Polling: to the end, or to a cancel
+        except BaseException:       # ext-tasks §Task Polling: poll to the end, or cancel
             with contextlib.suppress(Exception):
                 self._send("cancel", ident)
             raise
@@ -315,12 +315,12 @@ def _checked(ident: str, state: Message) -> Message:
     if state.get("taskId") != ident or member is None \
             or member and not isinstance(state.get(member), dict) \
             or not isinstance(state.get("pollIntervalMs", 0), (int, float)):
-        raise Malformed(f"not a state of task {ident!r}: {state!r:.200}")
+        raise Malformed(f"expected the state of task {ident!r}, found {state!r:.200}")
     return state
 
 
 def _result(state: Message) -> Message:
-    """Return the result of a task that has ended, or raise what it ended with."""
+    """Return the result of a task that has ended, or raise its error."""
     if state["status"] == "cancelled":
         raise RequestCancelled(str(state.get("statusMessage", "the task was cancelled")))
     if state["status"] == "failed":
