@@ -10,11 +10,11 @@ The two exchange JSON objects, as JSON-RPC 2.0 defines them. There are three kin
     response      {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
     notification  {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 
-A request is answered exactly once, with the same `id`; a notification has no id and is never
-answered. A server offers *tools* (functions that the model calls), *resources* (data named by a
-URI, which the application reads) and *prompts* (message templates that the user picks). It may ask
-the client for *elicitation* (a form for the user), *sampling* (an answer of the client's model) and
-*roots* (the folders to work in). A complete server:
+A request gets one response, with the same `id`, unless it is cancelled; a notification has no id
+and is never answered. A server offers *tools* (functions that the model calls), *resources* (data
+named by a URI, which the application reads) and *prompts* (message templates that the user picks).
+It may ask the client for *elicitation* (a form for the user), *sampling* (an answer of the client's
+model) and *roots* (the folders to work in). A complete server:
 
     from mcp_ref import Server
     server = Server("hello")
@@ -26,12 +26,15 @@ the client for *elicitation* (a form for the user), *sampling* (an answer of the
 
     server.run()            # on standard input and output; with `--http PORT`, over HTTP
 
-There are two eras. Up to revision 2025-11-25 (*legacy*), a client opens a *session* with an
-`initialize` request, and what it says there holds for the session. Since 2026-07-28 (*modern*)
-every request names its revision and the client's capabilities in `params._meta`. This file serves
-both. What only legacy clients need is in part III, and each line of the other parts that refers to
-it ends in `# [legacy]`. Delete part III with these lines, or everything from part II on, and the
-rest still works.
+A *capability* is an optional part of MCP: each side declares those that it has. A *revision* is a
+version of the specification, named by its date. Up to 2025-11-25 (the *legacy* era), a client opens
+a *session* with an `initialize` request, and what it says there holds for the session. Since
+2026-07-28 (the *modern* era) there are no sessions: every request names its revision and the
+client's capabilities in `params._meta`.
+
+This file serves both eras. What only legacy clients need is in part III, and each line elsewhere
+that refers to it ends in `# [legacy]`. The rest works without part III and these lines, or without
+these lines and all from part II on.
 
     Part I, a server on stdio           1   the tables: the protocol as data
                                         2   messages and framing
@@ -52,11 +55,11 @@ revision of the specification; a page of an older revision has its date in brack
 The client is a separate file, examples/mcp_client.py.
 
 Known limits: a running handler cannot be stopped, only told (`ctx.cancelled`). Patterns in schemas
-run on Python's `re`, so a careless one can be slow. What a tool prints goes to stderr.
+run on Python's `re`, so a careless one can be slow. A program whose handlers use multiprocessing
+must call run() under `if __name__ == "__main__":`.
 """
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -68,6 +71,7 @@ import types
 import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout, suppress
 from typing import Any, Union
 
 __version__ = "0.2.0"
@@ -80,21 +84,22 @@ __all__ = [
     "versions",
 ]
 
-Message = dict[str, Any]        # a JSON object; messages stay plain dicts
-Handler = Callable[..., Any]    # a function that an author registers
-Work = Callable[[], None]       # a handler with everything it needs
-Headers = dict[str, str]        # of HTTP
-Send = Callable[[Any], None]    # takes one message; returns when it has been sent
+Message = dict[str, Any]      # a JSON object, which stays a plain dict
+Handler = Callable[..., Any]  # a function that an author registers
+Work = Callable[[], None]     # a handler with everything it needs
+Headers = dict[str, str]      # of HTTP
+Send = Callable[[Any], None]  # takes one message, and sends it
 
 
 # ======== Part I: a server on stdio =======================================================
 # ======== 1. The tables: the protocol as data =============================================
-# Everything that the specification lists is a row here, and the code reads the rows. No date
-# appears anywhere else; revisions are compared by their position in REVISIONS. `since` and `until`
-# are the first and the last revision that have a row (no `until`: the newest still has it).
-# `deprecated` is the revision that advises against it, though it is served in full (deprecated
-# §Deprecated). `way` is ">" for what clients send, "<" for what servers send. `capability` is what
-# the receiver of a request, or the sender of a notification, must have declared.
+# What the specification lists is a row here, and the code reads the rows. No date appears anywhere
+# else; revisions are compared by their position in REVISIONS. The columns of several tables:
+#
+#     since, until    the first and the last revision that have it; no `until`: the newest has it
+#     deprecated      the revision that advises against it; it is still served (page `deprecated`)
+#     way             ">" if clients send it, "<" if servers send it
+#     capability      what the receiver of a request, or the sender of a notification, must declare
 
 # To add a revision: a row on top, a short name below, then `since` and `until` where rows change.
 Revision = namedtuple("Revision", "date era")
@@ -105,13 +110,12 @@ REVISIONS = {row.date: row for row in (
     Revision("2025-03-26", "legacy"),
     Revision("2024-11-05", "legacy"),
 )}
-R5, R4, R3, R2, R1 = REVISIONS      # short names, so that a row fits on a line
+R5, R4, R3, R2, R1 = REVISIONS  # short names, so that a row fits on a line
 
 # To add a method: a row, its params in PARAMS, and for ">" a function in SERVED (section 4).
 # `asks`: its handler may ask the client (basic/patterns/mrtr §Supported Requests); `cacheable`: its
 # result has caching hints (server/utilities/caching); `mirrored`: HTTP repeats it in Mcp-Name.
-Method = namedtuple(
-    "Method", "name way since until deprecated asks cacheable mirrored capability")
+Method = namedtuple("Method", "name way since until deprecated asks cacheable mirrored capability")
 yes, no = True, False
 METHODS = {row.name: row for row in (
     #      name                        way   since until depr. asks cache mirrored capability
@@ -135,17 +139,25 @@ METHODS = {row.name: row for row in (
     Method("roots/list",               "<",  R1, "", R5,   no,  no,  "",     "roots"),
 )}
 
-# The params that a request must have, and their types; with "?" it may leave them out.
-PARAMS = {
-    "initialize":            "protocolVersion:str capabilities:dict clientInfo:dict",
-    "tools/call":            "name:str arguments:dict?",
-    "resources/read":        "uri:str",
-    "resources/subscribe":   "uri:str",
-    "resources/unsubscribe": "uri:str",
-    "prompts/get":           "name:str arguments:dict?",
-    "completion/complete":   "ref:dict argument:dict context:dict?",
-    "logging/setLevel":      "level:str",
-    "subscriptions/listen":  "notifications:dict",
+# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
+META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, META_SUBSCRIPTION, META_SERVER = (
+    "io.modelcontextprotocol/" + key for key in ("protocolVersion", "clientInfo",
+    "clientCapabilities", "logLevel", "subscriptionId", "serverInfo"))
+
+# The types of a request's params, and of its `_meta`. What may be None may also be left out.
+maybe_str, maybe_dict = (str, type(None)), (dict, type(None))
+RETRY = {"inputResponses": maybe_dict, "requestState": maybe_str}  # see section 3
+PARAMS: dict[str, Message] = {
+    "_meta":                 {META_VERSION: str, META_CAPABILITIES: dict, META_CLIENT: maybe_dict},
+    "initialize":            {"protocolVersion": str, "capabilities": dict, "clientInfo": dict},
+    "tools/call":            {"name": str, "arguments": maybe_dict, **RETRY},
+    "resources/read":        {"uri": str, **RETRY},
+    "resources/subscribe":   {"uri": str},
+    "resources/unsubscribe": {"uri": str},
+    "prompts/get":           {"name": str, "arguments": maybe_dict, **RETRY},
+    "completion/complete":   {"ref": dict, "argument": dict, "context": maybe_dict},
+    "logging/setLevel":      {"level": str},
+    "subscriptions/listen":  {"notifications": dict},
 }
 
 # To add a notification: a row. A server sends it with Context.notify or Server.changed. `filter` is
@@ -168,44 +180,42 @@ NOTIFICATIONS = {"notifications/" + row.name: row for row in (
 
 # To add another difference: a row, and `"its name" in rules.features` where it matters. If members
 # come or go and that is all, `fields` is enough: "kind.member", or "*.member" for every kind.
-Feature = namedtuple("Feature", "name since until deprecated fields")
+Feature = namedtuple("Feature", "name since until fields deprecated", defaults=["", ""])
 FEATURES = {row.name: row for row in (
-    #       name                           since until depr. fields
-    Feature("caching hints",               R5, "", "",    "result.ttlMs result.cacheScope"),
-    Feature("result types",                R5, "", "",    "result.resultType"),
-    Feature("any structured content",      R5, "", "",    ""),
-    Feature("header mirroring",            R5, "", "",    ""),
-    Feature("argument errors as results",  R4, "", "",    ""),
-    Feature("URL elicitation",             R4, "", "",    "elicitation.url"),
-    Feature("elicitation ids",             R4, R4, "",    ""),
-    Feature("rich forms",                  R4, "", "",    ""),
-    Feature("sampling tools",              R4, "", "",    "sampling.tools"),
-    Feature("sampling context",            R4, "", R4,    ""),
-    Feature("priming events",              R4, R4, "",    ""),
-    Feature("icons",                       R4, "", "",    "*.icons"),
-    Feature("server description",          R4, "", "",    "server.description server.websiteUrl"),
-    Feature("titles",                      R3, "", "",    "*.title"),
-    Feature("_meta everywhere",            R3, "", "",    "*._meta"),
-    Feature("structured output",           R3, "", "",
-            "tool.outputSchema result.structuredContent"),
-    Feature("modification times",          R3, "", "",    "annotations.lastModified"),
-    Feature("resource links",              R3, "", "",    ""),
-    Feature("completion context",          R3, "", "",    ""),
-    Feature("version header",              R3, "", "",    ""),
-    Feature("audio",                       R2, "", "",    ""),
-    Feature("tool annotations",            R2, "", "",    "tool.annotations"),
-    Feature("progress messages",           R2, "", "",    ""),
-    Feature("completions capability",      R2, "", "",    ""),
-    Feature("batches",                     R2, R2, "",    ""),
-    Feature("streamable sessions",         R2, R4, "",    ""),
-    Feature("null id in errors",           R1, R3, "",    ""),
-    Feature("HTTP+SSE",                    R1, R1, R2,    ""),
+    #       name                      since until fields
+    Feature("caching hints",          R5, "", "result.ttlMs result.cacheScope"),
+    Feature("result types",           R5, "", "result.resultType"),
+    Feature("any structured content", R5, ""),
+    Feature("header mirroring",       R5, ""),
+    Feature("argument errors",        R4, ""),
+    Feature("URL elicitation",        R4, "", "elicitation.url elicitation.mode"),
+    Feature("elicitation ids",        R4, R4),
+    Feature("rich forms",             R4, ""),
+    Feature("sampling tools",         R4, "", "sampling.tools"),
+    Feature("sampling context",       R4, "", "", R4),
+    Feature("priming events",         R4, R4),
+    Feature("icons",                  R4, "", "*.icons"),
+    Feature("server description",     R4, "", "server.description server.websiteUrl"),
+    Feature("titles",                 R3, "", "*.title"),
+    Feature("_meta everywhere",       R3, "", "*._meta"),
+    Feature("structured output",      R3, "", "tool.outputSchema result.structuredContent"),
+    Feature("modification times",     R3, "", "annotations.lastModified"),
+    Feature("resource links",         R3, ""),
+    Feature("completion context",     R3, ""),
+    Feature("version header",         R3, ""),
+    Feature("audio",                  R2, ""),
+    Feature("tool annotations",       R2, "", "tool.annotations"),
+    Feature("progress messages",      R2, ""),
+    Feature("completions capability", R2, ""),
+    Feature("batches",                R2, R2),
+    Feature("streamable sessions",    R2, R4),
+    Feature("null id in errors",      R1, R3),
+    Feature("HTTP+SSE",               R1, R1, "", R2),
 )}
 
 # To add an error: a row, and its name below. A code is understood in every revision and sent only
-# in its own (basic/index §Error Codes). -32000 to -32019 predate this rule and are not used, and
-# the rest of -32020 to -32099 is reserved. Choose your own codes outside -32768 to -32000. `status`
-# is that of the HTTP answer if no handler has started.
+# in its own (basic/index §Error Codes). Choose your own codes outside the reserved range, which is
+# -32768 to -32000. `status` is that of the HTTP answer, if no handler has started.
 Error = namedtuple("Error", "code name since until status sent")
 ERRORS = {row.code: row for row in (
     #     code    name                               since until HTTP sent
@@ -226,62 +236,50 @@ ERRORS = {row.code: row for row in (
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-# basic/index §_meta: the reserved keys.
-META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, META_SUBSCRIPTION, META_SERVER = (
-    "io.modelcontextprotocol/" + key for key in ("protocolVersion", "clientInfo",
-    "clientCapabilities", "logLevel", "subscriptionId", "serverInfo"))
-
-# Names from LSP and tutorials: these notifications are understood; a request gets an error with the
-# name that was probably meant.
-ALIASES = {"$/cancelRequest": "notifications/cancelled", "$/progress": "notifications/progress",
-           "initialized": "notifications/initialized"}
-MISNAMED = {**ALIASES, "resources/get": "resources/read", "prompts/read": "prompts/get",
-            "tools/execute": "tools/call", "tool/progress": "notifications/progress",
-            "resources/updated": "notifications/resources/updated"}
+# Names from LSP and from tutorials, and what is probably meant. A notification is understood; a
+# request gets an error that mentions the right name.
+MISNAMED = {
+    "$/cancelRequest": "notifications/cancelled", "$/progress": "notifications/progress",
+    "initialized": "notifications/initialized", "tool/progress": "notifications/progress",
+    "resources/updated": "notifications/resources/updated", "resources/get": "resources/read",
+    "prompts/read": "prompts/get", "tools/execute": "tools/call"}
 
 
 class Rules:
-    """The tables as one revision sees them: sets of names. Get one from rules(version)."""
+    """The tables as one revision sees them: sets of names, or of codes. See rules()."""
 
     def __init__(self, version: str) -> None:
         order = list(REVISIONS)
         here = order.index(version)
-
         def has(row: Any) -> bool:
             return order.index(row.until or order[0]) <= here <= order.index(row.since)
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
-        self.methods = frozenset(name for name, row in METHODS.items() if has(row))
-        self.notifications = frozenset(name for name, row in NOTIFICATIONS.items() if has(row))
-        self.features = frozenset(name for name, row in FEATURES.items() if has(row))
-        self.errors = frozenset(code for code, row in ERRORS.items() if has(row))
-        self.hidden: dict[str, set[str]] = {}   # members that an object of this kind lacks
-        for row in FEATURES.values():
-            for field in () if has(row) else row.fields.split():
-                kind, _, member = field.partition(".")
-                self.hidden.setdefault(kind, set()).add(member)
+        tables: tuple[dict[Any, Any], ...] = (METHODS, NOTIFICATIONS, FEATURES, ERRORS)
+        self.methods, self.notifications, self.features, self.errors = (
+            frozenset(key for key, row in table.items() if has(row)) for table in tables)
+        # The `fields` that this revision lacks:
+        self.hidden = frozenset(field for row in FEATURES.values() if not has(row)
+                                for field in row.fields.split())
 
 
-@functools.cache
-def rules(version: str) -> Rules:
-    """Return the rules of a revision; ValueError for an unknown date."""
-    return Rules(version)
+rules = functools.cache(Rules)
 
 
 def versions(era: str = "") -> list[str]:
     """List the revisions of an era, or all that are served, newest first."""
     served = ["modern"]
-    served.append("legacy")     # [legacy]
+    served.append("legacy")  # [legacy]
     return [row.date for row in REVISIONS.values() if row.era in served and era in ("", row.era)]
 
 
 # ======== 2. Messages and framing =========================================================
-# Pure functions between bytes and messages. On stdio a message is one line (basic/transports/
-# stdio). What we write there is ASCII, with \u escapes: no code page can damage it, and no reader
-# can take U+2028 for the end of a line.
+# From bytes to messages and back. On stdio a message is one line (basic/transports/stdio). What is
+# written there is ASCII, with \u escapes: no code page can damage it, and no reader takes U+2028
+# for the end of a line.
 
-MAX_MESSAGE_BYTES = 16 * 2**20      # of one message, in or out
-MAX_BATCH = 100                     # messages in a batch
+MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
+MAX_BATCH = 100                 # messages in a batch
 
 
 class RpcError(Exception):
@@ -294,12 +292,7 @@ class RpcError(Exception):
         if type(code) is not int:
             raise TypeError(f"RpcError(code, message): code must be an integer, found {code!r}")
         super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
-        self.code = code
-        self.data = data
-
-    def to_json(self) -> Message:
-        """Return the `error` member of a response."""
-        return present(code=self.code, message=str(self), data=self.data)
+        self.code, self.data = code, data
 
 
 def invalid(problem: str, data: Any = None) -> RpcError:
@@ -312,20 +305,18 @@ def present(**members: Any) -> Message:
     return {key: value for key, value in members.items() if value is not None}
 
 
-def _finite(word: str) -> float:
-    # 1e999 is JSON, but Python reads it as infinity, which could never be sent again.
-    if not abs(float(word)) < float("inf"):
-        raise ValueError(f"{word} is not JSON")
-    return float(word)
+def _refuse(word: str) -> None:
+    # Python would read and write NaN and Infinity; JSON does not have them.
+    raise ValueError(f"{word} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_finite, parse_float=_finite).decode
+_decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _encode_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, not NaN or Infinity; RpcError with PARSE_ERROR."""
+    """Return the JSON value in UTF-8 `data`; RpcError with PARSE_ERROR if there is none."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -356,22 +347,21 @@ def from_base64(source: str) -> bytes:
 
 def is_id(value: Any) -> bool:
     """Tell whether a value may be an id or a progress token: a string or an integer."""
-    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    return type(value) in (str, int)  # not bool
 
 
 def kind_of(message: Any) -> str:
     """Tell the kind of a message: request, notification or response (basic/index §Messages).
 
-    RpcError with INVALID_REQUEST if it is none. Malformed notifications (a method, no id) and
-    responses (an id, a result or an error, no method) count as such: they must not be answered.
+    RpcError with INVALID_REQUEST if it is none. A malformed notification (a method, no id) or
+    response (a result or an error, no method) counts as one, because it must not be answered.
     """
     problem = "a message must be a JSON object"
     if isinstance(message, dict):
         method = message.get("method")
         if "id" not in message and isinstance(method, str):
             return "notification"
-        if "method" not in message and ("result" in message or "error" in message
-                                        or ("id" in message and "params" not in message)):
+        if "method" not in message and message.keys() & {"result", "error"}:
             return "response"
         if message.get("jsonrpc") == "2.0" and isinstance(method, str) \
                 and is_id(message.get("id")) and isinstance(message.get("params", {}), dict):
@@ -382,27 +372,26 @@ def kind_of(message: Any) -> str:
 
 
 def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> Message:
-    """Make the response to a message that cannot be served: with its id, if it has a valid one."""
+    """Make the response to a message that cannot be served, with its id if that is valid."""
     ident = message.get("id") if isinstance(message, dict) else None
-    response = {"jsonrpc": "2.0", "id": ident, "error": error.to_json()}
+    response = {"jsonrpc": "2.0", "id": ident, "error": present(
+        code=error.code, message=str(error), data=error.data)}
     if not is_id(ident):
-        response.pop("id")          # basic/index §Error Responses
+        response.pop("id")  # basic/index §Error Responses
         if peer and peer.session and "null id in errors" in peer.session.rules.features:  # [legacy]
-            response["id"] = None   # [legacy]
+            response["id"] = None  # [legacy]
     return response
 
 
 def log(line: str) -> None:
-    """Write a line to stderr. Never fails: there may be no stderr, or nobody may read it."""
-    try:
+    """Write a line to stderr, if there is one and someone reads it."""
+    with suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(f"mcp_ref: {line}\n".encode("ascii", "backslashreplace").decode())
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        pass
 
 
 def log_failure(what: str, problem: BaseException) -> None:
-    """Log an exception that a handler raised, from the first frame outside this file on."""
+    """Log an exception of a handler, from the first frame outside this file on."""
     import traceback
     frames = problem.__traceback__
     while frames and frames.tb_next and frames.tb_frame.f_code.co_filename == __file__:
@@ -411,28 +400,27 @@ def log_failure(what: str, problem: BaseException) -> None:
         traceback.format_exception(type(problem), problem, frames)).rstrip())
 
 
-def shown(value: Any) -> str:
-    """Return what the other side sent, in a length that fits into a message for people."""
-    return str(value) if len(str(value)) <= 200 else str(value)[:200] + "..."
-
-
-# ======== 3. One request: Context, asking the client, sealed request state ================
-# Every request gets a Context. It decides whether the request may be served, and alone can answer
-# it. A handler uses it to report progress, and to ask. A server cannot send requests: a handler
-# that asks is stopped (by an exception), and the request is answered "input required", with the
-# questions inside. The client sends it again with the answers; the handler runs again from its
-# first line, and now finds them. Hence its rules:
+# ======== 3. One request: Context, asking the client, signed request state ================
+# Every request gets a Context: admit() checks whether it may be served, run() calls its function
+# and sends the response. The function usually calls a *handler*, which an author registered. The
+# handler uses the Context to report progress, and to ask the client.
 #
-#     ask first, act afterwards    what stands before a question (or in `finally`) runs every time
-#     ask the same every time      a question that contains the time of day is new on every run
-#     do not trust the answer      it is what the client sends; maybe no user has seen the question
-#     expect repetition            a client may send the same answers twice
+# A modern server cannot send requests. So a handler that asks is stopped (by an exception), and the
+# request is answered "input required", with the questions inside. The client sends it again, with
+# the answers; the handler runs again from its first line, and now finds them. Hence its rules:
+#
+#     ask first, act afterwards  what stands before a question (or in `finally`) runs every time
+#     ask the same every time    a question that contains the time of day is new on every run
+#     do not trust the answer    the client sends it; maybe no user has seen the question
+#     expect repetition          a client may send the same answers twice
 #
 # The *peer* is the other end of a pipe or a session (section 5); the *principal* is the caller, if
-# the transport knows; a *flaw* is what a Schema finds wrong with a value: a text, or None.
+# the transport knows; a *flaw* is what a Schema finds wrong with a value: a text, or None. In a
+# session, LegacyContext (section 10) takes the place of Context.
 
-STATE_SECONDS = 900         # until request state expires: as long as users may take to answer
-ASK_SECONDS = 300           # how long a legacy handler waits for an answer
+STATE_SECONDS = 900  # until request state expires
+ASK_SECONDS = 300    # how long a legacy handler waits for an answer
+MAX_RUNNING = 1000   # requests that one peer may have in flight
 
 
 class NotFound(Exception):
@@ -452,11 +440,7 @@ class ClientLacks(RpcError):
 
 
 class InputRequired(BaseException):
-    """Stops a handler that needs answers; not an Exception, which handlers would catch."""
-
-
-class Cancelled(BaseException):
-    """Stops a handler that waits for an answer when its request is cancelled."""
+    """Stops a handler that lacks answers; not an Exception, which it might catch itself."""
 
 
 class Context:
@@ -466,54 +450,57 @@ class Context:
     what `authorize=` returned. When the client cancels, `cancelled` becomes True: stop soon.
     """
 
+    cancelled = False
+    filter: Message                         # what a subscription asks for
+    closing: threading.Event | None = None  # ends a subscription
+    _ended = False                          # the response was sent
+    _progress = float("-inf")               # the last that was sent
+
     def __init__(self, server: Server, peer: Peer, send: Send, message: Message, meta: Message,
                  principal: Any) -> None:
         self.server, self.peer, self.principal = server, peer, principal
         self.id, self.method = message["id"], message["method"]
         self.params: Message = message.get("params", {})
         self.meta, self.send = meta, send
-        self.cancelled = False
-        self.filter: Message = {}           # what a subscription asks for
-        self.closing: threading.Event | None = None     # ends a subscription
-        self.gate = threading.RLock()       # orders the messages of this request; guards:
-        self._ended = False                 # the response was sent
-        self._progress = float("-inf")      # the last that was sent
-        self._answers: Message = {}         # by the key of the question
-        self._asked: set[str] = set()       # keys of the questions in this run
+        self.lock = threading.RLock()  # orders the messages of this request
+        self._answers: Message = {}    # by the key of the question
+        self._asked: set[str] = set()  # keys of the questions in this run
         self._on_cancel: list[Handler] = []
 
     # ---- being served
-    def admit(self) -> bool:
-        """Check that the request may be served; the first check that fails is the answer."""
+    def admit(self, start: Handler) -> None:
+        """Check that the request may be served, and start its handler; RpcError: it may not."""
         check_params("_meta", self.meta)
         self.peer.check(self)
         version = self.meta[META_VERSION]
         if version not in REVISIONS or not rules(version).modern:
             raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version",
                            {"supported": versions(), "requested": version})
-        self._enter(version, self.meta)
-        return True
+        self._enter(version, self.meta, start)
 
-    def _enter(self, version: str, client: Message) -> None:
-        """Find the method's function, check the params. `client` has the keys of `_meta`."""
+    def _enter(self, version: str, client: Message, start: Handler) -> None:
+        """Find the method's function, check its params, start it. `client`: keys as in `_meta`."""
         self.version, self.rules, self.client = version, rules(version), client
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
         method, server = self.method, self.server
-        self.row = row = METHODS.get(method)        # None: a method of an extension
+        self.row = row = METHODS.get(method)  # None: a method of an extension
         self.function: Any = serve_extension if method in server.methods else SERVED.get(method)
-        if not self.function or row and not (
-                method in self.rules.methods and row.capability in server.declared):
+        if not self.function or (row and not (
+                method in self.rules.methods and row.capability in server.declared)):
             meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {shown(method)}{meant}")
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self.may_ask = row and row.asks and method not in server.methods
         check_params(method, self.params)
-        self.peer.admit(self)
+        if len(self.peer.running) >= MAX_RUNNING:
+            raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some")
+        self.peer.running[self.id] = self
+        start(self.run)
 
     def run(self) -> None:
         """Run the handler and send the response, whatever happens."""
         response = {} if self.cancelled else self._outcome()
-        self.peer.running.pop(self.id, None)    # from here on the id may be used again
+        self.peer.running.pop(self.id, None)  # from here on the id may be used again
         try:
             self._emit(response)
         except (TypeError, ValueError, RecursionError) as problem:
@@ -523,20 +510,19 @@ class Context:
     def _outcome(self) -> Message:
         """Run the handler and return the response."""
         try:
-            self._unseal()
+            self._restore()
             return self._respond(self._shape(self.function(self.server, self)))
-        except InputRequired as unwound:    # basic/patterns/mrtr §InputRequiredResult
-            state = to_base64(encode([int(time.time()) + STATE_SECONDS, self._answers]))
+        except InputRequired as unwound:  # basic/patterns/mrtr §InputRequiredResult
+            state = to_base64(encode([time.time() + STATE_SECONDS, self._answers]))
             return self._respond({
                 "resultType": "input_required", "inputRequests": unwound.args[0],
                 "requestState": self._sign(state), "_meta": {META_SERVER: self.server.brief}})
         except RpcError as problem:
             error = problem
-        except NotFound:                    # server/resources §Error Handling
-            known = RESOURCE_NOT_FOUND in self.rules.errors
-            error = RpcError(RESOURCE_NOT_FOUND if known else INVALID_PARAMS,
-                             "Resource not found", {"uri": self.params.get("uri")})
-        except BaseException as problem:    # noqa: BLE001  SystemExit too: the server goes on
+        except NotFound:  # server/resources §Error Handling
+            code = RESOURCE_NOT_FOUND if RESOURCE_NOT_FOUND in self.rules.errors else INVALID_PARAMS
+            error = RpcError(code, "Resource not found", {"uri": self.params.get("uri")})
+        except BaseException as problem:  # noqa: BLE001  SystemExit too: the server goes on
             error = RpcError(INTERNAL_ERROR)
             if not self.cancelled:
                 log_failure(self.method, problem)
@@ -558,51 +544,46 @@ class Context:
         return error_response(error, {"id": self.id})
 
     # ---- telling the client something while the request runs
-    def _emit(self, message: Message) -> bool:
+    def _emit(self, message: Message) -> None:
         """Send a message of this request, unless the response was sent or it was cancelled."""
-        with self.gate:
-            if self._ended or self.cancelled:
-                return False
-            self.send(message)
-            self._ended = "method" not in message
-            return True
-
-    def _tell(self, method: str, params: Message) -> None:
-        self._emit({"jsonrpc": "2.0", "method": method, "params": params})
+        with self.lock:
+            if not (self._ended or self.cancelled):
+                self.send(message)
+                self._ended = "method" not in message
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to this request, if its revision has it."""
         if method not in NOTIFICATIONS or method in self.rules.notifications:
-            self._tell(method, params or {})
+            self._emit({"jsonrpc": "2.0", "method": method, "params": params or {}})
 
     def progress(self, progress: float, total: float | None = None,
                  message: str | None = None) -> None:
         """Report progress, if the client wants it and it grows: basic/patterns/progress."""
         token = self.meta.get("progressToken")
-        if "progress messages" not in self.rules.features:      # [legacy]
-            message = None                                      # [legacy]
-        with self.gate:
+        if "progress messages" not in self.rules.features:  # [legacy]
+            message = None  # [legacy]
+        with self.lock:
             if is_id(token) and progress > self._progress:
                 self._progress = progress
-                self._tell("notifications/progress", present(
+                self.notify("notifications/progress", present(
                     progressToken=token, progress=progress, total=total, message=message))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send a JSON value, if the client wants its level, one of LOG_LEVELS. [deprecated]"""
         if self.client.get(META_LOG_LEVEL) in LOG_LEVELS[:LOG_LEVELS.index(level) + 1]:
-            self._tell("notifications/message", present(level=level, logger=logger, data=data))
+            self.notify("notifications/message", present(level=level, logger=logger, data=data))
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of this subscription: basic/patterns/subscriptions."""
         if not self.peer.can_write():
-            self.cancel()       # the client does not read, and the caller must not wait for it
-        self._tell(method, {**params, "_meta": {META_SUBSCRIPTION: self.id}})
+            self.cancel()  # it does not read, and the caller must not wait
+        self.notify(method, {**params, "_meta": {META_SUBSCRIPTION: self.id}})
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect and go on; the client comes back for the rest."""
 
     def on_cancel(self, function: Handler) -> None:
-        """Have a function called, on another thread, when the client cancels (now if it has)."""
+        """Call a function, on another thread, when the client cancels (now if it has)."""
         self._on_cancel.append(function)
         if self.cancelled:
             function()
@@ -611,7 +592,10 @@ class Context:
         """Note that the client has cancelled: nothing more is sent for this request."""
         self.cancelled = True
         for function in list(self._on_cancel):
-            function()
+            try:
+                function()
+            except Exception as problem:  # noqa: BLE001  a notification is never answered
+                log_failure("on_cancel", problem)
 
     # ---- asking the client: the user, its model, for the folders to work in
     def elicit(self, message: str, *, key: str = "", **form: Any) -> Message:
@@ -652,12 +636,12 @@ class Context:
         return self._obtain(questions)
 
     def _obtain(self, questions: Message) -> Message:
-        """Take the answers in the request; stop the handler if some are missing or unusable."""
+        """Take the answers in the request; stop the handler if one is missing or unusable."""
         if not self.may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         given = self.params.get("inputResponses") or {}
         for key in questions.keys() & given.keys():
-            if not flaw_of_answer(questions[key], given[key]):      # else it is asked for again
+            if not flaw_of_answer(questions[key], given[key]):  # else it is asked for again
                 self._answers[key] = given[key]
         missing = {key: questions[key] for key in questions if key not in self._answers}
         if missing:
@@ -667,8 +651,8 @@ class Context:
     # ---- request state: the answers so far, kept by the client between two runs. It can read but
     # not change them: they are signed, together with the request and the principal, and expire.
     # (basic/patterns/mrtr §Server Requirements)
-    def _unseal(self) -> None:
-        """Take the answers from the request state, if any; RpcError if it is not valid here."""
+    def _restore(self) -> None:
+        """Take the answers from the request state; RpcError if it is not valid here."""
         state = self.params.get("requestState")
         if state is None or not self.may_ask:
             return
@@ -681,10 +665,9 @@ class Context:
                           "send the request again without it")
 
     def _sign(self, body: str) -> str:
-        """Return request state that is valid for this request and this principal only."""
+        """Return request state that is valid for this request and principal only."""
         import hmac
-        params = {key: value for key, value in self.params.items()
-                  if key not in ("_meta", "inputResponses", "requestState")}
+        params = {key: self.params[key] for key in self.params.keys() - RETRY.keys() - {"_meta"}}
         bound = digest([body, self.method, params, self.principal])
         return body + "." + hmac.new(self.server.state_key, bound.encode(), "sha256").hexdigest()
 
@@ -721,7 +704,7 @@ def roots() -> Message:
     return {"method": "roots/list"}
 
 
-_ANSWERS: dict[str, Message] = {        # what an answer must look like
+_ANSWERS: dict[str, Message] = {  # what an answer must look like
     "elicitation/create": {"required": ["action"], "properties": {
         "action": {"enum": ["accept", "decline", "cancel"]}}},
     "sampling/createMessage": {"required": ["role", "content", "model"]},
@@ -744,58 +727,57 @@ def flaw_of_answer(question: Message, answer: Any) -> str | None:
 # ways to fail (server/tools §Error Handling): a *result* with `isError` is for the model to read,
 # an *error* is for the program that sent the request.
 #
-#     what happens                             in a tool                    in any other handler
-#     RpcError is raised                       that error                   that error
-#     ClientLacks: the client cannot be asked  -32021 (legacy: isError)     -32021 (legacy: -32603)
-#     NotFound is raised                       isError                      no such resource
-#     any other exception                      isError, with its text       -32603, without its text
-#     arguments that break the schema          isError (until R3: -32602)   -32602
-#     a result that breaks the output schema   isError
+#     what happens                            in a tool                   in any other handler
+#     RpcError is raised                      that error                  that error
+#     ClientLacks: the client cannot be asked -32021 (legacy: isError)    -32021 (legacy: -32603)
+#     NotFound is raised                      isError                     no such resource
+#     any other exception                     isError, with its text      -32603, without its text
+#     arguments that break the schema         isError (until R3: -32602)  -32602
+#     a result that breaks the output schema  isError
 #
 # So a tool's exception is read by a model: word it accordingly. Tracebacks go to stderr only.
+# An *Entry* (section A) is a registered function with its schemas; lists show its `definition`.
 
-MAX_COMPLETIONS = 100       # values: server/utilities/completion §Completion Results
+MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 # basic/versioning §Capability Negotiation: what the server declares once it has something of it.
 CAPABILITIES: dict[str, Message] = {
     "tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True},
     "prompts": {"listChanged": True}, "completions": {}, "logging": {}}
-
-Entries = dict[str, "Entry"]
 
 
 class Server:
     """An MCP server: register functions with its decorators, then run() it, or call handle().
 
     `instructions` tell a model how to use it. `page_size`: items per page of a list (None: all).
-    `state_key` signs request state; processes that serve the same clients must share it. `run` puts
-    handlers on a thread: it is given a function without arguments, to be called once. `ttl_ms` and
-    `cache_scope` ("private" or "public") are caching hints. `info`: title, description, websiteUrl,
-    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with each URI that a client subscribes to.
+    `state_key` signs request state; processes that serve the same clients must share it. `run`
+    puts handlers on a thread: it is given a function without arguments, to be called once.
+    `ttl_ms` and `cache_scope` ("private", "public") are caching hints. `info`: title, description,
+    websiteUrl, icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
+    `prompts`, and call changed(). `on_watch` is called with each URI that clients subscribe to.
     """
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
                  page_size: int | None = None, state_key: bytes | str | None = None,
                  run: Handler | None = None, *, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
-        self.brief = {"name": name, "version": version}
+        self.brief = {"name": name, "version": version}  # in every result
         self.info = {**self.brief, **known(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
         self.state_key = key.encode() if isinstance(key, str) else key
         self.hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        self.tools: Entries = {}
-        self.resources: Entries = {}
-        self.templates: Entries = {}
-        self.prompts: Entries = {}
+        self.tools: dict[str, Entry] = {}
+        self.resources: dict[str, Entry] = {}
+        self.templates: dict[str, Entry] = {}
+        self.prompts: dict[str, Entry] = {}
         self.completions: dict[Any, Entry] = {}
-        self.methods: Entries = {}                  # extension methods
-        self.mirrored: dict[str, str] = {}          # their params that HTTP repeats in Mcp-Name
-        self.extensions: dict[str, Message] = {}    # their settings, by identifier
+        self.methods: dict[str, Entry] = {}  # extension methods
+        self.mirrored: dict[str, str] = {}        # their params that HTTP repeats in Mcp-Name
+        self.extensions: dict[str, Message] = {}  # their settings, by identifier
         self.on_watch: Handler = drop
-        self.listeners: dict[Any, None] = {}        # whatever has a `filter` and tell()
+        self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
         self._run_on = run
-        self.declared = {"", "logging"}             # capabilities; those of deleted tools stay
+        self.declared = {"", "logging"}  # capabilities; those of deleted tools stay
 
     # ---- registering. `members` are title, description, icons and _meta; tools and resources also
     # have annotations, resources size. TypeError, ValueError: the function cannot be used.
@@ -808,14 +790,9 @@ class Server:
         {"content": [...]}, or any other value, sent as JSON. (server/tools §Tool)
         """
         def register(function: Handler) -> Handler:
-            entry = Entry(function, typed=input_schema is None)
-            entry.input_schema = input_schema or entry.input_schema
+            entry = Entry(function, input_schema, output_schema)
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
-            if output_schema:
-                entry.output_schema, entry.wrapped = output_schema, False
-            if entry.output_schema:
-                entry.output = Schema(entry.output_schema)
             return self._add("tools", name or entry.name, entry, members, "annotations",
                              inputSchema=entry.input_schema, outputSchema=entry.output_schema)
         return register(function) if function else register
@@ -825,15 +802,15 @@ class Server:
                  **members: Any) -> Handler:
         """Register a function as a resource; with {variables} in the URI, as a resource template.
 
-        It returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a list of these, or any
-        other value, sent as JSON. `{id}` stands for one path segment, `{+path}` for several.
+        It returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"} or a list of such dicts,
+        or any other value, sent as JSON. `{id}` stands for one path segment, `{+path}` for several.
         """
         pattern = re.sub(r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}", lambda found: "(?P<{}>{})".format(
             found[2], ".+" if found[1] else "[^/?#]+"), re.escape(uri))
         if not re.fullmatch(r"[A-Za-z][\w+.-]*:[!-~]*", uri) or re.search("[{}]", pattern):
             raise ValueError(f"{uri!r} must be an ASCII URI with a scheme, {{name}} or {{+name}}")
         def register(function: Handler) -> Handler:
-            entry = Entry(function, strings=True)
+            entry = Entry(function, output_schema={})
             entry.pattern = re.compile(pattern, re.DOTALL)
             entry.hints = present(ttlMs=ttl_ms, cacheScope=cache_scope)
             if set(entry.pattern.groupindex) != set(entry.parameters):
@@ -848,7 +825,7 @@ class Server:
         It returns text or content (from the user), {"role", "content"}, or a list of these.
         """
         def register(function: Handler) -> Handler:
-            entry = Entry(function, strings=True)
+            entry = Entry(function, output_schema={})
             arguments = [present(name=parameter, description=schema.get("description"),
                                  required=parameter in entry.required or None)
                          for parameter, schema in entry.input_schema["properties"].items()]
@@ -864,7 +841,6 @@ class Server:
         key = {"templates": "uriTemplate", "resources": "uri"}.get(kind, "name")
         entry.definition = {key: name, **present(description=entry.description or None, **derived),
                             **known(members, "title description icons _meta " + options)}
-        entry.input = Schema(entry.input_schema)
         table[name] = entry
         self.declared.add("resources" if kind == "templates" else kind)
         return entry.function
@@ -872,7 +848,7 @@ class Server:
     def completion(self, reference: str, argument: str) -> Handler:
         """Register what completes an argument: (text so far, dict of the others) -> all values."""
         def register(function: Handler) -> Handler:
-            self.completions[reference, argument] = Entry(function, typed=False)
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
         return register
@@ -887,7 +863,7 @@ class Server:
         if "/" not in (extension or name):
             raise ValueError(f"{name!r}: the method of an extension needs a prefix/")
         def register(function: Handler) -> Handler:
-            self.methods[name], self.mirrored[name] = Entry(function, typed=False), mirrored
+            self.methods[name], self.mirrored[name] = Entry(function, {}), mirrored
             if name in METHODS:
                 self.declared.add(METHODS[name].capability)
             else:
@@ -909,9 +885,9 @@ class Server:
         handler, a function without arguments, and runs it on the thread of its choice.
         """
         peer = peer or Peer()
-        if isinstance(message, list):                                       # [legacy]
-            serve_batch(self, message, send, peer, principal, start)        # [legacy]
-            return                                                          # [legacy]
+        if isinstance(message, list):  # [legacy]
+            serve_batch(self, message, send, peer, principal, start)  # [legacy]
+            return  # [legacy]
         try:
             kind = kind_of(message)
             if kind == "request":
@@ -920,16 +896,15 @@ class Server:
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
+                # The era is decided for each request: some hosts mix both on one pipe.
                 era = Context
-                if META_VERSION not in meta:    # [legacy]
-                    era = LegacyContext         # [legacy]
-                ctx = era(self, peer, send, message, meta, principal)
-                if ctx.admit():
-                    start(ctx.run)
+                if META_VERSION not in meta:  # [legacy]
+                    era = LegacyContext  # [legacy]
+                era(self, peer, send, message, meta, principal).admit(start)
             elif kind == "notification":
                 peer.take_notification(message)
-            else:                               # [legacy]
-                peer.take_response(message)     # [legacy]
+            elif is_id(message.get("id")):  # [legacy]
+                peer.questions.pop(message["id"], drop)(message)  # [legacy]
         except RpcError as error:
             send(error_response(error, message, peer))
 
@@ -942,18 +917,18 @@ class Server:
         def thunk() -> None:
             try:
                 outcome.set_result(entry.call(arguments, ctx, *values))
-            except BaseException as problem:        # noqa: BLE001  raised again where it belongs
+            except BaseException as problem:  # noqa: BLE001  raised again where it belongs
                 outcome.set_exception(problem)
         self._run_on(thunk)
         return outcome.result()
 
     def call(self, name: str, **arguments: Any) -> Message:
-        """Call a tool, for an author's own tests; ClientLacks if it asks, RpcError as answered."""
+        """Call a tool, for an author's own tests; ClientLacks if it asks, RpcError for an error."""
         request = {"id": 1, "method": "tools/call",
                    "params": {"name": name, "arguments": arguments}}
         meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
         ctx = Context(self, Peer(), drop, request, meta, None)
-        ctx.admit()
+        ctx.admit(drop)
         return ctx._shape(ctx.function(self, ctx))
 
     def changed(self, what: str) -> None:
@@ -968,15 +943,11 @@ class Server:
 
     def run(self, arguments: list[str] | None = None, **options: Any) -> None:
         """Serve on stdio, or with `--http [HOST:]PORT` over HTTP; `options`: see serve_http()."""
-        process: Any = sys.modules.get("multiprocessing.process")
-        if process and getattr(process.current_process(), "_inheriting", False):
-            return      # a worker that a tool started imports the program again
-        words = [part for word in (sys.argv[1:] if arguments is None else arguments)
-                 for part in word.split("=", 1)]
+        words = " ".join(sys.argv[1:] if arguments is None else arguments).replace("=", " ").split()
         if "--http" not in words:
             finished = serve_stdio(self)
-            leaving = threading.Timer(LEAVE_SECONDS * finished, os._exit, (0,))
-            leaving.daemon = True       # threads and processes of handlers may keep us here
+            leaving = threading.Timer(LEAVE_SECONDS if finished else 0, os._exit, (0,))
+            leaving.daemon = True  # threads of handlers may keep us here
             leaving.start()
         elif "serve_http" in globals():
             serve_http_at(self, words[words.index("--http") + 1:], options)
@@ -993,25 +964,27 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 
 def serve_listen(server: Server, ctx: Context) -> Message:
     """basic/patterns/subscriptions: acknowledge what is granted, then wait for the end."""
-    wanted, declared = ctx.params["notifications"], server.capabilities(ctx.version)
+    wanted = ctx.params["notifications"]
     uris = wanted.get("resourceSubscriptions", [])
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise invalid("resourceSubscriptions must be an array of strings")
     ctx.filter = {row.filter: wanted[row.filter] for row in NOTIFICATIONS.values()
-                  if row.capability in declared and wanted.get(row.filter)}
+                  if row.capability in server.declared and wanted.get(row.filter)}
     for uri in ctx.filter.get("resourceSubscriptions", ()):
         server.on_watch(uri)
     ctx.closing = closing = threading.Event()
     ctx.on_cancel(closing.set)
-    # Listen before acknowledging, or a change in between would be lost; those who send one wait.
-    with ctx.gate:
-        server.listeners[ctx] = None
-        ctx.tell("notifications/subscriptions/acknowledged", {"notifications": ctx.filter})
-    if not ctx.peer.closed:
-        closing.wait()
-    server.listeners.pop(ctx, None)
-    if ctx.peer.ordered:        # basic/patterns/cancellation: the one cancellation servers send
-        ctx.notify("notifications/cancelled", {"requestId": ctx.id, "reason": "closing"})
+    # Listen before acknowledging, or a change in between would be lost; the lock orders the two.
+    try:
+        with ctx.lock:
+            server.listeners[ctx] = None
+            ctx.tell("notifications/subscriptions/acknowledged", {"notifications": ctx.filter})
+        if not ctx.peer.closed:
+            closing.wait()
+    finally:
+        server.listeners.pop(ctx, None)
+    if ctx.peer.ordered:  # a pipe: basic/patterns/cancellation, the one that servers send
+        ctx.tell("notifications/cancelled", {"requestId": ctx.id, "reason": "closing"})
     return {"_meta": {META_SUBSCRIPTION: ctx.id}}
 
 
@@ -1035,7 +1008,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     entry = find_entry(server.tools, name, "tool")
     flaw = entry.input.flaw(arguments)
     if flaw:
-        if "argument errors as results" in ctx.rules.features:
+        if "argument errors" in ctx.rules.features:
             return tool_error(f"Invalid arguments for {name}: {flaw}")
         field, _, reason = flaw.partition(": ")
         raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
@@ -1043,16 +1016,16 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         return tool_result(ctx, entry, server.call_handler(entry, arguments, ctx))
     except RpcError:
         raise
-    except (Exception, SystemExit) as problem:      # noqa: BLE001
+    except (Exception, SystemExit) as problem:  # noqa: BLE001
         log_failure(f"tool {name}", problem)
         return tool_error(str(problem) if problem.args and not isinstance(problem, KeyError)
                           else repr(problem))
 
 
-def find_entry(table: Entries, name: str, kind: str) -> Entry:
+def find_entry(table: dict[str, Entry], name: str, kind: str) -> Entry:
     """Return the tool or prompt of this name; RpcError if there is none."""
     if name not in table:
-        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {shown(name)}")
+        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
     return table[name]
 
 
@@ -1061,19 +1034,19 @@ def serve_read(server: Server, ctx: Context) -> Message:
     uri = ctx.params["uri"]
     entry, variables = find_resource(server, uri)
     value = server.call_handler(entry, variables, ctx)
-    several = isinstance(value, list) and any(map(is_contents, value))
-    return {**entry.hints, "contents": [contents(uri, entry.definition.get("mimeType"), item)
-                                        for item in (value if several else [value])]}
+    parts = value if isinstance(value, list) and any(map(is_contents, value)) else [value]
+    mime_type = entry.definition.get("mimeType")
+    return {**entry.hints, "contents": [contents(uri, mime_type, part) for part in parts]}
 
 
 # server/resources §Security Considerations: a variable may become part of a path. An empty or
 # absolute path, the folder itself, a drive, a segment "..", invalid characters:
 _ESCAPES = re.compile(
-    r"\.?([/\\]|$)|[A-Za-z]:[/\\]|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]", re.DOTALL).match
+    r"\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]", re.DOTALL).match
 
 
 def find_resource(server: Server, uri: str) -> tuple[Entry, Message]:
-    """Return the entry behind a URI and the values of its variables; NotFound if there is none."""
+    """Return the entry behind a URI and the values of its variables; or NotFound."""
     from urllib.parse import unquote
     if uri in server.resources:
         return server.resources[uri], {}
@@ -1084,23 +1057,19 @@ def find_resource(server: Server, uri: str) -> tuple[Entry, Message]:
             for name, value in values.items():
                 if _ESCAPES(value) or f"{{{name}}}" in template and re.search(r"[/\\]", value):
                     raise invalid(f"the value of {name} escapes its path segment")
-            return entry, from_strings(entry, values)
+            return entry, entry.parse(values)
     raise NotFound(uri)
 
 
 def serve_get_prompt(server: Server, ctx: Context) -> Message:
     """server/prompts §Getting a Prompt, §PromptMessage."""
     entry = find_entry(server.prompts, ctx.params["name"], "prompt")
-    arguments = ctx.params.get("arguments") or {}
-    value = server.call_handler(entry, from_strings(entry, arguments), ctx)
+    value = server.call_handler(entry, entry.parse(ctx.params.get("arguments") or {}), ctx)
     messages = []
-    if isinstance(value, dict) and "messages" in value:
-        value = value["messages"]
     for item in value if isinstance(value, list) else [value]:
-        role, part = "user", item
-        if isinstance(item, dict) and "role" in item:
-            role, part = item["role"], item["content"]
-        messages.append({"role": role, "content": content(part)})
+        if not (isinstance(item, dict) and "role" in item):
+            item = {"role": "user", "content": item}
+        messages.append({**item, "content": content(item["content"])})
     return present(description=entry.definition.get("description"), messages=messages)
 
 
@@ -1139,21 +1108,11 @@ SERVED: dict[str, Callable[[Server, Context], Message]] = {
     "prompts/get": serve_get_prompt,
     "completion/complete": serve_complete,
 }
-PARAMS["_meta"] = f"{META_VERSION}:str {META_CAPABILITIES}:dict {META_CLIENT}:dict?"
-
-
-@functools.cache
-def types_of(method: str) -> list[tuple[str, Any]]:
-    """Return the names and types of a method's params, from the table."""
-    types = {"str": str, "dict": dict, "?": type(None)}
-    words = PARAMS.get(method, "") + " inputResponses:dict? requestState:str?"
-    return [(name, tuple(types[kind] for kind in kinds if kind))
-            for name, *kinds in re.findall(r"(\S+):(\w+)(\??)", words)]
 
 
 def check_params(method: str, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in types_of(method):
+    for name, expected in PARAMS.get(method, {}).items():
         if not isinstance(params.get(name), expected):
             raise invalid(f"{method}: {name} is missing or has the wrong type")
 
@@ -1163,15 +1122,6 @@ def known(members: Message, names: str) -> Message:
     for name in members.keys() - names.split():
         raise TypeError(f"unknown option {name!r}; expected one of {', '.join(names.split())}")
     return present(**members)
-
-
-def from_strings(entry: Entry, strings: dict[str, str]) -> Message:
-    """Return the values that strings stand for; RpcError if they break the schema."""
-    values = entry.parse(strings)
-    flaw = entry.input.flaw(values)
-    if flaw:
-        raise invalid(flaw)
-    return values
 
 
 # ---- content, and the results of tools
@@ -1221,20 +1171,17 @@ def is_contents(value: Any) -> bool:
 
 def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     """Make contents of what a resource returned: server/resources §Resource Contents."""
-    if isinstance(value, bytes):
-        value = {"blob": value}
-    elif not is_contents(value):
-        value = {"text": as_text(value)}
-    members = {**present(uri=uri, mimeType=mime_type), **value}
+    if not is_contents(value):
+        value = {"blob": value} if isinstance(value, bytes) else {"text": as_text(to_json(value))}
     if isinstance(value.get("blob"), bytes):
-        members["blob"] = to_base64(value["blob"])
-    return members
+        value = {**value, "blob": to_base64(value["blob"])}
+    return {**present(uri=uri, mimeType=mime_type), **value}
 
 
 def as_text(value: Any) -> str:
-    """Return a value as JSON text; a string as it is."""
+    """Return a JSON value as text; a string as it is."""
     return value if isinstance(value, str) else json.dumps(
-        to_json(value), ensure_ascii=False, allow_nan=False)
+        value, ensure_ascii=False, allow_nan=False)
 
 
 def tool_error(message: str) -> Message:
@@ -1245,11 +1192,11 @@ def tool_error(message: str) -> Message:
 def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     """Make a result of what a tool returned: server/tools §Tool Result, §Output Schema."""
     if isinstance(value, dict) and "resultType" in value and ctx.rules.modern:
-        return value                            # of an extension
+        return value  # of an extension
     blocks = value if isinstance(value, list) and value else [value]
     if isinstance(value, dict) and isinstance(value.get("content"), list) and (
             not entry.output or "structuredContent" in value or value.get("isError")):
-        result = value                          # a complete result
+        result = value  # a complete result
     elif not entry.output and (value is None or all(map(is_content, blocks))):
         result = {"content": [] if value is None else blocks}
     else:
@@ -1276,8 +1223,6 @@ def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             no      -              no: what runs is finished
 
-MAX_RUNNING = 1000          # requests that one peer may have in flight
-
 
 def drop(message: Any) -> None:
     """Send to nobody."""
@@ -1292,88 +1237,83 @@ class Peer:
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
         self.send: Send = send or drop
         self.ordered, self.closed = ordered, False
-        self.running: dict[Any, Context] = {}   # by id; single operations only, so no lock
-        self.session: Session | None = None                         # [legacy]
-        self.questions: dict[Any, Send] = {}                        # [legacy]
-        self.question_ids = iter(range(1, sys.maxsize))             # [legacy]
+        self.running: dict[Any, Context] = {}  # by id; single operations only, so no lock
+        self.session: Session | None = None  # [legacy]
+        self.questions: dict[Any, Send] = {}  # [legacy]
+        self.question_ids = iter(range(1, sys.maxsize))  # [legacy]
 
     def check(self, ctx: Context) -> None:
-        """Check what the transport knows of a modern request, before its version is looked at."""
+        """Check what the transport knows of a modern request, before its version."""
 
     def can_write(self) -> bool:
-        """Tell whether a message would be sent without waiting; True if that is unknown."""
+        """Tell whether a message can be sent without waiting; True if unknown."""
         return True
-
-    def admit(self, ctx: Context) -> None:
-        """Note that a request runs; RpcError if its id is in use or too many are running."""
-        if len(self.running) >= MAX_RUNNING:
-            raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some")
-        if self.running.setdefault(ctx.id, ctx) is not ctx:
-            raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing, and an unknown id is ignored."""
-        name, params = ALIASES.get(message["method"], message["method"]), message.get("params")
+        name, params = MISNAMED.get(message["method"], message["method"]), message.get("params")
         if name == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId", params.get("id"))           # LSP has `id`
+            ident = params.get("requestId", params.get("id"))  # LSP has `id`
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx is not None:
                 ctx.cancel()
-        elif name == "notifications/initialized" and self.session:      # [legacy]
-            self.session.ready.set()                                    # [legacy]
-
-    def take_response(self, response: Message) -> None:             # [legacy]
-        if is_id(response.get("id")):                               # [legacy]
-            self.questions.pop(response["id"], drop)(response)      # [legacy]
+        elif name == "notifications/initialized" and self.session:  # [legacy]
+            self.session.ready.set()  # [legacy]
 
     def close(self) -> None:
-        """End what waits for the other end, which has left: subscriptions, and questions."""
+        """End what waits for the other end, which has left: subscriptions, questions."""
         self.closed = True
+        if self.session:  # [legacy]
+            self.session.server.listeners.pop(self.session, None)  # [legacy]
         for ctx in list(self.running.values()):
             if ctx.closing:
                 ctx.closing.set()
-        for answer in list(self.questions.values()):    # [legacy]
-            answer(None)                                # [legacy]
+        for answer in list(self.questions.values()):  # [legacy]
+            answer(None)  # [legacy]
 
 
 # ======== 6. stdio ========================================================================
-# One thread, the reader, reads a line and runs its handler on the spot, at the speed of a plain
-# loop. The main thread is the watch: if a handler takes longer than BLINK_SECONDS, it starts
-# another reader, and the first one ends with its handler. While such slow handlers run, every
-# further handler gets a thread of its own, so that no request waits for another.
+# One thread, the reader, reads a line and runs its handler on the spot, as fast as a plain loop.
+# The main thread is the watch: if a handler takes longer than BLINK_SECONDS, it starts another
+# reader, and the first one ends with its handler. While such slow handlers run, every further
+# handler gets a thread of its own, so that no request waits for another.
 #
-#     thread                          what it does
-#     the caller of serve_stdio()     watches the reader, and notices that the client has left
-#     mcp-reader                      reads, decodes, runs handlers that are fast
-#     mcp-call, up to MAX_THREADS     runs a handler while slow ones are running
+#     thread                       what it does
+#     the caller of serve_stdio()  watches the reader, and waits for the end
+#     mcp-reader                   reads, decodes, runs handlers that are fast
+#     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
+#     mcp-hang-up                  notices that the client has closed our stdout
 #
 # Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and print(), C
 # libraries and child processes find the null device and stderr in their place.
 
-MAX_THREADS = 64            # slow handlers at once; further ones wait, but reading goes on
-BLINK_SECONDS = 0.01        # until a handler counts as slow
-LEAVE_SECONDS = 1.8         # for running handlers at the end of input; hosts kill after 2 s
+MAX_THREADS = 64      # slow handlers at once; further ones wait
+BLINK_SECONDS = 0.01  # until a handler counts as slow
+LEAVE_SECONDS = 1.8   # for running handlers at the end of input; hosts kill after 2 s
 
 
 class Pipe(Peer):
     """The client at the other end of stdin and stdout."""
 
-    def __init__(self, server: Server, source: Any, out: int) -> None:
+    def __init__(self, server: Server, source: int, out: int) -> None:
         super().__init__(self._write)
-        self.server, self._source, self._out = server, source, out
-        self.over = False                   # nothing more will be read
-        self.threads: list[threading.Thread] = []
-        self._bell, self._ring = os.pipe()  # a byte in it wakes the watch
+        self.server = server
+        # A file puts its descriptor into binary mode; else \n is \r\n on Windows.
+        self._source = os.fdopen(source, "rb", 2**16, closefd=False)
+        self._out = os.fdopen(out, "wb", 0, closefd=False)
         trace = os.environ.get("MCP_TRACE")
-        flags = os.O_APPEND | os.O_CREAT | os.O_WRONLY
-        self._trace = os.open(trace, flags, 0o600) if trace else 0
-        self._writing = threading.Lock()    # guards writing to stdout
-        self._lock = threading.Lock()       # guards what follows
-        self._reader: object = None         # identifies the thread that reads
-        self._inline: object = None         # identifies the handler that the reader runs
-        self._slow = 0                      # handlers that run on other threads
-        self._waiting: list[Work] = []      # at MAX_THREADS: oldest first
-        self._watching = True               # the watch looks again within BLINK_SECONDS
+        self._trace: Any = trace and os.open(trace, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+        self._writing = threading.Lock()  # guards writing to stdout
+        self._over = False                # nothing more will be read
+        self._patience = 0.0              # seconds for handlers that are still running then
+        self._lock = threading.Lock()     # guards these two:
+        self._threads: list[threading.Thread] = []  # one reads, the others run slow handlers
+        self._waiting: list[Work] = []  # handlers without a thread
+        # Free while a reader runs a handler. The reader takes it when the handler ends; if the
+        # watch takes it before that, the handler counts as slow.
+        self._inline = threading.Lock()
+        self._inline.acquire()            # none runs
+        self._active = threading.Event()  # the watch is looking at it
 
     def _write(self, message: Any) -> None:
         line = encode(message)
@@ -1382,174 +1322,146 @@ class Pipe(Peer):
                 if self._trace:
                     os.write(self._trace, b"< " + line)
                 while line:
-                    line = line[os.write(self._out, line):]     # a pipe may take less than all
+                    line = line[self._out.write(line):]  # a pipe may take less than all
         except OSError:
-            self._end()
+            self._end(0)  # nobody could receive what handlers return
 
-    def _end(self) -> None:
-        self.over = True
-        os.write(self._ring, b".")
+    def _end(self, patience: float) -> None:
+        self._patience, self._over = patience, True
+        self._active.set()
 
-    def _spawn(self, name: str, target: Callable[[Any], None], argument: Any) -> None:
-        thread = threading.Thread(target=target, name=name, args=(argument,), daemon=True)
-        self.threads = [thread, *(one for one in self.threads if one.is_alive())]
+    def _spawn(self, name: str, target: Work) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
         thread.start()
 
-    # ---- the reader
-
-    def start_reader(self) -> None:
-        """Start a thread that reads; the thread that has been reading so far will stop."""
-        self._reader = object()
-        self._spawn("mcp-reader", self._read, self._reader)
-
-    def _read(self, reader: object) -> None:
-        while self._reader is reader and not self.over:
+    # ---- the reader: no queue and no other thread stands between a line and its handler
+    def _read(self) -> None:
+        """Read and serve lines until there are no more, or another thread reads."""
+        reading = True
+        def start(work: Work) -> None:
+            nonlocal reading
+            if len(self._threads) > 1:  # slow handlers are running: this one may be slow, too
+                with self._lock:
+                    self._waiting.append(work)
+                    if len(self._threads) <= MAX_THREADS:
+                        self._spawn("mcp-call", self._run_waiting)
+                return
+            self._inline = inline = threading.Lock()
+            if not self._active.is_set():
+                self._active.set()
+            try:
+                work()
+            finally:
+                reading = inline.acquire(False)
+        while reading and not self._over:
             try:
                 line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
                 while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
-                    part = self._source.readline(MAX_MESSAGE_BYTES)     # the rest is skipped
-            except (OSError, ValueError):
+                    part = self._source.readline(MAX_MESSAGE_BYTES)  # the rest is skipped
+            except OSError:
                 line = b""
             if not line:
-                self._end()
+                self._end(LEAVE_SECONDS)
             elif not line.isspace():
-                self._serve(line.rstrip(b"\r\n"))
+                self._serve(line.rstrip(b"\r\n"), start)
+        if not reading:
+            self._run_waiting()
 
-    def _serve(self, line: bytes) -> None:
+    def _serve(self, line: bytes, start: Handler) -> None:
         """Serve one line. Whatever is wrong with it, the next one is served, too."""
-        if self._trace:
-            os.write(self._trace, b"> " + line + b"\n")
         message = None
         try:
+            if self._trace:
+                os.write(self._trace, b"> " + line + b"\n")
             message = decode(line)
-            self.server.handle(message, self.send, peer=self, start=self._start)
+            self.server.handle(message, self.send, peer=self, start=start)
         except RpcError as error:
-            log(f"{error}, in: {shown(line)}")
+            log(f"{error}, in: {line!s:.200}")
             self.send(error_response(error, None, self))
-        except Exception as problem:        # noqa: BLE001  a mistake of ours must not stop reading
+        except Exception as problem:  # noqa: BLE001  reading goes on
             log_failure("a message", problem)
-            self.send(error_response(RpcError(INTERNAL_ERROR, "Internal error"), message, self))
+            self.send(error_response(RpcError(INTERNAL_ERROR), message, self))
 
-    def _start(self, work: Work) -> None:
-        """Run a handler: here, or on another thread while slow ones are running."""
-        with self._lock:
-            if self._slow:
-                self._waiting.append(work)
-                if self._slow < MAX_THREADS:
-                    self._slow += 1
-                    self._spawn("mcp-call", self._run_slow, None)
-                return
-            self._inline = inline = object()
-            asleep, self._watching = not self._watching, True
-        if asleep:
-            os.write(self._ring, b".")
-        work()
-        with self._lock:
-            if self._inline is inline:
-                self._inline = None
-                return
-        self._run_slow(None)                # the watch has counted this thread as slow
-
-    def _run_slow(self, _: None) -> None:
-        """Run handlers that are waiting, until there are none."""
+    def _run_waiting(self) -> None:
+        """Run handlers that have no thread, until there are none left."""
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._slow -= 1
+                    self._threads.remove(threading.current_thread())
                     return
                 work = self._waiting.pop(0)
             work()
 
     # ---- the watch
+    def serve(self) -> bool:
+        """Serve until the client leaves; tell whether all handlers have ended.
 
-    def watch(self) -> bool:
-        """Watch until the input ends (True) or the client closes our stdout (False)."""
-        wait, inline, idle = poller(self._bell, self._out), None, 0
-        while not self.over:
-            if not wait(BLINK_SECONDS if idle < 100 else None):
-                return False
-            with self._lock:
-                if inline is not None and self._inline is inline:
-                    self._inline = None
-                    self._slow += 1
-                    self.start_reader()
-                inline = self._inline
-                idle = 0 if inline is not None else idle + 1
-                self._watching = idle < 100
-        return True
+        If two looks in a row find the same handler unfinished, it is slow. After a second without
+        calls, looking stops until the next one: an idle server must not keep a processor awake.
+        """
+        self._spawn("mcp-reader", self._read)
+        threading.Thread(target=self._await_hang_up, name="mcp-hang-up", daemon=True).start()
+        seen, idle = self._inline, 0
+        while not self._over:
+            if self._inline is not seen:
+                seen, idle = self._inline, 0
+            elif seen.acquire(False):
+                self._spawn("mcp-reader", self._read)
+            else:
+                idle += 1
+                if idle == 100:  # one more look follows, or a handler could be missed
+                    self._active.clear()
+            if idle > 100:
+                self._active.wait()
+            else:
+                time.sleep(BLINK_SECONDS)
+        return self._leave()
 
-    def leave(self, seconds: float) -> bool:
-        """Let running handlers finish, for so many seconds; tell whether all did."""
+    def _await_hang_up(self) -> None:
+        """Notice that the client has closed our stdout, also if there is nothing to write."""
+        import select
+        if hasattr(select, "poll"):  # on Windows, the next write will notice it
+            poll = select.poll()
+            poll.register(self._out, 0)  # errors and hang-ups are always reported
+            poll.poll()
+            self._end(0)
+
+    def _leave(self) -> bool:
+        """Let running handlers finish; tell whether all did."""
         self.close()
-        deadline = time.monotonic() + seconds
-        for thread in self.threads:
+        deadline = time.monotonic() + self._patience
+        for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         if self.running:
             log(f"the client has left; requests abandoned: {len(self.running)}")
-        finished = not any(thread.is_alive() for thread in self.threads)
-        if finished:
-            self._source.close()
-        return finished
+        return not any(thread.is_alive() for thread in self._threads)
 
 
 def serve_stdio(server: Server) -> bool:
-    """Serve the client on stdin and stdout until it leaves; True: no handler is left running.
+    """Serve the client on stdin and stdout until it leaves; tell whether all handlers have ended.
 
     Takes descriptors 0 and 1 for good. SIGINT gets its default action, unless you have set one:
     like SIGTERM, it ends the process at once, whatever a handler does. (basic/transports/stdio)
     """
     import signal
-    if sys.stdin is not None and sys.stdin.isatty():
-        log(f"{server.info['name']} reads MCP messages, one per line; Ctrl-D ends it")
     if threading.current_thread() is threading.main_thread() \
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    pipe = Pipe(server, *guard())
-    pipe.start_reader()
-    return pipe.leave(LEAVE_SECONDS if pipe.watch() else 0)
-
-
-def guard() -> tuple[Any, int]:
-    """Move stdin and stdout to descriptors that no child process inherits; put others there."""
-    try:
-        source, out = os.dup(0), os.dup(1)
-    except OSError:
-        raise SystemExit("mcp_ref: there is no standard input or output to serve on") from None
+    source, out = os.dup(0), os.dup(1)  # which no child process inherits
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2 if sys.stderr else null, 1)
     os.close(null)
-    if hasattr(os, "register_at_fork"):         # a forked child must not hold the client's pipe
-        for descriptor in (source, out):
-            os.register_at_fork(after_in_child=functools.partial(
-                os.closerange, descriptor, descriptor + 1))
-    if hasattr(sys.stdout, "reconfigure"):      # what was printed before goes to stderr as well
+    # What is printed is text, and goes to stderr at once.
+    if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    if os.name == "nt":
-        import msvcrt
-        for descriptor in (source, out):        # \n, not \r\n
-            msvcrt.setmode(descriptor, os.O_BINARY)     # type: ignore[attr-defined]
-    else:
-        os.set_blocking(source, True)
-        os.set_blocking(out, True)
-    return open(source, "rb", 2**16), out
-
-
-def poller(bell: int, out: int) -> Callable[[float | None], bool]:
-    """Return a function that waits for a byte in `bell` (seconds); False: `out` was closed."""
-    import select
-    if not hasattr(select, "poll"):     # Windows: the next write will notice a closed stdout
-        return lambda seconds: not time.sleep(BLINK_SECONDS)    # type: ignore[func-returns-value]
-    poll = select.poll()
-    poll.register(bell, select.POLLIN)
-    poll.register(out, 0)               # errors and hang-ups are always reported
-
-    def wait(seconds: float | None) -> bool:
-        ready = [descriptor for descriptor, _ in poll.poll(seconds and seconds * 1000)]
-        if bell in ready:
-            os.read(bell, 4096)
-        return out not in ready
-    return wait
+    for descriptor in (source, out) if os.name == "posix" else ():
+        os.set_blocking(descriptor, True)
+        # A forked child must not hold the client's pipe.
+        os.register_at_fork(after_in_child=functools.partial(
+            os.closerange, descriptor, descriptor + 1))
+    return Pipe(server, source, out).serve()
 
 
 # ======== A. Type hints to JSON Schema and back ===========================================
@@ -1566,65 +1478,75 @@ _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", floa
                             None: "null", type(None): "null"}
 # The schemas of results that are text, content blocks, or may be either. They are not announced.
 _CONTENT: list[Message] = [
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"}, {"type": "array"},
+    {}, *({"type": name} for name in ("string", "null", "object", "array")),
     {"type": "array", "items": {"type": "object"}}]
 
 
 class Entry:
     """A registered function: what its hints and docstring say, and how to call it.
 
-    `strings`: its arguments arrive as strings, and its result has no schema (prompts, resources).
-    `typed`: whether hints count; without, for a schema written by hand, arguments stay plain JSON.
+    Schemas written by hand replace those made of the hints; {} allows everything. With an
+    `input_schema`, no hint counts: the arguments stay plain JSON, the result has no schema.
     """
 
-    definition: Message             # as it is listed
-    input: Schema                   # what the arguments must match
-    output: Schema | None = None    # what structured content must match
-    pattern: re.Pattern[str]        # of the URIs that a template stands for
-    hints: Message                  # caching hints of a resource
+    definition: Message       # as it is listed
+    pattern: re.Pattern[str]  # of the URIs that a template stands for
+    hints: Message            # caching hints of a resource
 
-    def __init__(self, function: Handler, strings: bool = False, typed: bool = True) -> None:
+    def __init__(self, function: Handler, input_schema: Message | None = None,
+                 output_schema: Message | None = None) -> None:
         self.function = function
         self.name = getattr(function, "__name__", str(function))
         self.description, notes = _documentation(function.__doc__ or "")
         try:
             hints = typing.get_type_hints(function, include_extras=True)
             names, defaults, is_open = _signature(function)
-            self.context = _context_of(names, hints)
+            takers = [name for name in names
+                      if Context in (hints.get(name), *typing.get_args(hints.get(name)))]
+            if len(takers) > 1 or "ctx" in names and "ctx" not in hints:
+                raise TypeError("the Context is passed to one parameter, annotated ctx: Context")
+            self.context = "".join(takers)
             self.parameters = [name for name in names if name != self.context]
-            fields = {name: hints.get(name, Any) if typed else Any for name in self.parameters}
-            self.input_schema, self._loads = _object(fields, defaults, closed=not is_open)
-            result = {} if strings or not typed else schema_of(hints.get("return", Any))
-        except (NameError, TypeError, AttributeError, SyntaxError) as problem:
-            old = "; before 3.10, write Optional or Union" if "for |" in str(problem) else ""
-            raise TypeError(f"{self.name}(): {problem}{old}") from None
-        self.required: list[str] = self.input_schema.get("required", [])
-        for name, schema in self.input_schema["properties"].items():
+            hints = hints if input_schema is None else {}
+            fields = {name: hints.get(name, Any) for name in self.parameters}
+            schema, self._load = _object(fields, defaults, is_open)
+            result = schema_of(hints.get("return", Any)) if output_schema is None else {}
+        except (NameError, TypeError, AttributeError, SyntaxError, RecursionError) as problem:
+            hint = "before 3.10, write Optional or Union" if "for |" in str(problem) else \
+                "see schema_of(), or write input_schema= by hand"
+            raise TypeError(f"{self.name}(): {problem}; {hint}") from None
+        for name, field in schema["properties"].items():
             if name in notes:
-                schema.setdefault("description", notes[name])
-            with contextlib.suppress(KeyError, TypeError, ValueError):      # none, or not in JSON
-                default = to_json(defaults[name])
-                json.dumps(default, allow_nan=False)
-                schema["default"] = default
+                field.setdefault("description", notes[name])
+            with suppress(KeyError, TypeError, ValueError):  # none, or not in JSON
+                field["default"] = decode(encode(to_json(defaults[name])))
+        self.input_schema = schema if input_schema is None else input_schema
+        self.required: list[str] = self.input_schema.get("required", [])
+        self.input = Schema(self.input_schema)  # what the arguments must match
+        # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = result not in _CONTENT and result.get("type") != "object"
-        if self.wrapped:                # structured content is always an object
+        if self.wrapped:
             result = {"type": "object", "properties": {"result": result}, "required": ["result"]}
-        self.output_schema = None if result in _CONTENT else result
+        self.output_schema = output_schema or (None if result in _CONTENT else result)
+        self.output = Schema(self.output_schema) if self.output_schema else None
 
     def parse(self, texts: dict[str, str]) -> Message:
-        """Return the values that strings stand for: "5" is 5 where the hint is int."""
+        """Return the values that strings stand for ("5" is 5 for int); or RpcError."""
         values: Message = dict(texts)
         for name, schema in self.input_schema["properties"].items():
             if name in texts and Schema(schema).flaw(texts[name]):
-                with contextlib.suppress(TypeError, ValueError):
+                with suppress(TypeError, ValueError):
                     values[name] = json.loads(texts[name])
+        flaw = self.input.flaw(values)
+        if flaw:
+            raise invalid(flaw)
         return values
 
     def call(self, arguments: Message, ctx: Any, *positional: Any) -> Any:
         """Call the function with arguments that match `input`; run a coroutine to its end."""
-        arguments = _loaded(self._loads, arguments)
+        arguments = self._load(arguments)
         if self.context:
-            arguments = {**arguments, self.context: ctx}
+            arguments[self.context] = ctx
         result = self.function(*positional, **arguments)
         if isinstance(result, types.CoroutineType):
             import asyncio
@@ -1633,29 +1555,21 @@ class Entry:
 
 
 def _signature(function: Any) -> tuple[list[str], Message, bool]:
-    """Return the names of the parameters, their defaults, and whether it takes **others."""
-    bound = isinstance(function, types.MethodType)      # importing inspect would take too long
-    while hasattr(function, "__wrapped__"):             # by a decorator
+    """Return the parameters' names, their defaults, and whether it takes **others."""
+    # Not with `inspect`, which takes long to import. A decorator leaves the function itself in
+    # `__wrapped__`; a method is called without its first parameter.
+    bound = isinstance(function, types.MethodType)
+    while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
         bound = bound or isinstance(function, types.MethodType)
     code = getattr(function, "__code__", None)
-    if not code or code.co_posonlyargcount or code.co_flags & 4:        # as inspect.CO_VARARGS
-        raise TypeError("expected a function, without *args and positional-only parameters: "
-                        "MCP arguments are named")
+    if not code or code.co_posonlyargcount or code.co_flags & 4:  # as inspect.CO_VARARGS
+        raise TypeError("expected a function with parameters that can all be passed by name")
     count = code.co_argcount
     names = list(code.co_varnames[:count + code.co_kwonlyargcount])
     defaults = dict(zip(reversed(names[:count]), reversed(function.__defaults__ or ())))
     defaults.update(function.__kwdefaults__ or {})
-    return names[1:] if bound else names, defaults, bool(code.co_flags & 8)     # CO_VARKEYWORDS
-
-
-def _context_of(names: list[str], hints: dict[str, Any]) -> str:
-    """Return the name of the parameter that takes the Context, or ""."""
-    found = [name for name in names
-             if Context in (hints.get(name), *typing.get_args(hints.get(name)))]
-    if len(found) > 1 or "ctx" in names and "ctx" not in hints:
-        raise TypeError("the Context is passed to one parameter, annotated ctx: Context")
-    return "".join(found)
+    return names[1:] if bound else names, defaults, bool(code.co_flags & 8)  # CO_VARKEYWORDS
 
 
 def _documentation(doc: str) -> tuple[str, dict[str, str]]:
@@ -1684,7 +1598,7 @@ def schema_of(hint: Any) -> Message:
 def _read(hint: Any) -> tuple[Message, Load]:
     """Return the schema and the load of a hint."""
     args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
-    if hasattr(hint, "__metadata__"):                   # Annotated
+    if hasattr(hint, "__metadata__"):  # Annotated
         schema, load = _read(args[0])
         for note in hint.__metadata__:
             if isinstance(note, (str, dict)):
@@ -1693,50 +1607,38 @@ def _read(hint: Any) -> tuple[Message, Load]:
     if hint in (Any, object):
         return {}, _keep
     if kind in _SCALARS:
-        return {"type": _SCALARS[kind]}, int if kind is int else _keep      # 1.0 is an integer
+        return {"type": _SCALARS[kind]}, int if kind is int else _keep  # 1.0 is an integer
     if kind is typing.Literal or hasattr(kind, "__members__"):
         choices = list(args) or [member.value for member in kind]
-        return _choice(choices), _keep if args else kind
+        names = {_SCALARS.get(type(choice)) for choice in choices}
+        if None not in names:
+            name = names.pop() if len(names) == 1 else None
+            return present(type=name, enum=choices), _keep if args else kind
     if kind is Union or type(hint).__name__ == "UnionType":
-        read = [_read(arg) for arg in args]
-        return {"anyOf": [schema for schema, _ in read]}, _first_match(read)
+        schemas, loads = zip(*map(_read, args))
+        branches = list(zip(map(Schema, schemas), loads))
+        return {"anyOf": list(schemas)}, lambda value: next(
+            (load(value) for branch, load in branches if branch.flaw(value) is None), value)
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         items, load = _read(args[1] if args else Any)
         schema = present(type="object", additionalProperties=items or None)
         return schema, lambda value: {key: load(item) for key, item in value.items()}
-    if kind in (list, tuple, set, frozenset):
-        return _array(kind, args)
-    if any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "_fields", "__total__")):
-        return _class(kind)
-    raise TypeError(f"{hint} has no JSON form; see schema_of(), or write input_schema= by hand")
-
-
-def _keep(value: Any) -> Any:
-    return value
-
-
-def _choice(values: list[Any]) -> Message:
-    kinds = {_SCALARS.get(type(value)) for value in values}
-    if None in kinds:
-        raise TypeError(f"choices must be strings, numbers, booleans or None, found {values}")
-    return present(type=kinds.pop() if len(kinds) == 1 else None, enum=values)
-
-
-def _first_match(read: list[tuple[Message, Load]]) -> Load:
-    choices = [(Schema(schema), load) for schema, load in read]
-    return lambda value: next(
-        (load(value) for schema, load in choices if schema.flaw(value) is None), value)
-
-
-def _array(kind: Any, args: tuple[Any, ...]) -> tuple[Message, Load]:
     if kind is tuple and args and args[-1] is not Ellipsis:
         schemas, loads = zip(*map(_read, args))
         schema = present(type="array", prefixItems=list(schemas), minItems=len(args), items=False)
         return schema, lambda value: tuple(load(item) for load, item in zip(loads, value))
-    items, load = _read(args[0] if args else Any)
-    unique = kind in (set, frozenset) or None
-    schema = present(type="array", items=items or None, uniqueItems=unique)
-    return schema, lambda value: kind(map(load, value))
+    if kind in (list, tuple, set, frozenset):
+        items, load = _read(args[0] if args else Any)
+        unique = kind in (set, frozenset) or None
+        schema = present(type="array", items=items or None, uniqueItems=unique)
+        return schema, lambda value: kind(map(load, value))
+    if any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "_fields", "__total__")):
+        return _class(kind)
+    raise TypeError(f"{hint} has no JSON form")
+
+
+def _keep(value: Any) -> Any:
+    return value
 
 
 def _class(kind: Any) -> tuple[Message, Load]:
@@ -1745,7 +1647,8 @@ def _class(kind: Any) -> tuple[Message, Load]:
     is_open = hasattr(kind, "__total__")
     if is_open:
         optional = set(kind.__optional_keys__)
-        for name, hint in hints.items():                # strings hide these from the class
+        for name, hint in hints.items():
+            # `from __future__ import annotations` hides these from the class itself.
             wrapper = getattr(typing.get_origin(hint), "_name", "")
             if wrapper in ("Required", "NotRequired"):
                 hints[name] = typing.get_args(hint)[0]
@@ -1754,36 +1657,31 @@ def _class(kind: Any) -> tuple[Message, Load]:
         names, defaults, _ = _signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
         hints, optional = {name: hints.get(name, Any) for name in names[1:]}, set(defaults)
         is_open = any(not one.init for one in getattr(kind, "__dataclass_fields__", {}).values())
-    try:
-        schema, loads = _object(hints, optional, not is_open)
-    except RecursionError:
-        raise TypeError(f"{kind.__name__} contains itself; write input_schema= by hand") from None
-    return schema, lambda value: kind(**_loaded(loads, value))
+    schema, load = _object(hints, optional, is_open)
+    return schema, lambda value: kind(**load(value))
 
 
-def _object(hints: Message, optional: Any, closed: bool) -> tuple[Message, dict[str, Load]]:
-    """Return the schema of an object with these fields, and the loads of its fields."""
+def _object(hints: Message, optional: Any, is_open: bool) -> tuple[Message, Load]:
+    """Return the schema and the load of an object with these members."""
     read = {name: _read(hint) for name, hint in hints.items()}
     schema = present(
         type="object", properties={name: field for name, (field, _) in read.items()},
         required=[name for name in hints if name not in optional] or None,
-        additionalProperties=False if closed else None)
-    return schema, {name: load for name, (_, load) in read.items() if load is not _keep}
-
-
-def _loaded(loads: dict[str, Load], values: Message) -> Message:
-    return {name: loads[name](value) if name in loads else value for name, value in values.items()}
+        additionalProperties=None if is_open else False)
+    loads = {name: load for name, (_, load) in read.items() if load is not _keep}
+    return schema, lambda value: {
+        name: loads[name](item) if name in loads else item for name, item in value.items()}
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as JSON has it: dataclasses, NamedTuples, Enums, sets and tuples converted."""
-    value = getattr(value, "_value_", value)        # of a member of an Enum
+    """Return a value as JSON: dataclasses, NamedTuples, Enums, sets, tuples converted."""
+    value = getattr(value, "_value_", value)  # of a member of an Enum
     if value is None or isinstance(value, (str, int, float)):
         return value
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         from dataclasses import fields
         value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "_asdict"):                 # a NamedTuple
+    elif hasattr(value, "_asdict"):  # a NamedTuple
         value = value._asdict()
     if isinstance(value, dict):
         return {str(to_json(key)): to_json(item) for key, item in value.items()}
@@ -1802,7 +1700,7 @@ def form_of(fields: dict[str, Any]) -> Message:
         hint, *default = field if isinstance(field, tuple) else (field,)
         schema = dict(hint) if isinstance(hint, dict) else schema_of(hint)
         some = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
-        if len(some) == 1:                          # Optional
+        if len(some) == 1:  # Optional
             del schema["anyOf"]
             schema.update(some[0])
         if not isinstance(hint, dict) and "enum" not in schema.get("items", {}) \
@@ -1831,8 +1729,8 @@ def form_of(fields: dict[str, Any]) -> Message:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Check = Callable[[Any], "str | None"]
 # The first three depend on what other keywords looked at, or change what references mean.
-_REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
-            "contains", "dependencies", "dependentRequired", "dependentSchemas"}
+_REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
+            "propertyNames", "dependencies", "dependentRequired", "dependentSchemas"}
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null":    lambda value: value is None,
@@ -1889,20 +1787,13 @@ _LIMITS: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
 def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     applies, flaw = _TYPES[kind], ": " + reason.format(limit)
-    test({"number": 0, "string": "", "array": [], "object": {}}[kind], limit)   # raises if wrong
+    test({"number": 0, "string": "", "array": [], "object": {}}[kind], limit)  # raises if wrong
     return lambda value: flaw if applies(value) and not test(value, limit) else None
 
 
 def _at(key: Any, flaw: str) -> str:
+    """Put a place in front of a flaw, escaped as in a JSON pointer (RFC 6901)."""
     return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
-
-
-def _first_flaw(checks: Iterable[Check], value: Any) -> str | None:
-    for check in checks:
-        flaw = check(value)
-        if flaw is not None:
-            return flaw
-    return None
 
 
 def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[str] = (),
@@ -1915,12 +1806,14 @@ def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[st
             if name not in value:
                 return _at(name, ": is required")
         for key, item in enumerate(value) if kind is list else value.items():
+            # `additionalProperties` and `items` are for what no other keyword names.
             checks = [known[key]] if key in known else []
             if patterns:
                 checks += [one for pattern, one in patterns if pattern.search(key)]
-            flaw = _first_flaw(checks or [rest], item)
-            if flaw is not None:
-                return _at(key, flaw)
+            for one in checks or [rest]:
+                flaw = one(item)
+                if flaw is not None:
+                    return _at(key, flaw)
         return None
     return check
 
@@ -1929,10 +1822,13 @@ class Schema:
     """A JSON Schema, ready to check values on any thread; ValueError if it cannot be used."""
 
     def __init__(self, schema: Message | bool) -> None:
-        self._root: Any = schema
-        self._checks: dict[int, Check] = {}         # of subschemas, by id()
+        self._targets: list[Any] = [schema]  # the schema, and what each $ref names
+        self._checks: dict[int, Check] = {}  # of these, by id()
         try:
-            self._check = self._compile(schema)
+            for node in self._targets:  # _ref() adds to them
+                if id(node) not in self._checks:
+                    self._checks[id(node)] = self._compile(node)
+            self._check = self._checks[id(schema)]
         except (TypeError, AttributeError, ArithmeticError, RecursionError, re.error) as problem:
             raise ValueError(f"malformed schema: {problem}") from problem
 
@@ -1948,41 +1844,35 @@ class Schema:
         """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: None if node else ": must not be there"
-        if id(node) in self._checks:
-            return self._checks[id(node)]
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
-        refused = [name for name in node if name in _REFUSED]
-        if refused or "$id" in node and node is not self._root:
-            raise ValueError(f"not supported: {', '.join(refused) or 'a second $id'}")
-        self._checks[id(node)] = lambda value: check(value)     # for a $ref to itself
-        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
-        rules = [make(self, node) for names, make in _RULES.items() if node.keys() & names.split()]
-        check = functools.partial(_first_flaw, limits + rules)
-        self._checks[id(node)] = check
-        return check
-
-    def _list(self, parts: Iterable[Any]) -> list[Check]:
-        return [self._compile(part) for part in parts]
+        for name in node:
+            if name in _REFUSED or name == "$id" and node is not self._targets[0]:
+                raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
+        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks += [make(self, node) for names, make in _RULES.items()
+                   if node.keys() & names.split()]
+        checks += map(self._compile, node.get("allOf", ()))
+        def check(value: Any) -> str | None:
+            for one in checks:
+                flaw = one(value)
+                if flaw is not None:
+                    return flaw
+            return None
+        return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
         from urllib.parse import unquote
-        uri, _, pointer = node["$ref"].partition("#")
-        target, (anchor, *steps) = self._root, unquote(pointer).split("/")
-        if uri or anchor:
-            raise ValueError(f"$ref {node['$ref']}: expected #/..., a place in this schema")
+        target: Any = {"#": self._targets[0]}
         try:
-            for step in steps:
+            for step in unquote(node["$ref"]).split("/"):
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
         except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {node['$ref']} points nowhere") from None
-        return self._compile(target)
-
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-        return lambda value: next((_at(name, ": is not a valid name") for name in value
-                                   if one(name)), None) if isinstance(value, dict) else None
+            raise ValueError(f"$ref {node['$ref']}: no such place in this schema") from None
+        # It is compiled later, by __init__(), because a schema may refer to itself.
+        self._targets.append(target)
+        return lambda value: self._checks[id(target)](value)
 
     def _type(self, node: Message) -> Check:
         kinds = [node["type"]] if isinstance(node["type"], str) else node["type"]
@@ -2004,16 +1894,17 @@ class Schema:
         return _each(dict, named, rest, list(node.get("required", ())), patterns)
 
     def _items(self, node: Message) -> Check:
-        first = self._list(node.get("prefixItems", ()))
+        first = map(self._compile, node.get("prefixItems", ()))
         return _each(list, dict(enumerate(first)), self._compile(node.get("items", True)))
 
     def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
-        checks, flaw = self._list(parts), f": must match {words} {json.dumps(parts):.200}"
+        checks = list(map(self._compile, parts))
+        flaw = f": must match {words} {json.dumps(parts):.200}"
         return lambda value: (
             None if least <= [one(value) for one in checks].count(None) <= most else flaw)
 
     def _if(self, node: Message) -> Check:
-        test, yes, no = self._list(node.get(name, True) for name in ("if", "then", "else"))
+        test, yes, no = (self._compile(node.get(name, True)) for name in ("if", "then", "else"))
         return lambda value: (no if test(value) else yes)(value)
 
 
@@ -2023,14 +1914,12 @@ _RULES: dict[str, Callable[[Schema, Message], Check]] = {
     "enum":  lambda self, node: self._choice(node["enum"]),
     "const": lambda self, node: self._choice([node["const"]]),
     "$ref":  Schema._ref,
-    "allOf": lambda self, node: functools.partial(_first_flaw, self._list(node["allOf"])),
     "anyOf": lambda self, node: self._some(node["anyOf"], 1, 2**31, "at least one of"),
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 1, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 0, "none of"),
     "if":    Schema._if,
     "required properties patternProperties additionalProperties": Schema._members,
     "prefixItems items": Schema._items,
-    "propertyNames": Schema._names,
 }
 # ======== Part II: the same over HTTP =====================================================
 # ======== 7. The endpoint: the rules of HTTP, without sockets =============================
@@ -2050,8 +1939,7 @@ __all__ += [
     "unmirror",
 ]
 
-KEEP_ALIVE_SECONDS = 15     # between two comments on a stream
-JSON_HEADERS = {"Content-Type": "application/json"}
+KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform",
                   "X-Accel-Buffering": "no"}
 _LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
@@ -2071,29 +1959,30 @@ class HttpError(Exception):
 class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
-    `stream` has read(size) and readline(size), for the body. A subclass defines start(), write()
-    and end(), and gone() and ready() if it can. OSError means that the client has hung up.
+    `headers` are pairs of name and value; `stream` has read(size) and readline(size), for the body.
+    A subclass defines start(), write(), end(), and gone() and ready() if it can. OSError: the
+    client has hung up.
     """
 
     def __init__(self, method: str, target: str, headers: Iterable[Any], stream: Any) -> None:
         self.method, self.stream = method, stream
         self.path, _, self.query = target.partition("?")
-        self.principal: Any = None              # who has sent the request
-        self.extra: Headers = {}                # headers that every answer has
-        self.flaw: HttpError | None = None      # what is wrong with the headers
-        self.headers: Headers = {}              # by lower-case name; given as pairs
+        self.principal: Any = None          # who has sent the request
+        self.extra: Headers = {}            # of the answer, whatever it will be
+        self.flaw: HttpError | None = None  # what is wrong with the headers
+        self.headers: Headers = {}          # by lower-case name
         for name, value in headers:
             name, value = name.lower(), value.strip(" \t")
             if name in self.headers:
+                value = self.headers[name] + ", " + value
                 if _UNIQUE.fullmatch(name):
                     self.flaw = HttpError(400, f"the header {name} is repeated")
-                value = self.headers[name] + ", " + value
             self.headers[name] = value
         # There is a body, and it has not been read.
         self.unread = "content-length" in self.headers or "transfer-encoding" in self.headers
 
     def length(self) -> int | None:
-        """Return the Content-Length, None if the body is chunked; HttpError if it is not valid."""
+        """Return the Content-Length, None for a chunked body; HttpError if it is not valid."""
         # RFC 9112 §6: two servers that disagree on where a request ends can be tricked.
         length = self.headers.get("content-length", "0")
         coding = self.headers.get("transfer-encoding")
@@ -2128,7 +2017,7 @@ class Exchange:
         return False
 
     def ready(self) -> bool:
-        """Tell whether a short write would not have to wait; True if that is unknown."""
+        """Tell whether a short write need not wait; True if that is unknown."""
         return True
 
 
@@ -2145,7 +2034,7 @@ def read_chunks(stream: Any) -> bytes:
         data += stream.read(size)
         line = stream.readline(1000)
         while not size and line.endswith(b"\r\n") and line != b"\r\n":
-            line = stream.readline(1000)        # a trailer, which is ignored
+            line = stream.readline(1000)  # a trailer, which is ignored
         if line != b"\r\n":
             raise HttpError(400, "a chunk or a trailer is malformed")
     return data
@@ -2160,23 +2049,23 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 class Stream(Peer):
     """The answer to a POST: JSON, or events. Also the peer of a modern request."""
 
-    owner: Any = None                       # its session           # [legacy]
+    owner: Any = None  # its session  # [legacy]
 
     def __init__(self, request: Exchange) -> None:
         super().__init__(ordered=False)
         self.request = request
-        self.exchange: Exchange | None = request    # None: the client has hung up, or has it all
+        self.exchange: Exchange | None = request  # None: the client has left, or has it all
         # A handler has started; events are sent; nothing more is sent.
         self.started = self.streaming = self.ended = False
-        self.written = time.monotonic()     # when a comment was sent last
-        self.lock = threading.RLock()       # guards all of these, and writing
+        self.written = time.monotonic()  # when a comment was sent last
+        self.lock = threading.RLock()    # guards all of these, and writing
 
     def post(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last one."""
         line, last, status = encode(message, ascii=False), "method" not in message, 200
         code = message["error"]["code"] if "error" in message else None
         if code in ERRORS and (not self.started or code == MISSING_CAPABILITY):
-            status = ERRORS[code].status        # no handler has raised it
+            status = ERRORS[code].status  # no handler has raised it
         with self.lock:
             if self.streaming or not last:
                 self.add_event(line)
@@ -2199,11 +2088,11 @@ class Stream(Peer):
         exchange = self.exchange
         try:
             return exchange and getattr(exchange, action)(*arguments)
-        except (OSError, ValueError):           # ValueError: the socket is closed
+        except (OSError, ValueError):  # ValueError: the socket is closed
             self.leave()
 
     def finish(self, status: int = 202, line: bytes = b"") -> None:
-        """End it, also without a response: nothing was asked, or the request was cancelled."""
+        """End it, even without a response: nothing was asked, or it was cancelled."""
         with self.lock:
             if self.streaming:
                 self.do("end")
@@ -2217,7 +2106,7 @@ class Stream(Peer):
         self.exchange = None
 
     def look_after(self, now: float) -> None:
-        """Keep it alive, and notice that the client has hung up: called several times a second."""
+        """Keep it alive, and notice that the client has hung up."""
         if self.do("gone"):
             self.leave()
         if self.streaming and now - self.written > KEEP_ALIVE_SECONDS and self.can_write():
@@ -2234,20 +2123,20 @@ class Stream(Peer):
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server Validation."""
-        params, row = ctx.params, METHODS.get(ctx.method)
-        wanted: Message = {"MCP-Protocol-Version": ctx.meta[META_VERSION], "Mcp-Method": ctx.method}
-        member = row.mirrored if row else ctx.server.mirrored.get(ctx.method)
-        if member:
-            wanted["Mcp-Name"] = params.get(member)
-        tool = ctx.server.tools.get(str(params.get("name")))
+        params, server, row = ctx.params, ctx.server, METHODS.get(ctx.method)
+        # These two are never encoded; the others may be.
+        plain = {"MCP-Protocol-Version": ctx.meta[META_VERSION], "Mcp-Method": ctx.method}
+        member = row.mirrored if row else server.mirrored.get(ctx.method)
+        others: Message = {"Mcp-Name": params.get(member)} if member else {}
+        tool = server.tools.get(str(params.get("name")))
         if ctx.method == "tools/call" and tool:
-            wanted.update(mirrored_arguments(tool.input_schema, params.get("arguments")))
-        for name, value in wanted.items():
+            others.update(mirrored_arguments(tool.input_schema, params.get("arguments")))
+        for name, value in {**plain, **others}.items():
             sent = self.request.headers.get(name.lower())
-            plain = name in ("MCP-Protocol-Version", "Mcp-Method")      # these are never encoded
-            if not (sent == value if plain else same_value(sent, value)):
-                raise RpcError(HEADER_MISMATCH, f"Header mismatch: {name} is {shown(sent)!r}, the "
-                               f"body has {shown(value)!r}")
+            if not (sent == value if name in plain else same_value(sent, value)):
+                found = "missing" if sent is None else f"{sent!r:.200}"
+                raise RpcError(HEADER_MISMATCH, f"Header mismatch: {name} is {found}, "
+                               f"the body has {value!r:.200}")
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
@@ -2275,7 +2164,7 @@ def same_value(sent: str | None, value: Any) -> bool:
 def mirror(value: Any) -> str:
     """Return a value as a header has it: .../streamable-http §Value Encoding."""
     plain = value if isinstance(value, str) else str(value).lower()
-    if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):     # "=?" begins an encoded one
+    if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):  # "=?" begins an encoded one
         return plain
     return f"=?base64?{to_base64(plain.encode())}?="
 
@@ -2285,10 +2174,9 @@ def unmirror(value: str) -> str | None:
     found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
     if not found:
         return value if re.fullmatch(r"[\t -~]*", value) else None
-    try:
+    with suppress(ValueError):
         return from_base64(found[1]).decode()
-    except ValueError:
-        return None
+    return None
 
 
 def bearer(tokens: dict[str, Any], header: str = "authorization",
@@ -2297,15 +2185,15 @@ def bearer(tokens: dict[str, Any], header: str = "authorization",
     import hmac
     scheme = "bearer" if header.lower() == "authorization" else ""
     challenge = "Bearer" + (f' resource_metadata="{metadata_url}"' if metadata_url else "")
-
     def authorize(headers: Headers) -> Any:
         given, _, word = headers.get(header.lower(), "").rpartition(" ")
         token = word.encode("latin-1", "replace")
-        same = [who for key, who in tokens.items() if hmac.compare_digest(key.encode(), token)]
-        if not token or not same or given.lower() != scheme:
-            raise HttpError(401, "a valid token is required",
-                            {"WWW-Authenticate": challenge} if scheme else None)
-        return same[0]
+        for key, who in tokens.items():
+            # The time that this takes tells nothing about the token.
+            if token and given.lower() == scheme and hmac.compare_digest(key.encode(), token):
+                return who
+        raise HttpError(401, "a valid token is required",
+                        {"WWW-Authenticate": challenge} if scheme else None)
     return authorize
 
 
@@ -2328,9 +2216,10 @@ class Endpoint:
         self.origins, self.authorize, self.cors = frozenset(origins), authorize, cors
         self.stateless, self.sse_on_get = stateless, sse_on_get
         self.closed = threading.Event()
-        self.streams: dict[Stream, None] = {}   # those that the reaper looks after
+        self.streams: dict[Stream, None] = {}  # those that the reaper looks after
         self._reaper = threading.Thread(target=self._reap, name="mcp-reaper", daemon=True)
-        self.sessions: dict[str, HttpSession] = {}      # by id             # [legacy]
+        self._starting = threading.Lock()
+        self.sessions: dict[str, HttpSession] = {}  # by id  # [legacy]
 
     def serve(self, exchange: Exchange) -> None:
         """Answer one request. Raises nothing."""
@@ -2341,16 +2230,16 @@ class Endpoint:
         except HttpError as refusal:
             exchange.extra.update(refusal.headers)
             status, error = refusal.status, RpcError(INVALID_REQUEST, str(refusal))
-        except RpcError as flaw:                # the body is not JSON
+        except RpcError as flaw:  # the body is not JSON
             status, error = 400, flaw
-            peer = self.sessions.get(exchange.headers.get("mcp-session-id", ""))    # [legacy]
-        except Exception as problem:            # noqa: BLE001
+            peer = self.sessions.get(exchange.headers.get("mcp-session-id", ""))  # [legacy]
+        except Exception as problem:  # noqa: BLE001
             log_failure(f"{exchange.method} {exchange.path}", problem)
             status, error = 500, RpcError(INTERNAL_ERROR)
         answer(exchange, status, encode(error_response(error, None, peer)))
 
     def _route(self, exchange: Exchange) -> None:
-        """Find out what is asked for, whether it exists, and whether the caller may have it."""
+        """Find out what is asked for, and whether the caller may have it."""
         headers, origin = exchange.headers, exchange.headers.get("origin")
         if exchange.flaw:
             raise exchange.flaw
@@ -2370,7 +2259,7 @@ class Endpoint:
                     "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"})
         path = exchange.path.rstrip("/") or "/"
         verbs: dict[str, Any] = {"POST": Endpoint.post} if path == self.path else {}
-        verbs = legacy_verbs(self, exchange, path) or verbs         # [legacy]
+        verbs = legacy_verbs(self, exchange, path) or verbs  # [legacy]
         if self.metadata and path.startswith("/.well-known/oauth-protected-resource"):
             answer(exchange, 200, encode(self.metadata))
         elif not verbs:
@@ -2391,14 +2280,12 @@ class Endpoint:
         stream = Stream(exchange)
         peer: Peer = stream
         message = self.read_message(exchange)
-        if not is_modern(message):                                      # [legacy]
-            stream, peer = legacy_stream(self, exchange, message)       # [legacy]
-
+        stream, peer = legacy_stream(self, stream, message)  # [legacy]
         def start(work: Work) -> None:
             stream.started = True
             self.watch(stream)
             work()
-            if not stream.ended:        # cancelled: 202 is for notifications
+            if not stream.ended:  # cancelled: 202 is for notifications
                 stream.begin()
             self.streams.pop(stream, None)
         self.server.handle(message, stream.post, peer=peer,
@@ -2407,27 +2294,26 @@ class Endpoint:
 
     def read_message(self, exchange: Exchange) -> Any:
         """Read and decode the body; HttpError or RpcError if that fails."""
-        exchange.length()               # refuse a body that is too large before anything else
-        kind = exchange.headers.get("content-type", "")
-        if not re.match(r"(?i)application/json\s*(;|$)", kind):
+        exchange.length()  # refuse a body that is too large before anything else
+        if not re.match(r"(?i)application/json\s*(;|$)", exchange.headers.get("content-type", "")):
             raise HttpError(415, "Content-Type must be application/json")
         try:
             return decode(exchange.body())
-        except OSError:                 # the client has hung up, or is too slow
+        except OSError:  # the client has hung up, or is too slow
             raise HttpError(408, "the body has not arrived") from None
 
     def watch(self, stream: Stream) -> None:
         """Have the reaper look after a stream."""
         self.streams[stream] = None
-        with contextlib.suppress(RuntimeError):         # it has been started before
-            self._reaper.start()
+        with self._starting:
+            if not self._reaper.ident:
+                self._reaper.start()
 
     def _reap(self) -> None:
         """Send keep-alives, and notice clients that hung up: five times a second."""
         while not self.closed.wait(0.2):
-            now = time.monotonic()
             for stream in list(self.streams):
-                stream.look_after(now)
+                stream.look_after(time.monotonic())
 
     def close(self) -> None:
         """End the subscriptions and sessions of this endpoint; it cannot serve again."""
@@ -2438,8 +2324,9 @@ class Endpoint:
 
 def answer(exchange: Exchange, status: int, line: bytes = b"") -> None:
     """Send an answer that is not a stream: a line of JSON, or no body."""
-    with contextlib.suppress(OSError):          # the client has hung up
-        exchange.start(status, {**(JSON_HEADERS if line else {}), **exchange.extra}, line)
+    kind = {"Content-Type": "application/json"} if line else {}
+    with suppress(OSError):  # the client has hung up
+        exchange.start(status, {**kind, **exchange.extra}, line)
 
 
 def name_of(host: str) -> str:
@@ -2450,12 +2337,13 @@ def name_of(host: str) -> str:
 # ======== 8. serve_http: the endpoint on sockets ==========================================
 # Each connection has a thread, which reads requests and has the endpoint answer them one after the
 # other. The parser of `http.server` is made for mail: it takes half of the time of a call, and
-# accepts too much, so requests are read here.
+# accepts too much, so requests are read here. After one that is not valid the connection is closed:
+# where the next would begin is uncertain (RFC 9112 §6, §11).
 
-MAX_CONNECTIONS = 512       # at once; further ones get 503
-MAX_HEADERS = 100           # in a request
-MAX_LINE_BYTES = 65536      # of a header
-SEND_SECONDS = 30           # for a client to send a request, to read what it gets, or to go on
+MAX_CONNECTIONS = 512   # at once; further ones get 503
+MAX_HEADERS = 100       # in a request
+MAX_LINE_BYTES = 65536  # of a header
+SEND_SECONDS = 30       # for a client to send or to read
 _HEAD = re.compile(r"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n"
                    r"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n)*)\r\n")
 
@@ -2468,7 +2356,7 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
     log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         httpd.serve_forever()
     httpd.close()
 
@@ -2485,11 +2373,11 @@ def serve_http_at(server: Server, words: list[str], options: Message) -> None:
         raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
 
 
-class HttpServer:
+class http_server:
     """A server for an endpoint: serve_forever() runs it, close() ends it.
 
-    It gives each connection a thread. `port` 0 is any free port; `server_port` tells which. On
-    loopback, Host must be a loopback name, unless the endpoint has `hosts`.
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a loopback name,
+    unless the endpoint has `hosts`.
     """
 
     def __init__(self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -2509,17 +2397,32 @@ class HttpServer:
                 self.socket.settimeout(poll_interval)
                 connection = self.socket.accept()[0]
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            except (OSError, RuntimeError):     # nobody came, or descriptors or threads ran out
+            except (OSError, RuntimeError):  # nobody came, or resources ran out
                 time.sleep(0.001)
 
     def _serve(self, connection: Any) -> None:
-        self.connections.add(connection)
-        with connection, contextlib.suppress(OSError):      # the client has left, or is too slow
-            if len(self.connections) <= MAX_CONNECTIONS:
-                serve_connection(self.endpoint, connection)
-            else:
-                connection.sendall(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-                                   b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+        """Serve until either side closes the connection."""
+        closing = False
+        with connection, suppress(OSError):  # the client has left, or is too slow
+            if len(self.connections) >= MAX_CONNECTIONS:
+                connection.sendall(b"HTTP/1.1 503 \r\nRetry-After: 1\r\nContent-Length: 0\r\n"
+                                   b"Connection: close\r\n\r\n")
+                return
+            self.connections.add(connection)
+            connection.settimeout(SEND_SECONDS)
+            connection.setsockopt(6, 1, True)  # IPPROTO_TCP, TCP_NODELAY
+            with connection.makefile("rb") as file:
+                while not closing and not self.endpoint.closed.is_set():
+                    exchange = SocketExchange(connection, file)
+                    self.endpoint.serve(exchange)
+                    closing = exchange.closing
+            # If the client is still sending, closing now would reset the connection, and the answer
+            # could be lost. So read for a while what it sends.
+            connection.shutdown(1)  # SHUT_WR
+            connection.settimeout(1)
+            deadline = time.monotonic() + 2
+            while time.monotonic() < deadline and connection.recv(2**16):
+                pass
         self.connections.discard(connection)
 
     def close(self) -> None:
@@ -2527,32 +2430,11 @@ class HttpServer:
         self.endpoint.close()
         self.socket.close()
         for _ in range(30):
-            if self.endpoint.streams:           # subscriptions still have to answer
+            if self.endpoint.streams:  # subscriptions still have to answer
                 time.sleep(0.01)
         for connection in list(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(2)          # SHUT_RDWR
-
-
-http_server = HttpServer
-
-
-def serve_connection(endpoint: Endpoint, connection: Any) -> None:
-    """Serve until either side closes the connection; OSError if the client does."""
-    connection.settimeout(SEND_SECONDS)
-    connection.setsockopt(6, 1, True)           # IPPROTO_TCP, TCP_NODELAY
-    with connection.makefile("rb") as file:
-        while True:
-            exchange = SocketExchange(connection, file)
-            endpoint.serve(exchange)
-            if exchange.closing or endpoint.closed.is_set():
-                break
-    # To close now would destroy the answer if the client is still sending: read for a while.
-    connection.shutdown(1)                      # SHUT_WR
-    connection.settimeout(1)
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline and connection.recv(2**16):
-        pass
+            with suppress(OSError):
+                connection.shutdown(2)  # SHUT_RDWR
 
 
 class SocketExchange(Exchange):
@@ -2560,10 +2442,10 @@ class SocketExchange(Exchange):
 
     def __init__(self, connection: Any, file: Any) -> None:
         lines = [file.readline(MAX_LINE_BYTES)]
-        while lines[-1].strip() and len(lines) < MAX_HEADERS + 2:
-            lines.append(file.readline(MAX_LINE_BYTES))
-        if lines == [b""]:
+        if not lines[0]:
             raise ConnectionError("the client has hung up")
+        while lines[-1].strip() and lines[-1][-1:] == b"\n" and len(lines) < MAX_HEADERS + 2:
+            lines.append(file.readline(MAX_LINE_BYTES))
         head = _HEAD.fullmatch(b"".join(lines).decode("latin-1"))
         method, target, version, fields = head.groups() if head else ("", "", "HTTP/1.0", "")
         super().__init__(method, target, re.findall("(.+?):(.*)\r\n", fields), file)
@@ -2571,8 +2453,7 @@ class SocketExchange(Exchange):
         self.chunked = version != "HTTP/1.0"
         self.closing = not self.chunked or "close" in self.headers.get("connection", "").lower()
         if "host" not in self.headers or "transfer-encoding" in self.headers and not self.chunked:
-            long = lines[-1].strip() or max(map(len, lines)) == MAX_LINE_BYTES
-            self.flaw = HttpError(431 if long else 400, "the headers are malformed or too many")
+            self.flaw = HttpError(400, "the headers are malformed, too long or too many")
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect") == "100-continue":
@@ -2587,17 +2468,17 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        head = f"HTTP/1.1 {status} \r\n"              # a reason is optional
-        for name, value in {**headers, **framing}.items():  # a line end would start another header
+        head = f"HTTP/1.1 {status} \r\n"  # a reason is optional
+        for name, value in {**headers, **framing}.items():
+            # A line end in a value would start another header.
             head += re.sub(r"[^\t -~]", "", f"{name}: {value}") + "\r\n"
         self._send(head.encode() + b"\r\n" + (b"" if self.method == "HEAD" else body or b""))
 
     def _send(self, data: bytes) -> None:
-        try:
-            self.connection.sendall(data)
-        except OSError:             # a part may have been sent
-            self.closing = True
-            raise
+        # If this fails, a part may have been sent, and nothing may follow it.
+        closing, self.closing = self.closing, True
+        self.connection.sendall(data)
+        self.closing = closing
 
     def write(self, data: bytes) -> None:
         self._send(b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data)
@@ -2607,33 +2488,31 @@ class SocketExchange(Exchange):
             self._send(b"0\r\n\r\n")
         if hang_up:
             self.closing = True
-            self.connection.shutdown(1)         # SHUT_WR
+            self.connection.shutdown(1)  # SHUT_WR
 
     def gone(self) -> bool:
-        return self.ready(1) and self.connection.recv(1, 2) == b""      # EVENT_READ, MSG_PEEK
+        return self.ready(1) and self.connection.recv(1, 2) == b""  # EVENT_READ, MSG_PEEK
 
-    def ready(self, events: int = 2) -> bool:   # EVENT_WRITE
+    def ready(self, events: int = 2) -> bool:  # EVENT_WRITE
         """Tell whether the socket can be used without waiting."""
         import selectors
-        with selectors.DefaultSelector() as selector:
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             selector.register(self.connection, events)
             return bool(selector.select(0))
 
 
 # ======== 9. The command line =============================================================
 
-USAGE = """usage: mcp_ref.py [--http [HOST:]PORT]                 serve a small demonstration
-       mcp_ref.py serve FILE.py [--http [HOST:]PORT]   serve a file's `server`, or its functions
-       mcp_ref.py tables                               what each revision has
-       mcp_ref.py --version | --help
+USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
 
-Without --http, servers use standard input and output. MCP_TRACE=FILE in the environment appends
-all messages of a server on stdio to FILE. The client is examples/mcp_client.py."""
+Serves the `server` of a file, or its public functions as tools, or a small demonstration: on stdio
+or over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all
+messages on stdio to FILE. The client is examples/mcp_client.py."""
 
 
 def demo() -> Server:
-    """Make the server of the demonstration: two tools, a resource, a prompt."""
-    server = Server("mcp_ref-demo", __version__, "A demonstration: echo, add, a note, a greeting.")
+    """Make the server of the demonstration."""
+    server = Server("mcp_ref-demo", __version__)
 
     @server.tool
     def echo(text: str) -> str:
@@ -2644,37 +2523,30 @@ def demo() -> Server:
     def add(a: float, b: float) -> float:
         """Add two numbers."""
         return a + b
-
-    @server.resource("demo://note", mime_type="text/plain")
-    def note() -> str:
-        """A note to read."""
-        return "This text comes from the demo server of mcp_ref.py."
-
-    @server.prompt
-    def greet(name: str) -> str:
-        """Ask for a greeting."""
-        return f"Write a short, friendly greeting for {name}."
     return server
 
 
 def load(path: str) -> Server:
-    """Return the `server` of a Python file, or a server made of its public functions."""
+    """Return the `server` of a Python file, or a server made of its public functions.
+
+    Its own server.run() has no effect: the caller runs the server.
+    """
     import importlib
     name, suffix = os.path.splitext(os.path.basename(path))
     if suffix != ".py" or not os.path.isfile(path):
         usage_error(f"serve: {path} is not a Python file")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    run, stdout, sys.stdout = Server.run, sys.stdout, sys.stderr
-    Server.run = lambda *_, **__: None          # type: ignore[method-assign]
-    try:
-        module = importlib.import_module(name)
-    finally:
-        sys.stdout, Server.run = stdout, run    # type: ignore[method-assign]
-    server = getattr(module, "server", None)
+    run = Server.run
+    Server.run = lambda *_, **__: None  # type: ignore[method-assign]
+    with redirect_stdout(sys.stderr):  # stdout is for messages
+        members = vars(importlib.import_module(name))
+    Server.run = run  # type: ignore[method-assign]
+    server = members.get("server")
     if isinstance(server, Server):
         return server
     server = Server(name)
-    for key, value in vars(module).items():
+    for key, value in members.items():
+        # What the file imports from elsewhere is not offered.
         if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
             server.tool(value)
     if not server.tools:
@@ -2686,15 +2558,14 @@ def tables() -> str:
     """Return a line for each row of the tables, with a column for each revision."""
     order = list(reversed(REVISIONS))
     lines = [" ".join(["", *order]).rjust(99)]
-    for title, table in (("methods", METHODS), ("notifications", NOTIFICATIONS),
-                         ("features", FEATURES), ("errors", ERRORS)):
+    for title in ("methods", "notifications", "features", "errors"):
         lines.append(title)
-        for key, row in typing.cast("dict[Any, Any]", table).items():
-            last = order.index(row.until or order[-1])
-            cells = [f"{key} {row.name}" if table is ERRORS else key] + [""] * len(order)
-            for place in range(order.index(row.since), last + 1):
-                old = getattr(row, "deprecated", "") in order[:place + 1]
-                cells[place + 1] = "deprecated" if old else "yes"
+        for key, row in globals()[title.upper()].items():
+            cells = [f"{key} {row.name}" if title == "errors" else key]
+            for place, version in enumerate(order, 1):
+                old = getattr(row, "deprecated", "") in order[:place]
+                served = key in getattr(rules(version), title)
+                cells.append(("deprecated" if old else "yes") if served else "")
             lines.append("  {:42} {:10} {:10} {:10} {:10} {}".format(*cells).rstrip())
     return "\n".join(lines)
 
@@ -2738,8 +2609,8 @@ class Session:
     """What `initialize` said, and a listener for everything that changes."""
 
     def __init__(self, server: Server, peer: Peer, version: str, params: Message) -> None:
-        self.rules, self.peer = rules(version), peer
-        self.ready = threading.Event()              # notifications/initialized has arrived
+        self.rules, self.peer, self.server = rules(version), peer, server
+        self.ready = threading.Event()  # notifications/initialized has arrived
         usable = {name: fit(self.rules, name, value)
                   for name, value in params.get("capabilities", {}).items()
                   if name != "elicitation" or "elicitation/create" in self.rules.methods}
@@ -2747,7 +2618,7 @@ class Session:
                      META_LOG_LEVEL: "info"}
         self.filter: Message = {row.filter: True for row in NOTIFICATIONS.values()
                                 if row.capability in server.capabilities(version)}
-        self.filter["resourceSubscriptions"] = set()    # URIs
+        self.filter["resourceSubscriptions"] = set()  # URIs
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of a change."""
@@ -2758,17 +2629,17 @@ class Session:
 class LegacyContext(Context):
     """A request in a session; `initialize`, which opens one; `ping`, which needs none."""
 
-    def admit(self) -> bool:
+    def admit(self, start: Handler) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         session = self.peer.session
         if self.method in ("initialize", "ping"):
             self.send(self._respond(self._initialize() if self.method == "initialize" else {}))
-            return False
+            return
+        # Over HTTP a request may overtake notifications/initialized; on a pipe it cannot.
         if session is None or self.peer.ordered and not session.ready.is_set():
             raise invalid("send `initialize` and notifications/initialized first, or put "
                           f"{META_VERSION} and {META_CAPABILITIES} into params._meta")
-        self._enter(session.rules.version, session.meta)
-        return True
+        self._enter(session.rules.version, session.meta, start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization."""
@@ -2787,8 +2658,11 @@ class LegacyContext(Context):
     def close_stream(self) -> None:
         """Over HTTP, disconnect and go on; the client comes back for the rest."""
         stream = getattr(self.send, "__self__", None)
-        if isinstance(stream, SessionStream):
-            stream.close_stream()
+        if isinstance(stream, SessionStream) and stream.primes:
+            with stream.lock:
+                stream.begin()
+                stream.do("end", True)
+                stream.leave()
 
     def _obtain(self, questions: dict[str, Message]) -> dict[str, Message]:
         """Send the questions as requests, and wait for all the answers."""
@@ -2796,17 +2670,26 @@ class LegacyContext(Context):
         inbox = queue.SimpleQueue[Any]()
         self.on_cancel(lambda: inbox.put(None))
         asked = {next(self.peer.question_ids): key for key in questions}
-        answers: dict[str, Message] = {}
+        answers: dict[str, Any] = {}
         try:
             for ident, key in asked.items():
+                params = fit(self.rules, "elicitation", questions[key].get("params", {}))
+                if "url" in params:  # [2025-11-25] client/elicitation §URL Mode
+                    params.setdefault("elicitationId", os.urandom(16).hex())
                 self.peer.questions[ident] = inbox.put
-                self._emit({"jsonrpc": "2.0", "id": ident, **self._fit(questions[key])})
+                self._emit({"jsonrpc": "2.0", "id": ident, "method": questions[key]["method"],
+                            **present(params=params or None)})
             for _ in asked:
                 response = None if self.peer.closed else inbox.get(timeout=ASK_SECONDS)
                 if response is None:
-                    raise Cancelled if self.cancelled else AskError("the client has left")
+                    raise InputRequired({}) if self.cancelled else AskError("the client has left")
                 key = asked[response["id"]]
-                answers[key] = self._answer(questions[key], response)
+                error, answers[key] = response.get("error"), response.get("result")
+                if isinstance(error, dict):
+                    raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
+                flaw = flaw_of_answer(questions[key], answers[key])
+                if flaw is not None:
+                    raise AskError(f"the client's answer is not valid: {flaw}")
         except queue.Empty:
             raise AskError(f"the client did not answer within {ASK_SECONDS:g} s") from None
         finally:
@@ -2814,25 +2697,6 @@ class LegacyContext(Context):
                 if self.peer.questions.pop(ident, None) and not self.peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
         return answers
-
-    def _answer(self, question: Message, response: Message) -> Any:
-        """Return the answer in a response; AskError if there is none."""
-        error, answer = response.get("error"), response.get("result")
-        if isinstance(error, dict):
-            raise AskError(f"the client refused: {shown(error.get('message'))}", error)
-        flaw = flaw_of_answer(question, answer)
-        if flaw is not None:
-            raise AskError(f"the client's answer to {question['method']} is not valid: {flaw}")
-        return answer
-
-    def _fit(self, question: Message) -> Message:
-        """Return a question in the form of the session's revision."""
-        params, features = dict(question.get("params", {})), self.rules.features
-        if "url" in params and "elicitation ids" in features:
-            params.setdefault("elicitationId", os.urandom(16).hex())
-        if "URL elicitation" not in features:
-            params.pop("mode", None)            # forms are all there is
-        return {"method": question["method"], **present(params=params or None)}
 
     def _shape(self, result: Message) -> Message:
         """Return a result without what the revision lacks."""
@@ -2869,39 +2733,38 @@ def fit(rules: Rules, kind: str, value: Any) -> Any:
     if block == "resource_link" and "resource links" not in rules.features:
         return text("{name}: {uri}".format(**value))
     star = "" if kind in ("result", "annotations") else "*"
-    hidden = rules.hidden.get(kind, set()) | rules.hidden.get(star, set())
     return {key: fit(rules, _KINDS[key], item) if key in _KINDS else item
-            for key, item in value.items() if key not in hidden}
+            for key, item in value.items()
+            if not rules.hidden & {f"{kind}.{key}", f"{star}.{key}"}}
 
 
 def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, principal: Any,
                 start: Callable[[Work], Any]) -> None:
-    """Serve an array of messages: [2025-03-26] basic/index §Batching."""
+    """Serve an array of messages, one after the other: [2025-03-26] basic/index §Batching."""
     answers: list[Message] = []
-    work: list[Work] = []
     refusal = RpcError(INVALID_REQUEST, f"Invalid request: only revision {R2} has batches, of 1 to "
                        f"{MAX_BATCH} messages, none of them `initialize`")
-    def collect(message: Message) -> None:
-        if "method" in message:
-            send(message)           # what a handler has to say before its response
-        else:
-            encode(message)         # what is not JSON must fail by itself
-            answers.append(message)
-    def run_all() -> None:
-        for run in work:
-            run()
-        if answers:
-            send(answers)
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+    if not peer.session or "batches" not in peer.session.rules.features \
+            or not 0 < len(batch) <= MAX_BATCH:
         send(error_response(refusal, batch, peer))
         return
-    for member in batch:
-        if isinstance(member, dict) and member.get("method") != "initialize":
-            server.handle(member, collect, peer=peer, principal=principal, start=work.append)
-        else:
-            collect(error_response(refusal, member, peer))
-    start(run_all)
+    def collect(message: Message) -> None:
+        encode(message)  # what is not JSON fails here, alone
+        deliver = send if "method" in message else answers.append
+        deliver(message)
+    def serve_all() -> None:
+        for member in batch:
+            if isinstance(member, dict) and member.get("method") != "initialize":
+                server.handle(member, collect, peer=peer, principal=principal)
+            else:
+                collect(error_response(refusal, member, peer))
+        if answers:
+            send(answers)
+    # Without a request in it, nothing has to run: the answer over HTTP is 202.
+    if any(isinstance(one, dict) and {"id", "method"} <= one.keys() for one in batch):
+        start(serve_all)
+    else:
+        serve_all()
 
 
 def set_level(server: Server, ctx: Any) -> Message:
@@ -2930,16 +2793,16 @@ SERVED.update({"logging/setLevel": set_level, "resources/subscribe": subscribe,
 
 
 # ======== 11. Sessions over HTTP, resumable streams, HTTP+SSE =============================
-# `initialize` hands out a session id, which the client repeats in a header. The session lives until
-# it is deleted or expires; then 404 tells the client to open a new one, and 404 means nothing else.
+# `initialize` hands out a session id, which the client repeats in a header. Once the session has
+# been deleted or has expired, 404 tells the client to open a new one, and 404 means nothing else.
 # Events are numbered and kept for a while: a client that lost its connection names the last one it
-# has seen, and gets the rest of that stream. A GET opens the stream for what belongs to no request;
-# in HTTP+SSE, the transport of 2024-11-05, such a stream carries everything.
+# saw, and gets the rest of that stream. A GET opens the stream for what belongs to no request; in
+# HTTP+SSE, the transport of 2024-11-05, such a stream carries everything.
 
-MAX_SESSIONS = 1000         # the one that was idle for the longest is ended
-SESSION_SECONDS = 3600      # without a request, until a session expires
-REPLAY_BYTES = 2**20        # of events that a session keeps; the oldest are dropped
-RETRY_MS = 500              # until a client whose stream was closed should come back
+MAX_SESSIONS = 1000     # the one that was idle for the longest is ended
+SESSION_SECONDS = 3600  # without a request, until a session expires
+REPLAY_BYTES = 2**20    # of events that a session keeps; the oldest are dropped
+RETRY_MS = 500          # until a client comes back after close_stream()
 __all__ += ["MAX_SESSIONS", "REPLAY_BYTES", "RETRY_MS", "SESSION_SECONDS"]
 
 
@@ -2949,14 +2812,14 @@ class SessionStream(Stream):
     def __init__(self, exchange: Exchange, owner: HttpSession) -> None:
         super().__init__(exchange)
         self.owner, self.id = owner, os.urandom(16).hex()
-        self.count = self.sent = 0          # numbers of the last event, and of the last one sent
-        self.left = threading.Event()       # set while it has no connection
-        self.started = True                 # so every answer has status 200
-        session = owner.session             # whether it begins with an id and no message:
+        self.count = self.sent = 0     # the last event, and the last one sent
+        self.left = threading.Event()  # set while it has no connection
+        self.started = True            # so every answer has status 200
+        session = owner.session        # whether it begins with an id and no message:
         self.primes = session is not None and "priming events" in session.rules.features
 
     def begin(self) -> None:
-        """Become a stream of events: [2025-11-25] basic/transports §Sending Messages."""
+        """Become a stream of events, which can be resumed before the first one."""
         if not self.streaming:
             super().begin()
             if self.primes and not self.sent:
@@ -2972,6 +2835,7 @@ class SessionStream(Stream):
             owner.size += len(data)
             while owner.size > REPLAY_BYTES and len(owner.events) > 1:
                 owner.size -= len(owner.events.pop(0)[2])
+        # Without a connection, this sends to nobody; the next GET begins with what was not sent.
         self.do("write", data)
         if not self.left.is_set():
             self.sent = self.count
@@ -2982,7 +2846,7 @@ class SessionStream(Stream):
         self.left.set()
 
     def attach(self, exchange: Exchange, after: int) -> None:
-        """Continue on another exchange, after this event; return when that has ended."""
+        """Continue on another exchange, after this event, until that ends."""
         with self.lock:
             self.do("end")
             self.leave()
@@ -2999,27 +2863,19 @@ class SessionStream(Stream):
                 self.leave()
         left.wait()
 
-    def close_stream(self) -> None:
-        """Close the connection and go on: the client comes back for the rest."""
-        with self.lock:
-            if self.primes:
-                self.begin()
-                self.do("end", True)
-                self.leave()
-
 
 class HttpSession(SessionStream):
     """The client behind a session over HTTP; as a stream, what a GET opens."""
-    check = Peer.check          # over HTTP+SSE, no header repeats what a message says
+    check = Peer.check  # over HTTP+SSE, no header repeats what a message says
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
         super().__init__(exchange, self)
         self.endpoint, self.send = endpoint, self.push
-        self.used = time.monotonic()        # when the last request came
-        self.events: list[tuple[SessionStream, int, bytes]] = []    # stream, number, event
-        self.size = 0                       # of the events in bytes
-        self.keeping = threading.Lock()     # guards both
-        self.leave()                        # no GET has come
+        self.used = time.monotonic()  # when the last request came
+        self.events: list[tuple[SessionStream, int, bytes]] = []  # stream, number, event
+        self.size = 0                    # of the events in bytes
+        self.keeping = threading.Lock()  # guards both
+        self.leave()                     # no GET has come
         if len(endpoint.sessions) >= MAX_SESSIONS:
             min(list(endpoint.sessions.values()), key=lambda one: one.used).close()
         endpoint.sessions[self.id] = self
@@ -3029,7 +2885,7 @@ class HttpSession(SessionStream):
         """Send a message that belongs to no POST."""
         with self.lock:
             if not self.can_write():
-                self.leave()                # it reads nothing: nobody may have to wait for it
+                self.leave()  # it does not read: nobody must wait
             self.add_event(encode(message, ascii=False))
 
     def look_after(self, now: float) -> None:
@@ -3042,24 +2898,25 @@ class HttpSession(SessionStream):
         """End the session; requests that are running are still answered."""
         self.endpoint.sessions.pop(self.id, None)
         self.endpoint.streams.pop(self, None)
-        self.endpoint.server.listeners.pop(self.session, None)
         super().close()
         self.finish()
+        with self.keeping:
+            self.events.clear()  # or they wait for the garbage collector
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return what legacy clients may do on a path: functions by verb; {}: nothing special."""
+    """Return what legacy clients may do on a path: functions by verb."""
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {"GET": serve_session, "POST": Endpoint.post, "DELETE": serve_session}
     if path == "/sse" or path == endpoint.path and endpoint.sse_on_get \
             and exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers:
         return {"GET": serve_sse}
-    return {"POST": serve_sse_post} if path in ("/messages", endpoint.path + "/messages") else {}
+    return {"POST": serve_sse_post} if path == endpoint.path + "/messages" else {}
 
 
 def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     """Return the session that a request names; 404 if it is gone, or someone else's."""
-    named = exchange.query.partition("session_id=")[2]          # HTTP+SSE
+    named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
     session = endpoint.sessions.get(exchange.headers.get("mcp-session-id", named))
     if session is None or session.request.principal != exchange.principal:
         raise HttpError(404, "the session is gone; send `initialize` to open another")
@@ -3076,13 +2933,17 @@ def version_of(exchange: Exchange) -> Any:
     return version
 
 
-def legacy_stream(endpoint: Endpoint, exchange: Exchange, message: Any) -> tuple[Stream, Peer]:
-    """Return the stream and the peer for a message that is not modern."""
-    stream, headers = Stream(exchange), exchange.headers
+def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Stream, Peer]:
+    """Return the stream and the peer for a message; of a modern one, it is both."""
+    with suppress(KeyError, TypeError):
+        if META_VERSION in message["params"]["_meta"]:
+            return stream, stream
+    # [2025-11-25] basic/transports §Session Management.
+    exchange, headers = stream.request, stream.request.headers
     request = message if isinstance(message, dict) else {"id": 0}
     if endpoint.stateless:
         stream.session = Session(endpoint.server, stream, version_of(exchange), {})
-        stream.started = True               # so every answer has status 200
+        stream.started = True  # so every answer has status 200
     elif request.get("method") == "initialize":
         stream = SessionStream(exchange, HttpSession(endpoint, exchange))
         exchange.extra["Mcp-Session-Id"] = stream.owner.id
@@ -3112,9 +2973,8 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to POST."""
     session = HttpSession(endpoint, exchange)
-    place = "" if exchange.path.rstrip("/") == "/sse" else endpoint.path
-    address = f"{place}/messages?session_id={session.id}".encode()
-    session.add_event(address, id="", event="endpoint")
+    address = f"{endpoint.path}/messages?session_id={session.id}"
+    session.add_event(address.encode(), id="", event="endpoint")
     session.attach(exchange, 0)
     session.close()
 
@@ -3129,16 +2989,9 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
                            start=lambda work: threading.Thread(target=work, daemon=True).start())
 
 
-def is_modern(message: Any) -> bool:
-    """Tell whether a message names its revision."""
-    with contextlib.suppress(KeyError, TypeError):
-        return META_VERSION in message["params"]["_meta"]
-    return False
-
-
 # ======== The end of part III =============================================================
 
 
 if __name__ == "__main__":
-    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])      # for what a served file imports
+    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])  # for what a served file imports
     main(sys.argv[1:])

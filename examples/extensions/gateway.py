@@ -365,19 +365,19 @@ STRINGS: Message = {"type": "array", "items": {"type": "string"}}
 NAMED_STRINGS: Message = {"type": "object", "additionalProperties": {"type": "string"}}
 CONFIG = Schema({"type": "object", "required": ["servers"], "properties": {
     "servers": {
-        "type": "object", "minProperties": 1, "propertyNames": {"pattern": "^[A-Za-z]"},
-        "additionalProperties": {
+        "type": "object", "minProperties": 1, "additionalProperties": False,
+        "patternProperties": {"^[A-Za-z]": {
             "type": "object", "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
             "properties": {
                 "command": {"anyOf": [{"type": "string"}, {**STRINGS, "minItems": 1}]},
                 "args": STRINGS, "cwd": {"type": "string"}, "env": NAMED_STRINGS,
                 "headers": NAMED_STRINGS, "revision": {"enum": versions()},
-                "url": {"type": "string", "pattern": "^https?://[^/]"}}}},
+                "url": {"type": "string", "pattern": "^https?://[^/]"}}}}},
     "profiles": {
-        "type": "object", "minProperties": 1, "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
-        "additionalProperties": {
+        "type": "object", "minProperties": 1, "additionalProperties": False,
+        "patternProperties": {"^[A-Za-z0-9_-]+$": {
             "type": "object", "required": ["servers"], "properties": {"servers": {"anyOf": [
-                STRINGS, {"type": "object", "additionalProperties": STRINGS}]}}}}}})
+                STRINGS, {"type": "object", "additionalProperties": STRINGS}]}}}}}}})
 
 
 def read_config(path: str) -> tuple[dict[str, Upstream], dict[str, Profile]]:
