@@ -4527,7 +4527,7 @@ def test_a_changed_line_is_reported_and_update_restores_it(tmp_path, name, line,
     assert line in lesson
     copy.write_text(lesson.replace(line, changed, 1), "utf-8")
     problem, = replay.run(copy, update=True)
-    assert re.search(r"line \d+: after \.\.\..* the lesson has .* came", problem, re.DOTALL)
+    assert re.search(r"line \d+: after \.\.\..* expected .* received", problem, re.DOTALL)
     assert copy.read_text("utf-8") == lesson
 
 
@@ -4537,7 +4537,7 @@ def test_an_exercise_accepts_its_solution_and_explains_a_wrong_attempt(number):
     solution = re.findall(r"(?ms)^```(?:json|http)\n(.*?)\n```", exercise)[0]
     assert f"replay.py --check {number} " in exercise and right in solution
     assert replay.check(number, solution) == ""
-    assert "came" in replay.check(number, solution.replace(right, wrong))
+    assert "received" in replay.check(number, solution.replace(right, wrong))
     assert "jsonrpc" in replay.check(number, solution.replace('"2.0"', "2.0"))
 
 

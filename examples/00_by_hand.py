@@ -72,7 +72,7 @@ for line in sys.stdin:
         response["result"] = result
     print(json.dumps(response), flush=True)
 
-# What these lines get wrong and mcp_ref.py gets right (check.py tries much of it):
+# What these lines get wrong and mcp_ref.py gets right (check.py tests for many of these):
 # - Notifications are answered, with an error. Some hosts hang up over that.
 # - A line that is not JSON ends the server with a traceback, instead of being answered with the
 #   error -32700. So does a request without a method, or an array (a batch, in 2025-03-26).

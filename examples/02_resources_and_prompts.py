@@ -13,7 +13,7 @@ as slash commands. Read 01_hello_server.py first. Next: 03_long_work.py.
         One note.
 
 A resource has a URI. A *template* stands for many: `{path}` matches one segment, `{+path}` several.
-Its value becomes the argument of the function. Values such as `../secret` are refused before that.
+Its value becomes the argument of the function. Values such as `../secret` are refused.
 
     $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///ideas/boat
     Paint the boat blue.
@@ -22,8 +22,8 @@ Its value becomes the argument of the function. Values such as `../secret` are r
     $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///../passwd
     RpcError: ...
 
-A prompt returns messages. Its arguments arrive as text and are converted as the hints say (add
-`words=5`):
+A prompt returns messages. Its arguments arrive as text and are converted as the hints say (try it
+with `words=5`):
 
     $ python3 examples/mcp_client.py prompt examples/02_resources_and_prompts.py shorten path=todo
     Shorten this note to 20 words.

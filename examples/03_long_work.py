@@ -25,8 +25,8 @@ On the wire, both are notifications that precede the response:
     Scanned 1 pages.
 
 After two seconds this client loses patience. It sends notifications/cancelled, and the tool finds
-`ctx.cancelled` set. A cancelled request is never answered. What a tool prints goes to stderr, which
-the client passes on:
+`ctx.cancelled` set. A request that the client cancelled is not answered. What a tool prints goes to
+stderr, which the client passes on:
 
     $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=9999 --timeout 2
     {"level": "info", ...}

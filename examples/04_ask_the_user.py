@@ -37,8 +37,8 @@ request with the answers in it. Then the tool *runs again from its first line*, 
     < result
     Ticket for database.
 
-So ask first and act afterwards, and ask in the same words every time. A client that cannot ask gets
-an error that says so. (Sampling is deprecated: new tools should call a model themselves.)
+So ask first and act afterwards, and ask in the same words every time. A client that cannot be asked
+gets an error that says so. (Sampling is deprecated: new tools should call a model themselves.)
 """
 from __future__ import annotations
 

@@ -988,7 +988,7 @@ def _origin(url: str) -> tuple[str, str]:
     """Return scheme and host, with the port, of an http or https URL; ValueError for others."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise ValueError(f"expected an http(s) URL without a password, or a list; found {url:.200}")
+        raise ValueError(f"expected a file, or an http(s) URL without a password; found {url:.200}")
     return parts.scheme, parts.netloc
 
 

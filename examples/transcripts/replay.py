@@ -80,8 +80,8 @@ def difference(written: str, came: str, known: dict[str, str]) -> str:
             known.setdefault(name, found[1])
     written, came = fill(written, known), shown(came, written)
     start = len(os.path.commonprefix([written, came]))
-    place = f"after ...{came[max(0, start - 30):start]} the lesson has {written[start:start + 60]}"
-    return "" if written == came else f"{place}... but {came[start:]} came"
+    place = f"after ...{came[max(0, start - 30):start]} expected {written[start:start + 60]}"
+    return "" if written == came else f"{place}... received {came[start:]}"
 
 
 # ---- the library at the other end
@@ -199,7 +199,7 @@ def run(path: Path, update: bool) -> list[str]:
 def check(number: int, attempt: str) -> str:
     """Replay an exercise with an attempt in place of YOUR MESSAGE; return how it differs."""
     if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
-        return 'every message has "jsonrpc": "2.0"'
+        return 'every message is JSON with "jsonrpc": "2.0"'
     steps = read((SERVER.parents[1] / "exercises.md").read_text(encoding="utf-8"))[number - 1]
     steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt)) for step in steps]
     return "\n".join(problem for _, _, problem, _ in replay(steps) if problem)
@@ -211,8 +211,9 @@ def main(words: list[str]) -> int:
         problem = check(int(words[1]), words[2].strip())
         print(problem or "right")
         return int(problem != "")
-    if words in ([], ["--help"]):
+    if words in ([], ["--help"]) or words[0] == "--check":
         print(__doc__)
+        return 2
     failed = 0
     for path in (Path(word) for word in words if word[0] != "-"):
         found = run(path, "--update" in words)
