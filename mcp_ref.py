@@ -462,9 +462,9 @@ class Context:
         self.id, self.method = message["id"], message["method"]
         self.params: Message = message.get("params", {})
         self.meta, self.send = meta, send
-        self.lock = threading.RLock()  # orders the messages of this request
+        self.lock = threading.RLock()  # orders the messages
         self._answers: Message = {}    # by the key of the question
-        self._asked: set[str] = set()  # keys of the questions in this run
+        self._asked: set[str] = set()  # their keys in this run
         self._on_cancel: list[Handler] = []
 
     # ---- being served
@@ -484,7 +484,7 @@ class Context:
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
         method, server = self.method, self.server
-        self.row = row = METHODS.get(method)  # None: a method of an extension
+        self.row = row = METHODS.get(method)  # None: an extension's
         self.function: Any = serve_extension if method in server.methods else SERVED.get(method)
         if not self.function or (row and not (
                 method in self.rules.methods and row.capability in server.declared)):
@@ -500,7 +500,7 @@ class Context:
     def run(self) -> None:
         """Run the handler and send the response, whatever happens."""
         response = {} if self.cancelled else self._outcome()
-        self.peer.running.pop(self.id, None)  # from here on the id may be used again
+        self.peer.running.pop(self.id, None)  # the id may be used again
         try:
             self._emit(response)
         except (TypeError, ValueError, RecursionError) as problem:
@@ -513,9 +513,9 @@ class Context:
             self._restore()
             return self._respond(self._shape(self.function(self.server, self)))
         except InputRequired as unwound:  # basic/patterns/mrtr §InputRequiredResult
-            state = to_base64(encode([time.time() + STATE_SECONDS, self._answers]))
+            questions, state = unwound.args
             return self._respond({
-                "resultType": "input_required", "inputRequests": unwound.args[0],
+                "resultType": "input_required", "inputRequests": questions,
                 "requestState": self._sign(state), "_meta": {META_SERVER: self.server.brief}})
         except RpcError as problem:
             error = problem
@@ -645,7 +645,8 @@ class Context:
                 self._answers[key] = given[key]
         missing = {key: questions[key] for key in questions if key not in self._answers}
         if missing:
-            raise InputRequired(missing)
+            state = to_base64(encode([time.time() + STATE_SECONDS, self._answers]))
+            raise InputRequired(missing, state)
         return {key: self._answers[key] for key in questions}
 
     # ---- request state: the answers so far, kept by the client between two runs. It can read but
@@ -773,7 +774,7 @@ class Server:
         self.completions: dict[Any, Entry] = {}
         self.methods: dict[str, Entry] = {}  # extension methods
         self.mirrored: dict[str, str] = {}        # their params that HTTP repeats in Mcp-Name
-        self.extensions: dict[str, Message] = {}  # their settings, by identifier
+        self.extensions: dict[str, Message] = {}  # settings, by identifier
         self.on_watch: Handler = drop
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
         self._run_on = run
@@ -1305,7 +1306,7 @@ class Pipe(Peer):
         self._trace: Any = trace and os.open(trace, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
         self._writing = threading.Lock()  # guards writing to stdout
         self._over = False                # nothing more will be read
-        self._patience = 0.0              # seconds for handlers that are still running then
+        self._patience = 0.0              # seconds that running handlers get
         self._lock = threading.Lock()     # guards these two:
         self._threads: list[threading.Thread] = []  # one reads, the others run slow handlers
         self._waiting: list[Work] = []  # handlers without a thread
@@ -1324,7 +1325,7 @@ class Pipe(Peer):
                 while line:
                     line = line[self._out.write(line):]  # a pipe may take less than all
         except OSError:
-            self._end(0)  # nobody could receive what handlers return
+            self._end(0)  # nobody can receive results
 
     def _end(self, patience: float) -> None:
         self._patience, self._over = patience, True
@@ -1341,7 +1342,7 @@ class Pipe(Peer):
         reading = True
         def start(work: Work) -> None:
             nonlocal reading
-            if len(self._threads) > 1:  # slow handlers are running: this one may be slow, too
+            if len(self._threads) > 1:  # this one may be slow, too
                 with self._lock:
                     self._waiting.append(work)
                     if len(self._threads) <= MAX_THREADS:
@@ -1421,7 +1422,7 @@ class Pipe(Peer):
     def _await_hang_up(self) -> None:
         """Notice that the client has closed our stdout, also if there is nothing to write."""
         import select
-        if hasattr(select, "poll"):  # on Windows, the next write will notice it
+        if hasattr(select, "poll"):  # on Windows, the next write notices it
             poll = select.poll()
             poll.register(self._out, 0)  # errors and hang-ups are always reported
             poll.poll()
@@ -1967,7 +1968,7 @@ class Exchange:
     def __init__(self, method: str, target: str, headers: Iterable[Any], stream: Any) -> None:
         self.method, self.stream = method, stream
         self.path, _, self.query = target.partition("?")
-        self.principal: Any = None          # who has sent the request
+        self.principal: Any = None          # who sent it
         self.extra: Headers = {}            # of the answer, whatever it will be
         self.flaw: HttpError | None = None  # what is wrong with the headers
         self.headers: Headers = {}          # by lower-case name
@@ -2054,7 +2055,7 @@ class Stream(Peer):
     def __init__(self, request: Exchange) -> None:
         super().__init__(ordered=False)
         self.request = request
-        self.exchange: Exchange | None = request  # None: the client has left, or has it all
+        self.exchange: Exchange | None = request  # None: it has left, or has it all
         # A handler has started; events are sent; nothing more is sent.
         self.started = self.streaming = self.ended = False
         self.written = time.monotonic()  # when a comment was sent last
@@ -2299,7 +2300,7 @@ class Endpoint:
             raise HttpError(415, "Content-Type must be application/json")
         try:
             return decode(exchange.body())
-        except OSError:  # the client has hung up, or is too slow
+        except OSError:  # it has hung up, or is too slow
             raise HttpError(408, "the body has not arrived") from None
 
     def watch(self, stream: Stream) -> None:
@@ -2352,6 +2353,8 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
                endpoint: Endpoint | None = None, **options: Any) -> None:
     """Serve over HTTP until SIGINT or SIGTERM; `options` are those of Endpoint."""
     import signal
+    if endpoint and options:
+        raise TypeError(f"{', '.join(options)}: give these options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
     log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
     if threading.current_thread() is threading.main_thread():
@@ -2385,7 +2388,7 @@ class http_server:
         if endpoint.hosts is None and host in _LOOPBACK:
             endpoint.hosts = set(_LOOPBACK)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With the usual backlog of 5, many clients would wait for seconds.
+        # With the usual backlog of 5, clients would wait for seconds.
         self.socket = socket.create_server((host, port), family=family, backlog=512)
         self.endpoint, self.server_port = endpoint, self.socket.getsockname()[1]
         self.connections: set[Any] = set()
@@ -2403,7 +2406,7 @@ class http_server:
     def _serve(self, connection: Any) -> None:
         """Serve until either side closes the connection."""
         closing = False
-        with connection, suppress(OSError):  # the client has left, or is too slow
+        with connection, suppress(OSError):  # it has left, or is too slow
             if len(self.connections) >= MAX_CONNECTIONS:
                 connection.sendall(b"HTTP/1.1 503 \r\nRetry-After: 1\r\nContent-Length: 0\r\n"
                                    b"Connection: close\r\n\r\n")
@@ -2682,7 +2685,7 @@ class LegacyContext(Context):
             for _ in asked:
                 response = None if self.peer.closed else inbox.get(timeout=ASK_SECONDS)
                 if response is None:
-                    raise InputRequired({}) if self.cancelled else AskError("the client has left")
+                    raise InputRequired({}, "") if self.cancelled else AskError("the client left")
                 key = asked[response["id"]]
                 error, answers[key] = response.get("error"), response.get("result")
                 if isinstance(error, dict):
@@ -2955,7 +2958,7 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
 
 
 def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve GET, to listen or to resume a stream, and DELETE: [2025-11-25] basic/transports."""
+    """Serve GET (listen, or resume a stream) and DELETE: [2025-11-25] basic/transports."""
     session = find_session(endpoint, exchange)
     if exchange.method == "DELETE":
         session.close()
@@ -2963,7 +2966,7 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
         return
     last = re.fullmatch(r"(\w+)-(\d{1,9})", exchange.headers.get("last-event-id", ""))
     ident, after = (last[1], int(last[2])) if last else (session.id, session.sent)
-    streams: list[Any] = [*endpoint.streams, *(row[0] for row in session.events)]
+    streams: list[Any] = [*endpoint.streams, *(row[0] for row in session.events if row[1] > after)]
     found = {stream.id: stream for stream in streams if stream.owner is session}
     if ident not in found:
         raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
