@@ -2765,7 +2765,9 @@ open a
 b = GET s Last-Event-ID={a}
 b < "progress":2
 b < late
+name last {b}
 b ends
+until GET s Last-Event-ID={last} -> 405
 c = GET s Last-Event-ID={a}
 c < "progress":2
 c < late
