@@ -313,6 +313,7 @@ def _refuse(word: str) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _encode_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+_encode_value = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def decode(data: bytes) -> Any:
@@ -335,8 +336,8 @@ def encode(message: Any, *, ascii: bool = True) -> bytes:
 
 def to_base64(data: bytes) -> str:
     """Return bytes as base64."""
-    import binascii
-    return binascii.b2a_base64(data, newline=False).decode()
+    import base64
+    return base64.b64encode(data).decode()
 
 
 def from_base64(source: str) -> bytes:
@@ -598,7 +599,7 @@ class Context:
                 log_failure("on_cancel", problem)
 
     # ---- asking the client: the user, its model, for the folders to work in
-    def elicit(self, message: str, *, key: str = "", **form: Any) -> Message:
+    def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Message:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel", "content": {}}."""
         return self._ask_one(key, elicitation(message, **form))
 
@@ -680,7 +681,7 @@ def digest(value: Any) -> str:
 
 
 # ---- the questions: requests without an id
-def elicitation(message: str, *, url: str = "", schema: Message | None = None,
+def elicitation(message: str, /, *, url: str = "", schema: Message | None = None,
                 **fields: Any) -> Message:
     """Make a question to the user: a page to visit, or a form, elicitation("Sure?", yes=bool).
 
@@ -923,7 +924,7 @@ class Server:
         self._run_on(thunk)
         return outcome.result()
 
-    def call(self, name: str, **arguments: Any) -> Message:
+    def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests; ClientLacks if it asks, RpcError for an error."""
         request = {"id": 1, "method": "tools/call",
                    "params": {"name": name, "arguments": arguments}}
@@ -1181,8 +1182,7 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
 
 def as_text(value: Any) -> str:
     """Return a JSON value as text; a string as it is."""
-    return value if isinstance(value, str) else json.dumps(
-        value, ensure_ascii=False, allow_nan=False)
+    return value if isinstance(value, str) else _encode_value(value)
 
 
 def tool_error(message: str) -> Message:
@@ -1718,8 +1718,8 @@ def form_of(fields: dict[str, Any]) -> Message:
 # ======== B. JSON Schema validation =======================================================
 # The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and unknown keywords
 # never make a value invalid. Nothing is fetched. What cannot be checked is refused when the schema
-# is made, not when a value arrives: another dialect, an unknown type, a bad pattern, a reference to
-# another document, and what tool schemas hardly ever use (_REFUSED).
+# is made: another dialect, an unknown type, a bad pattern, an external reference, and what tool
+# schemas hardly ever use (_REFUSED).
 #
 # A schema is compiled once, to functions called checks. They take a value and return None, or
 # ": reason"; on the way out every level puts its place in front: "/items/3/price: reason".
@@ -1729,7 +1729,6 @@ def form_of(fields: dict[str, Any]) -> Message:
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Check = Callable[[Any], "str | None"]
-# The first three depend on what other keywords looked at, or change what references mean.
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
             "propertyNames", "dependencies", "dependentRequired", "dependentSchemas"}
 
@@ -2274,6 +2273,8 @@ class Endpoint:
             if isinstance(exchange.principal, types.CoroutineType):
                 import asyncio
                 exchange.principal = asyncio.run(exchange.principal)
+            if self.authorize and exchange.principal in (None, False):
+                raise HttpError(401, "not authorized")
             verbs[exchange.method](self, exchange)
 
     def post(self, exchange: Exchange) -> None:
@@ -2339,7 +2340,7 @@ def name_of(host: str) -> str:
 # Each connection has a thread, which reads requests and has the endpoint answer them one after the
 # other. The parser of `http.server` is made for mail: it takes half of the time of a call, and
 # accepts too much, so requests are read here. After one that is not valid the connection is closed:
-# where the next would begin is uncertain (RFC 9112 §6, §11).
+# where the next would begin is uncertain.
 
 MAX_CONNECTIONS = 512   # at once; further ones get 503
 MAX_HEADERS = 100       # in a request
@@ -2354,7 +2355,7 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
     """Serve over HTTP until SIGINT or SIGTERM; `options` are those of Endpoint."""
     import signal
     if endpoint and options:
-        raise TypeError(f"{', '.join(options)}: give these options to the endpoint")
+        raise TypeError("give the options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
     log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
     if threading.current_thread() is threading.main_thread():
@@ -2478,7 +2479,7 @@ class SocketExchange(Exchange):
         self._send(head.encode() + b"\r\n" + (b"" if self.method == "HEAD" else body or b""))
 
     def _send(self, data: bytes) -> None:
-        # If this fails, a part may have been sent, and nothing may follow it.
+        # If this fails, a part may have been sent: nothing may follow.
         closing, self.closing = self.closing, True
         self.connection.sendall(data)
         self.closing = closing
@@ -2516,12 +2517,10 @@ messages on stdio to FILE. The client is examples/mcp_client.py."""
 def demo() -> Server:
     """Make the server of the demonstration."""
     server = Server("mcp_ref-demo", __version__)
-
     @server.tool
     def echo(text: str) -> str:
         """Return the text."""
         return text
-
     @server.tool
     def add(a: float, b: float) -> float:
         """Add two numbers."""
@@ -2529,24 +2528,21 @@ def demo() -> Server:
     return server
 
 
-def load(path: str) -> Server:
-    """Return the `server` of a Python file, or a server made of its public functions.
-
-    Its own server.run() has no effect: the caller runs the server.
-    """
+def load(path: str) -> tuple[Server, Message]:
+    """Return a file's `server`, or one of its public functions, and the options of its run()."""
     import importlib
     name, suffix = os.path.splitext(os.path.basename(path))
     if suffix != ".py" or not os.path.isfile(path):
         usage_error(f"serve: {path} is not a Python file")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    run = Server.run
-    Server.run = lambda *_, **__: None  # type: ignore[method-assign]
+    run, options = Server.run, {}  # type: Any, Message
+    Server.run = lambda *_, **given: options.update(given)  # type: ignore[method-assign]
     with redirect_stdout(sys.stderr):  # stdout is for messages
         members = vars(importlib.import_module(name))
     Server.run = run  # type: ignore[method-assign]
     server = members.get("server")
     if isinstance(server, Server):
-        return server
+        return server, options
     server = Server(name)
     for key, value in members.items():
         # What the file imports from elsewhere is not offered.
@@ -2554,7 +2550,7 @@ def load(path: str) -> Server:
             server.tool(value)
     if not server.tools:
         usage_error(f"serve: {path} has neither a `server` nor a public function")
-    return server
+    return server, options
 
 
 def tables() -> str:
@@ -2598,7 +2594,8 @@ def main(words: list[str]) -> None:
     elif words[2:] and not words[2].startswith("--http"):
         usage_error(f"serve: unknown option {words[2]}")
     else:
-        load(words[1]).run(words[2:])
+        server, options = load(words[1])
+        server.run(words[2:], **options)
 
 
 # ======== Part III [legacy]: clients up to 2025-11-25 =====================================
@@ -2738,7 +2735,7 @@ def fit(rules: Rules, kind: str, value: Any) -> Any:
     star = "" if kind in ("result", "annotations") else "*"
     return {key: fit(rules, _KINDS[key], item) if key in _KINDS else item
             for key, item in value.items()
-            if not rules.hidden & {f"{kind}.{key}", f"{star}.{key}"}}
+            if rules.hidden.isdisjoint((f"{kind}.{key}", f"{star}.{key}"))}
 
 
 def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, principal: Any,
@@ -2838,7 +2835,7 @@ class SessionStream(Stream):
             owner.size += len(data)
             while owner.size > REPLAY_BYTES and len(owner.events) > 1:
                 owner.size -= len(owner.events.pop(0)[2])
-        # Without a connection, this sends to nobody; the next GET begins with what was not sent.
+        # Without a connection, this goes to nobody; the next GET begins with it.
         self.do("write", data)
         if not self.left.is_set():
             self.sent = self.count
@@ -2904,7 +2901,7 @@ class HttpSession(SessionStream):
         super().close()
         self.finish()
         with self.keeping:
-            self.events.clear()  # or they wait for the garbage collector
+            self.events.clear()  # at once
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:

@@ -2888,12 +2888,14 @@ def test_bearer_tokens_and_hooks():
     async def hook(headers: dict):
         if headers["x-ok"] == "no":
             raise mcp.HttpError(403, "no", {"X-Why": "a\r\nInjected: b"})
+        return {"yes": "ann"}.get(headers["x-ok"])
     with http_site(authorize=mcp.bearer({"good": "ann"}, metadata_url="https://m")) as site:
         site.play('POST - ping -> 401 www-authenticate": "Bearer & https://m')
         site.play("POST - Authorization=Bearer%20bad|Basic%20good|good|Bearer%20 ping -> 401")
         site.play("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
     with http_site(authorize=hook) as site:
         site.play("POST - X-Ok=yes ping -> 200")
+        site.play("POST - X-Ok=who ping -> 401")
         site.play('POST - X-Ok=no ping -> 403 x-why & !"injected"')
         site.play("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
 
