@@ -762,7 +762,7 @@ class Server:
                  page_size: int | None = None, state_key: bytes | str | None = None,
                  run: Handler | None = None, *, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
-        self.brief = {"name": name, "version": version}  # in every result
+        self.brief = {"name": name, "version": version}  # sent always
         self.info = {**self.brief, **known(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
@@ -1325,7 +1325,7 @@ class Pipe(Peer):
                 while line:
                     line = line[self._out.write(line):]  # a pipe may take less than all
         except OSError:
-            self._end(0)  # nobody can receive results
+            self._end(0)  # nobody reads
 
     def _end(self, patience: float) -> None:
         self._patience, self._over = patience, True
@@ -2509,8 +2509,8 @@ class SocketExchange(Exchange):
 
 USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
 
-Serves the `server` of a file, or its public functions as tools, or a small demonstration: on stdio
-or over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all
+Serves the server in a file, or its public functions as tools, or a small demonstration, on stdio or
+over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all
 messages on stdio to FILE. The client is examples/mcp_client.py."""
 
 
@@ -2529,7 +2529,7 @@ def demo() -> Server:
 
 
 def load(path: str) -> tuple[Server, Message]:
-    """Return a file's `server`, or one of its public functions, and the options of its run()."""
+    """Return a file's server, or one of its public functions, and the options of its run()."""
     import importlib
     name, suffix = os.path.splitext(os.path.basename(path))
     if suffix != ".py" or not os.path.isfile(path):
@@ -2540,12 +2540,12 @@ def load(path: str) -> tuple[Server, Message]:
     with redirect_stdout(sys.stderr):  # stdout is for messages
         members = vars(importlib.import_module(name))
     Server.run = run  # type: ignore[method-assign]
-    server = members.get("server")
-    if isinstance(server, Server):
-        return server, options
+    # `server` wins; others are called mcp or app.
+    found = [one for one in (*members.values(), members.get("server")) if isinstance(one, Server)]
+    if found:
+        return found[-1], options
     server = Server(name)
     for key, value in members.items():
-        # What the file imports from elsewhere is not offered.
         if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
             server.tool(value)
     if not server.tools:
@@ -2901,7 +2901,7 @@ class HttpSession(SessionStream):
         super().close()
         self.finish()
         with self.keeping:
-            self.events.clear()  # at once
+            self.events.clear()
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def main(path: str, *command: str) -> int:
     copy(server.stdout, sys.stdout.buffer, "<", log)
     server.stdout.close()                   # if the host has left, the server has to notice
     status = server.wait()
+    with suppress(OSError):
+        os.write(log, f"{time.monotonic() - BEGUN:8.3f} = exit status {status}\n".encode())
     return status if status >= 0 else 128 - status
 
 
