@@ -241,7 +241,7 @@ def main() -> int:
         ratio = median(pair[1] / pair[0] for pair in found) if bare else ours
         low = [(ratio < limit) == (row.unit == "k/s") for limit in (row.target, row.floor)]
         print(f"{row.title:31} {ours:7.1f} {row.unit:3} {sum(bare):6.1f} {ratio:7.2f} "
-              f"{row.target:7} {row.floor:7} ", ("ok", "below target", "BELOW THE FLOOR")[sum(low)])
+              f"{row.target:7} {row.floor:7} ", ("ok", "off target", "BELOW THE FLOOR")[sum(low)])
         status |= low[1]
     return status
 
