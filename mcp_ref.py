@@ -762,7 +762,7 @@ class Server:
                  page_size: int | None = None, state_key: bytes | str | None = None,
                  run: Handler | None = None, *, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
-        self.brief = {"name": name, "version": version}  # sent always
+        self.brief = {"name": name, "version": version}  # in every result
         self.info = {**self.brief, **known(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
