@@ -2617,7 +2617,7 @@ class Session:
         self.meta = {META_CLIENT: params.get("clientInfo"), META_CAPABILITIES: usable,
                      META_LOG_LEVEL: "info"}
         self.filter: Message = {row.filter: True for row in NOTIFICATIONS.values()
-                                if row.capability in server.capabilities(version)}
+                                if row.capability in server.declared}
         self.filter["resourceSubscriptions"] = set()  # URIs
 
     def tell(self, method: str, params: Message) -> None:
