@@ -19,6 +19,8 @@ The head: `==`, the title, then any of these, each after a `|`:
     declare: {...}    the capabilities that the runner declares
     bare              no handshake and no `_meta`
     limits: {"MAX_BATCH": 3}    constants of the modules, in capitals, for this script
+    endpoint: {"cors": true}    options of the HTTP endpoint; keys: X-Key must be `ann` or `bob`
+    line: exchanges   other lines: single HTTP exchanges, as the class Exchanges explains
 Messages, in either direction:
     > 1 tools/list {"cursor": "x"}      a request; an id is JSON: 1, "1", -5
     > - notifications/cancelled {...}   a notification
@@ -138,8 +140,8 @@ def limits(**values):
     """Set limits (never a function or a class) in the modules, for a while."""
     assert all(name.isupper() for name in values), values
     with pytest.MonkeyPatch.context() as patch:
-        for module in filter(None, (mcp, client)):
-            for name in filter(functools.partial(hasattr, module), values):
+        for module, name in itertools.product(filter(None, (mcp, client)), values):
+            if hasattr(module, name):
                 patch.setattr(module, name, values[name])
         yield
 
@@ -213,7 +215,6 @@ def fixture(stage: Stage):
     server = mcp.Server("test", "1.2", "Use it gently.", title="Test",
                         websiteUrl="https://example.org")
     fixture_tools(server, stage)
-    fixture_questions(server)
     fixture_resources(server)
 
     @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
@@ -264,10 +265,6 @@ def fixture_tools(server, stage: Stage):
         ctx.notify(method, {"x": 1})
         return ctx.version
 
-
-def fixture_questions(server):
-    runs: list[str] = []
-
     @server.tool
     def ask(ctx: Context) -> str:
         """Elicit a branch; `except Exception` must not catch the unwinding."""
@@ -275,18 +272,6 @@ def fixture_questions(server):
             return json.dumps(ctx.elicit("Which branch?", branch=str), sort_keys=True)
         except Exception as problem:    # noqa: BLE001
             return f"failed: {type(problem).__name__}"
-
-    @server.tool
-    def asks(what: str, ctx: Context) -> str:
-        """Ask for something; count the runs."""
-        runs.append(what)
-        answer = {
-            "sample": lambda: ctx.sample("Hi", max_tokens=9)["model"],
-            "roots": lambda: [root["uri"] for root in ctx.list_roots()],
-            "two": lambda: [ctx.elicit("One?", key="one", one=int)["content"],
-                            ctx.elicit("Two?", two=int)["content"]],
-            "url": lambda: ctx.elicit("Sign in", url="https://example.org/in")["action"]}[what]()
-        return json.dumps([answer, runs.count(what)])
 
 
 def fixture_resources(server):
@@ -326,7 +311,7 @@ def rows_of(text: str) -> list[str]:
 
 def exchange_of(row: str) -> list[str]:
     """Return the lines that `[ON] REQUEST ? KEY QUESTION -> REPLY => ANSWER` stands for."""
-    row = re.sub(r"(?<!\S):(\w+)(?: (\{.*?\}))?(?= [?=]|$)", lambda call: "tools/call "
+    row = re.sub(r"(?<!\S):(\w+)(?: (\{.*?\}))?(?= (?:\?|=>|->)|$)", lambda call: "tools/call "
                  f'{{"name": "{call[1]}", "arguments": {call[2] or "{}"}}}', row)
     start, arrow, answer = row.rpartition(" => ")
     if not arrow:
@@ -370,19 +355,19 @@ def scripts(text: str, common: str = ""):
     cases = []
     for script in re.split("(?m)^== ", "\n".join(rows_of(text)))[1:]:
         head, *rows = script.strip().split("\n")
-        title, *options = (part.strip() for part in head.split(" | "))
-        options[:0] = filter(None, common.split(" | "))
-        given = {name: value.strip() or "yes"
-                 for name, _, value in (option.partition(":") for option in options)}
+        title, *options = re.split(r" *\| *", f"{head} | {common}".rstrip(" |"))
+        given = {name: value_of(value.strip())
+                 for name, _, value in (option.partition(":") for option in reversed(options))}
         raw = any(">> " in row[:30] for row in rows)
-        for pair in select(given.pop("on", "*"), CARRIERS[raw:]):
+        for pair in select(given.get("on", "*"), CARRIERS[raw:]):
             if client or "client" not in given:
                 cases.append(pytest.param(*pair, given, rows, id="-".join([title, *pair])))
 
     @pytest.mark.parametrize("version, carrier, head, rows", cases)
     def test(version, carrier, head, rows):
         with talk(version, carrier, **head) as conversation:
-            conversation("\n".join(rows))
+            for row in rows:
+                conversation.play(row)
     return test
 
 
@@ -574,17 +559,16 @@ call connect
 [legacy] > - notifications/initialized
 returns {}
 """
-OFFERS = """{"tools": {"listChanged": true}, "prompts": {"listChanged": true}, "logging": {},
-    "resources": {"listChanged": true, "subscribe": true}, "completions": {}}"""
+OFFERS = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "logging": {},
+          "resources": {"listChanged": True, "subscribe": True}, "completions": {}}
 
 
 class Talk:
     """One conversation; calling it with a text plays the lines."""
 
-    def __init__(self, version: str, carrier: str, options: dict):
-        self.version, self.carrier, self.options = version, carrier, options
+    def __init__(self, version: str, carrier: str, options: dict, stack):
+        self.version, self.carrier, self.options, self.stack = version, carrier, options, stack
         self.played, self.bare = "client" in options, "bare" in options
-        self.modern = version in MODERN
         self.ours, self.theirs = "<>" if self.played else "><"
         self.referee = Referee("" if self.bare and not self.played else version)
         self.changed = threading.Condition()
@@ -592,17 +576,20 @@ class Talk:
         self.reached: list[str] = []                # what was reported
         self.problems: list[BaseException] = []
         self.calls = []
-        self.client: Any = None
         self.names = {**{name: str(code) for name, code in CODES.items()}, "META": META,
-                      "DECLARED": options.get("declare", OFFERS if self.played else "{}"),
-                      "VERSION": version, "NO": '{"action": "decline"}'}
+                      "VERSION": version, "NO": '{"action": "decline"}', "DECLARED": json.dumps(
+                          options.get("declare", OFFERS if self.played else {}))}
         self.verbs = {
             self.ours: self.send, self.theirs: self.expect, self.ours * 2: self.send_raw,
             self.theirs + "*": functools.partial(self.expect, anywhere=True),
             "handshake": self.handshake, "call": self.call, "quiet": self.quiet,
             "returns": self.returns, "raises": self.raises,
             "wait": lambda name: self.until(lambda: name in self.reached, f"the gate {name}")}
-        self.line = WIRES[carrier][self.played](self)
+        self.line = WIRES[options.get("line", carrier)][self.played](self)
+
+    @property
+    def modern(self) -> bool:
+        return self.version in MODERN
 
     def __call__(self, text: str):
         for row in rows_of(text):
@@ -613,7 +600,7 @@ class Talk:
         try:
             words, row = re.fullmatch(r"(?:\[(.*?)\] )?(.*)", row).groups("")
             if (self.version, self.carrier) in select(words):
-                row = re.sub(r"\{([A-Z][A-Z_]+(:[^}]+)?)\}", lambda one: self.names[one[1]], row)
+                row = re.sub(r"\{(\w+(:[^}]+)?)\}", lambda one: self.names.get(one[1], one[0]), row)
                 verb, _, rest = row.partition(" ")
                 act = self.verbs.get(verb) or functools.partial(self.line.act, verb)
                 act(rest.strip())
@@ -723,7 +710,6 @@ class Talk:
     def handshake(self, version: str = ""):
         """Open a session, if it is that era; as a client, or as the server of one."""
         self.version = self.names["VERSION"] = version or self.version
-        self.modern = self.version in MODERN
         if self.played:
             self(PLAYED_GREETING)
         elif self.modern:
@@ -741,10 +727,10 @@ class Talk:
         self.calls[-1].add_done_callback(lambda _: self.report())
 
     def connect(self, more=()):
-        options = {**json.loads(self.options.get("connect", "{}")), **dict(more)}
+        options = {**self.options.get("connect", {}), **dict(more)}
         for key in {"elicit", "sample", "visit"} & set(options):    # what those return
             options[key] = functools.partial(lambda value, *_: value, options[key])
-        self.client = client.connect(self.line.target, **options)
+        self.client = self.stack.enter_context(client.connect(self.line.target, **options))
         return self.client
 
     def outcome(self):
@@ -783,7 +769,7 @@ class Talk:
         requests = self.referee.open.items()
         listening = {key for key, one in requests if one["method"] == "subscriptions/listen"}
         if not self.played:
-            self.line.close()
+            self.stack.close()
         came = [message for message in self.came if self.played or ">" + json.dumps(
             message.get("id", params_of(message)[0].get("requestId"))) not in listening]
         assert not came, f"unexpected: {json.dumps(came)[:1000]}"
@@ -794,24 +780,18 @@ class Talk:
 
 
 @contextlib.contextmanager
-def talk(version: str, carrier: str, **options: str):
+def talk(version: str, carrier: str, **options):
     """Hold a conversation: with a server, or as one if `client` is among the options."""
-    options.setdefault("server", "fixture")
-    with limits(**json.loads(options.get("limits", "{}"))):
-        conversation = Talk(version, carrier, options)
-        try:
-            if not conversation.bare:
-                conversation.handshake()
-            yield conversation
-            conversation.finish()
-        finally:
-            if conversation.client is not None:
-                conversation.client.close()
-            with contextlib.suppress(Exception):
-                conversation.line.close()
+    options = {"server": "fixture", **options}
+    with limits(**options.get("limits", {})), contextlib.ExitStack() as stack:
+        conversation = Talk(version, carrier, options, stack)
+        if not conversation.bare:
+            conversation.handshake()
+        yield conversation
+        conversation.finish()
 
 
-# ---- carriers: send(data, message), act(verb, word), close(); what comes goes to Talk.put()
+# ---- carriers: send(data, message), act(verb, word); what comes goes to Talk.put()
 
 class Memory:
     """Calls `handle`, each message on a thread of its own, which has admitted it when we go on."""
@@ -822,6 +802,7 @@ class Memory:
         self.act = functools.partial(self.stage.act, self.server)
         self.deliver = lambda message: talk.put(mcp.encode(message))
         self.peer = mcp.Peer(self.deliver)
+        talk.stack.callback(self.close)
 
     def send(self, data: bytes, message):
         before = len(self.talk.reached)
@@ -842,7 +823,20 @@ class Memory:
         for gate in list(self.stage.gates.values()):
             gate.set()
         self.leave()
-        assert not wait(self.running, PATIENCE).not_done, "a handler or a POST still runs"
+        if wait(self.running, PATIENCE).not_done:
+            self.talk.report(problem=AssertionError("a handler or a POST still runs"))
+
+
+@contextlib.contextmanager
+def http_serving(server, **options):
+    """Serve a server over loopback HTTP; yield the http.server, which knows its `server_port`."""
+    httpd = mcp.http_server(mcp.Endpoint(server, **options))
+    serving = begin(httpd.serve_forever, 0.01)
+    try:
+        yield httpd
+    finally:
+        httpd.close()
+        wait([serving], PATIENCE)
 
 
 def connection_to(port: int):
@@ -859,39 +853,36 @@ def exchange(port: int, verb: str, path: str, headers: dict, body=None):
         return answer.status, found, value_of(answer.read())
 
 
-@contextlib.contextmanager
-def http_serving(server, **options):
-    """Serve a server over loopback HTTP; yield the http.server, which knows its `server_port`."""
-    httpd = mcp.http_server(mcp.Endpoint(server, **options))
-    serving = begin(httpd.serve_forever, 0.01)
-    try:
-        yield httpd
-    finally:
-        httpd.close()
-        wait([serving], PATIENCE)
+def event_of(answer) -> dict[str, str]:
+    """Read the next event of a stream: its fields, or none at its end."""
+    lines = iter(lambda: answer.readline().decode().rstrip("\n"), "")
+    return dict(line.partition(": ")[::2] for line in lines)
+
+
+def headers_of(message) -> dict[str, str]:
+    """Make the headers that belong to a message: those of the modern era repeat its members."""
+    (params, _, version), method = params_of(message), str(message.get("method"))
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    if version is not None:
+        headers.update({"MCP-Protocol-Version": str(version), "Mcp-Method": method})
+        name = params.get(MIRRORED.get(method))
+        headers.update({"Mcp-Name": mcp.mirror(name)} if isinstance(name, str) else {})
+    return headers
 
 
 class Http(Memory):
-    """Talks over loopback HTTP, each exchange on a connection and a thread of its own."""
+    """Talks over loopback HTTP, each exchange on a connection of its own."""
 
     def __init__(self, talk: Talk):
         super().__init__(talk)
-        self.serving = http_serving(self.server)
-        self.port = self.serving.__enter__().server_port
+        options = dict(talk.options.get("endpoint", {}))
+        if "keys" in talk.options:
+            options["authorize"] = mcp.bearer({"ann": "ann", "bob": "bob"}, header="X-Key")
+        self.serving = http_serving(self.server, **options)
+        self.httpd = self.serving.__enter__()
+        self.port = self.httpd.server_port
         self.session: dict[str, str] = {}
         self.open = {}                          # connections, by JSON of the request id
-
-    def headers(self, one: dict) -> dict[str, str]:
-        """Make the headers of a well-behaved client."""
-        (params, _, version), method = params_of(one), str(one.get("method"))
-        version = version or self.talk.modern and one and self.talk.version
-        more = {} if method == "initialize" else self.session
-        if version:
-            more = {"MCP-Protocol-Version": str(version), "Mcp-Method": method}
-            name = params.get(MIRRORED.get(method))
-            more.update({"Mcp-Name": mcp.mirror(name)} if isinstance(name, str) else {})
-        return {"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-                **more}
 
     def send(self, data: bytes, message):
         one = message if isinstance(message, dict) else {}
@@ -904,25 +895,21 @@ class Http(Memory):
             self.start("GET", None, {"id": "GET"})
 
     def start(self, verb: str, data, one: dict):
-        """Start an exchange; wait until a request is sent, a GET answered, the rest finished."""
-        ready = f"exchange {len(self.running)}"
-        self.begin(lambda: ready in self.talk.reached, self.exchange, verb, data, one, ready)
+        """Start an exchange; go on if it is a request, a GET once answered, others finished."""
+        connection = self.open[json.dumps(one.get("id"))] = connection_to(self.port)
+        headers = {**headers_of(one), **(self.session if one.get("method") != "initialize" else {})}
+        if self.talk.modern and one:
+            headers.setdefault("MCP-Protocol-Version", self.talk.version)
+        connection.request(verb, "/mcp", data, headers)
+        answer = connection.getresponse() if verb == "GET" else None
+        self.begin(lambda: answer or {"id", "method"} <= set(one),
+                   self.exchange, connection, one, answer)
 
-    def exchange(self, verb: str, data, one: dict, ready: str):
-        ident = json.dumps(one.get("id"))
-        connection = self.open[ident] = connection_to(self.port)
+    def exchange(self, connection, one: dict, answer):
         try:
-            connection.request(verb, "/mcp", data, self.headers(one))
-            if "method" in one and "id" in one:
-                self.talk.report(ready)
-            answer = connection.getresponse()
-            if verb == "GET":
-                self.talk.report(ready)
-            elif answer.getheader("Mcp-Session-Id"):
-                self.session = {"Mcp-Session-Id": answer.getheader("Mcp-Session-Id")}
-            self.read(one, answer)
+            self.read(one, answer or connection.getresponse())
         except (OSError, AttributeError, ValueError, http.client.HTTPException):
-            if self.open.get(ident) is connection:      # neither side has hung up
+            if connection in self.open.values():        # neither side has hung up
                 raise
         finally:
             connection.close()
@@ -930,12 +917,14 @@ class Http(Memory):
     def read(self, one: dict, answer):
         """Read messages; check the status, and that nothing follows a response."""
         kind, status, answered = answer.getheader("Content-Type"), answer.status, False
+        if answer.getheader("Mcp-Session-Id"):
+            self.session = {"Mcp-Session-Id": answer.getheader("Mcp-Session-Id")}
         if kind == "text/event-stream" and status == 200:
-            for line in answer:
-                if line.startswith(b"data: {"):     # a message is one line of data
+            for fields in iter(lambda: event_of(answer), {}):
+                if fields.get("data"):              # a message is one line of data
                     assert not answered, "a message after the response on one stream"
-                    answered = "method" not in json.loads(line[6:])
-                    self.talk.put(line[6:])
+                    answered = "method" not in json.loads(fields["data"])
+                    self.talk.put(fields["data"].encode() + b"\n")
             return
         data = answer.read()
         if status == 202 and not data and not kind:
@@ -952,13 +941,6 @@ class Http(Memory):
     def leave(self):
         self.open.clear()
         self.serving.__exit__(None, None, None)
-
-
-def served_by(*arguments: str) -> list[str]:
-    """Return a command that runs a server of this file: served_by("fixture", "--http", "0")."""
-    code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import {Path(__file__).stem} as tests;"
-            "tests.SERVERS[sys.argv[1]](tests.Stage()).run(sys.argv[2:])")
-    return [sys.executable, "-c", code, *arguments]
 
 
 # A process that has imported this file, and forks a server in 5 ms.
@@ -978,7 +960,7 @@ def serve_forked(options: dict, source, out, control):
     stage = Stage(control.send)
     server = SERVERS[options["server"]](stage)
     begin(obey)
-    with limits(**json.loads(options.get("limits", "{}"))):
+    with limits(**options.get("limits", {})):
         server.run([])
 
 
@@ -995,6 +977,7 @@ class Pipe:
         for end in (source, out, control):
             end.close()
         self.readers = [begin(self.hear), begin(self.note)]
+        talk.stack.callback(self.close)
 
     def hear(self):
         with open(self.stdout.fileno(), "rb", closefd=False) as lines:
@@ -1023,7 +1006,8 @@ class Pipe:
         self.process.join(PATIENCE)
         self.process.kill()
         wait(self.readers, PATIENCE)
-        assert self.process.exitcode == 0, f"exit status {self.process.exitcode}"
+        if self.process.exitcode:
+            self.talk.report(problem=AssertionError(f"exit status {self.process.exitcode}"))
 
 
 # ---- the same when the runner plays the server: `target` is for connect()
@@ -1033,7 +1017,7 @@ class PlayedMemory(mcp.Server):
 
     def __init__(self, talk: Talk):
         super().__init__("played")
-        self.target, self.talk, self.close = self, talk, bool
+        self.target, self.talk = self, talk
 
     def handle(self, message, send, *_, **options):
         self.send = lambda data, message: send(message)
@@ -1069,6 +1053,7 @@ class PlayedPipe(Listener, socketserver.UnixStreamServer):
         path = multiprocessing.connection.arbitrary_address("AF_UNIX")
         super().__init__(path)
         self.talk, self.target = talk, [sys.executable, "-S", "-E", "-c", self.PROGRAM, path]
+        talk.stack.callback(self.close)
 
     def finish_request(self, link, _):
         source, out, err = socket.recv_fds(link, 1, 3)[1]
@@ -1123,6 +1108,7 @@ class PlayedHttp(Site):
         super().__init__(self.play)
         self.talk = talk
         self.posts = {}                         # queues of open requests, by JSON of the id
+        talk.stack.callback(self.close)
 
     def send(self, data: bytes, message):
         """Answer a request; what answers none of them goes on the newest open POST."""
@@ -1758,7 +1744,7 @@ def test_server_call_calls_a_tool():
     with pytest.raises(mcp.RpcError, match="seven"):
         server.call("fail", how="own")
     with pytest.raises(mcp.ClientLacks):
-        server.call("asks", what="url")
+        core(Stage()).call("page")
 
 
 # A word of the message, a mistake.
@@ -2193,7 +2179,7 @@ def test_nothing_but_messages_is_on_stdout():
 
 
 def test_what_is_too_large_fails_alone():
-    with talk("2025-11-25", "pipe", limits='{"MAX_MESSAGE_BYTES": 1500}') as t:
+    with talk("2025-11-25", "pipe", limits={"MAX_MESSAGE_BYTES": 1200}) as t:
         for row in ("> 1 tools/list", "< 1 error {INTERNAL_ERROR}", ">> " + "x" * 5000,
                     "< ? error {PARSE_ERROR} larger", "> 2 ping", "< 2 {}"):
             t(row)
@@ -2438,7 +2424,7 @@ def wired(stage: Stage):
     return server
 
 
-class HttpScript:
+class Exchanges(Http):
     """Plays lines about single HTTP exchanges, which the scripts of the runner do not show:
 
         session s 2025-06-18                    open a session; {s} is its id
@@ -2452,51 +2438,48 @@ class HttpScript:
     data of the last event. Every tools/call has the progress token 0.
     """
 
-    def __init__(self, stage: Stage, server, httpd, stack):
-        self.stage, self.server, self.httpd, self.stack = stage, server, httpd, stack
+    def __init__(self, talk: Talk):
+        super().__init__(talk)
         self.sessions: dict[str, dict] = {"-": {}, "modern": {}}
         self.streams = {}
-        self.names = {**{name: str(code) for name, code in CODES.items()}, "META": META}
+        self.names, self.act = talk.names, self.play
         self.names["INIT"] = json.dumps({"protocolVersion": "2025-06-18", "capabilities": {
             "roots": {}, "elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}})
 
-    def play(self, line: str):
-        line = re.sub(r"\{(\w+)\}", lambda match: self.names[match[1]], line)
-        verb, _, rest = line.partition(" ")
-        several = next((word for word in line.split(" ") if "|" in word), None)
+    def play(self, verb: str, rest: str):
+        several = next((word for word in [verb, *rest.split(" ")] if "|" in word), None)
         if several:
             name, values = re.fullmatch("([A-Z][A-Za-z-]+=)?(.*)", several).groups("")
             for value in values.split("|"):
-                self.play(line.replace(several, name + value, 1))
+                self.talk.play(f"{verb} {rest}".replace(several, name + value, 1))
         elif verb == "until":
             for _ in range(int(PATIENCE / 0.01)):
-                with contextlib.suppress(AssertionError, OSError):
-                    return self.play(rest)
+                with contextlib.suppress(AssertionError):
+                    return self.talk.play(rest)
                 threading.Event().wait(0.01)
             raise AssertionError("it never came true")
         elif rest.startswith("= "):
-            self.stream(verb, *self.request(rest[2:]))
+            self.stream(verb, *self.request(*rest[2:].split(" ", 1)))
         elif verb in self.streams:
-            self.read(verb, *rest.partition(" ")[::2])
-        elif " -> " in line:
-            request, _, answer = line.partition(" -> ")
-            body, headers, verb, path = self.request(request)
-            status, headers, body = exchange(self.httpd.server_port, verb, path, headers, body)
-            self.names["new"] = headers.get("mcp-session-id")
+            self.read_event(verb, *rest.partition(" ")[::2])
+        elif " -> " in rest:
+            request, _, wanted = rest.partition(" -> ")
+            status, headers, body = exchange(self.port, *self.request(verb, request))
+            self.names["new"] = headers.get("mcp-session-id", "")
             body = body.decode() if isinstance(body, bytes) else json.dumps(body)
-            self.check(answer.replace(" ", " & ", 1), f"{status} {json.dumps(headers)} {body}")
+            self.check(wanted.replace(" ", " & ", 1), f"{status} {json.dumps(headers)} {body}")
         elif verb == "session":
             name, version = rest.split(" ")
             initialize = self.names["INIT"].replace("2025-06-18", version)
-            self.play(f"POST - initialize {initialize} -> 200 {version}")
+            self.talk.play(f"POST - initialize {initialize} -> 200 {version}")
             ident = self.names[name] = self.names["new"]
             assert re.fullmatch("[!-~]{32,}", ident)
             self.sessions[name] = {"Mcp-Session-Id": ident}
-            self.play(f"POST {name} notifications/initialized -> 202 !content-type")
+            self.talk.play(f"POST {name} notifications/initialized -> 202 !content-type")
         elif verb == "name":
             self.names.update([rest.split(" ", 1)])
         elif verb == "limit":
-            self.stack.enter_context(limits(**{rest.split()[0]: int(rest.split()[1])}))
+            self.talk.stack.enter_context(limits(**{rest.split()[0]: int(rest.split()[1])}))
         elif verb == "close":
             self.httpd.close()
         else:
@@ -2506,10 +2489,9 @@ class HttpScript:
         for word in words.split(" & "):
             assert (word.lstrip("!") in text) is not word.startswith("!"), f"{word} in {text:.900}"
 
-    def request(self, line: str):
-        """Return body, headers, verb and path."""
-        verb, who, *words = line.split(" ")
-        headers = {"Content-Type": "application/json", **self.sessions[who]}
+    def request(self, verb: str, line: str):
+        """Return verb, path, headers and body."""
+        who, *words = line.split(" ")
         path, named = "/mcp", {}
         while words and re.match("[A-Z][A-Za-z-]+=|/", words[0]):
             word = words.pop(0)
@@ -2517,16 +2499,13 @@ class HttpScript:
                 path = word
             else:
                 named.update([word.replace("%20", " ").split("=", 1)])
-        rest = " ".join(words)
-        if rest and rest[0] not in "{[":
-            message = self.message(*rest.partition(" ")[::2], who == "modern")
-            params, rest = message["params"], json.dumps(message)
-            headers.update({} if who != "modern" else {
-                "Mcp-Method": message["method"],
-                "Mcp-Name": params.get(MIRRORED.get(message["method"])),
-                "MCP-Protocol-Version": params["_meta"][META + "protocolVersion"]})
-        headers = {k: v for k, v in {**headers, **named}.items() if v not in ("~", None)}
-        return rest.encode() or None, headers, verb, path
+        body, message = " ".join(words), {}
+        if body and body[0] not in "{[":
+            message = self.message(*body.partition(" ")[::2], who == "modern")
+            body = json.dumps(message)
+        headers = {**headers_of(message), **self.sessions[who], **named}
+        headers = {name: value for name, value in headers.items() if value != "~"}
+        return verb, path, headers, body.encode() or None
 
     def message(self, method: str, params, of_today: bool) -> dict:
         method, _, ident = method.partition("#")
@@ -2537,30 +2516,22 @@ class HttpScript:
         ident = {} if method.startswith("notifications/") else {"id": int(ident or 1)}
         return {"jsonrpc": "2.0", **ident, "method": method, "params": params}
 
-    def raw(self, line: str, ident=1) -> bytes:
-        body, headers, verb, path = self.request(line)
-        body = json.dumps({**json.loads(body), "id": ident}).encode()
-        headers.update({"Host": "localhost", "Content-Length": str(len(body))})
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"{verb} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
-
-    def stream(self, label: str, body, headers: dict, verb: str, path: str):
-        connection = connection_to(self.httpd.server_port)
-        self.stack.callback(connection.close)
+    def stream(self, label: str, verb: str, path: str, headers: dict, body):
+        connection = connection_to(self.port)
+        self.talk.stack.callback(connection.close)
         connection.request(verb, path, body, headers)
         sock, answer = connection.sock, connection.getresponse()
         kind = [answer.getheader(name) for name in ("Content-Type", "X-Accel-Buffering")]
         assert (answer.status, kind) == (200, ["text/event-stream", "no"]), answer.read()
         self.streams[label] = answer, sock
 
-    def read(self, label: str, verb: str, words: str):
+    def read_event(self, label: str, verb: str, words: str):
         answer, sock = self.streams[label]
         if verb == "hangs":
             sock.shutdown(socket.SHUT_RDWR)
             return answer.close()
         while True:
-            lines = iter(lambda: answer.readline().decode().rstrip("\n"), "")
-            fields = dict(line.partition(": ")[::2] for line in lines)
+            fields = event_of(answer)
             data = fields.get("data", "")
             if not fields or verb == "event" or data and (verb != "<*" or words in data):
                 break
@@ -2571,42 +2542,18 @@ class HttpScript:
         return self.check(words, json.dumps(fields).replace('\\"', '"'))
 
 
-@contextlib.contextmanager
-def http_site(server=wired, keys: bool = False, **options):
-    """Serve a server; options are limits (in capitals), `keys`, and those of the endpoint."""
-    stage = Stage()
-    bounds = {name: options.pop(name) for name in list(options) if name.isupper()}
-    if keys:
-        options["authorize"] = mcp.bearer({"ann": "ann", "bob": "bob"}, header="X-Key")
-    made = server(stage)
-    with limits(**bounds), http_serving(made, **options) as httpd, \
-            contextlib.ExitStack() as stack:
-        stack.callback(lambda: [gate.set() for gate in list(stage.gates.values())])
-        yield HttpScript(stage, made, httpd, stack)
+WIRES["exchanges"] = Exchanges, None
+EXCHANGES = "bare | server: wired | line: exchanges"
 
 
-def http_scripts(text: str, part: str):
-    """Make a test of such scripts; the options of http_site follow a title."""
-    cases = []
-    for script in re.sub("\n +", " ", text).strip()[3:].split("\n== "):
-        head, *lines = script.split("\n")
-        title, _, options = head.partition(" | ")
-        marks = [pytest.mark.skipif(part not in PARTS, reason=f"needs part {part}")]
-        cases.append(pytest.param(lines, json.loads(options or "{}"), marks=marks, id=title))
-
-    @pytest.mark.parametrize("lines, options", cases)
-    def test(lines, options):
-        with http_site(**options) as site:
-            for line in lines:
-                try:
-                    site.play(line)
-                except Exception as problem:        # noqa: BLE001
-                    raise AssertionError(f"{line}\n{problem}") from None
-    return test
+def exchanges(**options):
+    """Hold a conversation of such lines."""
+    options = {"bare": "", "server": "wired", "line": "exchanges", **options}
+    return talk(MODERN[0], "http", **options)
 
 
-test_http = http_scripts(r'''
-== the ladder: of two faults the first one answers | {"keys": true}
+test_http = scripts(r'''
+== the ladder: of two faults the first one answers | keys
 POST - Host=evil /none ping -> 403
 POST - Origin=http://evil /none ping -> 403
 PUT - /none ping -> 404
@@ -2617,16 +2564,14 @@ POST - X-Key=ann Content-Type=text/plain { -> 415
 POST - X-Key=ann { -> 400 {PARSE_ERROR}
 POST modern X-Key=ann Mcp-Method=x no {"_meta": {"{META}clientCapabilities": null}}
     -> 400 {INVALID_PARAMS}
-POST modern X-Key=ann Mcp-Method=x no {"_meta": {"{META}protocolVersion": "1999"}}
-    -> 400 {HEADER_MISMATCH}
-POST modern X-Key=ann no {"_meta": {"{META}protocolVersion": "1999"}}
-    -> 400 {UNSUPPORTED_PROTOCOL_VERSION}
+name old no {"_meta": {"{META}protocolVersion": "1999"}}
+POST modern X-Key=ann Mcp-Method=x {old} -> 400 {HEADER_MISMATCH}
+POST modern X-Key=ann {old} -> 400 {UNSUPPORTED_PROTOCOL_VERSION}
 POST modern X-Key=ann no -> 404 {METHOD_NOT_FOUND} & "id": 1
 POST modern X-Key=ann Mcp-Session-Id=ignored tools/list -> 200 "tools" & !mcp-session-id
 == paths and verbs; outside the endpoint OAuth clients can read the 404
 POST - /mcp|/mcp/|/mcp?x=1 ping -> 200 "result" & application/json
 GET|DELETE|PUT|HEAD|OPTIONS|PATCH - /mcp|/mcp/ -> 405 "allow": "POST"
-POST - /messages?session_id=no ping -> 404
 GET|POST - /|/mcp/x|/MCP|/.well-known/oauth-protected-resource|/.well-known/openid-configuration
     -> 404 application/json & {"error": "not_found"}
 == hosts, origins, types, bodies
@@ -2640,31 +2585,26 @@ POST - Content-Type=text/plain|~ ping -> 415 "error"
 POST - Content-Type=Application/JSON;%20charset=utf-8 ping -> 200
 POST - -> 400 {PARSE_ERROR}
 POST - {"jsonrpc": "2.0", "id": "né 😀", "method": "ping"} -> 200 "n\u00e9 \ud83d\ude00"
-POST - tools/list -> 400 {INVALID_PARAMS} & initialize
-POST - notifications/x -> 400
 POST modern notifications/x -> 202 !content-type
 == headers must agree with the body
-POST modern Mcp-Name=%20echo|=?base64?ZWNobw==?= tools/call {"name": "echo",
-    "arguments": {"text": "t"}} -> 200
-POST modern Mcp-Name=~|add|Echo|=?base64?!!?=|=?BASE64?ZWNobw==?= tools/call {"name": "echo",
-    "arguments": {"text": "t"}} -> 400 {HEADER_MISMATCH} & "id": 1
-POST modern Mcp-Method=~|tools/call|Tools/List tools/list -> 400 {HEADER_MISMATCH}
+name echo :echo {"text": "t"}
+POST modern Mcp-Name=%20echo|=?base64?ZWNobw==?= {echo} -> 200
+POST modern Mcp-Name=~|add|Echo|=?base64?!!?=|=?BASE64?ZWNobw==?= {echo}
+    -> 400 {HEADER_MISMATCH} & "id": 1
+POST modern Mcp-Method=~|tools/call|Tools/List|=?base64?dG9vbHMvbGlzdA==?= tools/list
+    -> 400 {HEADER_MISMATCH}
 POST modern MCP-Protocol-Version=~|2025-11-25 tools/list -> 400 {HEADER_MISMATCH}
-== headers must agree with the arguments
-POST modern Mcp-Param-Other=forwarded|~ tools/call {"name": "place"} -> 200
-POST modern Mcp-Param-Region=evil tools/call {"name": "place"} -> 400 {HEADER_MISMATCH}
-name eu {"name": "place", "arguments": {"region": "eu"}}
-POST modern Mcp-Param-REGION=eu|%20eu|=?base64?ZXU=?= tools/call {eu} -> 200
-POST modern Mcp-Param-region=~|us|EU|=?base64?!?= tools/call {eu} -> 400 {HEADER_MISMATCH}
-POST modern tools/call {"name": "place", "arguments": {"region": null}} -> 200
-name 42 {"name": "place", "arguments": {"n": 42}}
-POST modern Mcp-Param-N=42|42.0 tools/call {42} -> 200
-POST modern Mcp-Param-N=~|4_2|x tools/call {42} -> 400 {HEADER_MISMATCH}
-name true {"name": "place", "arguments": {"on": true}}
-POST modern Mcp-Param-On=~|True|1 tools/call {true} -> 400 {HEADER_MISMATCH}
-name deep {"name": "place", "arguments": {"inner": {"deep": "é"}}}
-POST modern Mcp-Param-Deep==?base64?w6k=?= tools/call {deep} -> 200
-POST modern Mcp-Param-Deep=~|e|é tools/call {deep} -> 400 {HEADER_MISMATCH}
+== headers must agree with the arguments, if there are any
+POST modern Mcp-Param-Other=forwarded|~ :place -> 200
+POST modern Mcp-Param-Region=evil :place -> 400 {HEADER_MISMATCH}
+POST modern :place {"region": null} -> 200
+name all Mcp-Param-REGION=eu Mcp-Param-N=42 Mcp-Param-On=true Mcp-Param-Deep==?base64?w6k=?=
+name place :place {"region": "eu", "n": 42, "on": true, "inner": {"deep": "é"}}
+POST modern {all} Mcp-Param-REGION=eu|%20eu|=?base64?ZXU=?= Mcp-Param-N=42|42.0 {place} -> 200
+POST modern {all} Mcp-Param-REGION=~|us|EU|=?base64?!?= {place} -> 400 {HEADER_MISMATCH}
+POST modern {all} Mcp-Param-N=~|4_2|x {place} -> 400 {HEADER_MISMATCH}
+POST modern {all} Mcp-Param-On=~|True|1 {place} -> 400 {HEADER_MISMATCH}
+POST modern {all} Mcp-Param-Deep=~|e|é {place} -> 400 {HEADER_MISMATCH}
 == subscriptions of two clients that chose the same id are kept alive
 a = POST modern subscriptions/listen#0 {"notifications": {"toolsListChanged": true}}
 b = POST modern subscriptions/listen#0 {"notifications": {"resourceSubscriptions": ["test://x"]}}
@@ -2677,46 +2617,45 @@ limit KEEP_ALIVE_SECONDS 0
 a event {"": "" & !data
 close
 a|b <* "result"
-== names of hosts | {"hosts": ["Mcp.example"], "origins": ["https://app.example"]}
+== names of hosts | endpoint: {"hosts": ["Mcp.example"], "origins": ["https://app.example"]}
 POST - Host=mcp.example Origin=~|https://mcp.example|https://app.example ping -> 200
 POST - Host=mcp.example Origin=http://localhost|https://app.example.org ping -> 403
 POST - Host=localhost ping -> 403
-== browsers | {"cors": true, "keys": true}
+== browsers; metadata needs no authorization | keys | endpoint: {"cors": true, "metadata": {"r": 1}}
 OPTIONS - Origin=http://localhost:3 Access-Control-Request-Headers=mcp-method
-    -> 204 allow-origin": "http://localhost:3" & allow-headers": "mcp-method"
-POST - Origin=http://localhost:3 ping -> 401 Mcp-Session-Id & WWW-Authenticate & Protocol-Version
-== the metadata document needs no authorization | {"metadata": {"resource": "r"}, "keys": true}
+    -> 204 allow-origin": "http://localhost:3" & allow-headers": "mcp-method" & !content-length
+POST - Origin=http://localhost:3 ping
+    -> 401 expose-headers": "Mcp-Session-Id & WWW-Authenticate & Protocol-Version
 GET - /.well-known/oauth-protected-resource|/.well-known/oauth-protected-resource/mcp
-    -> 200 {"resource": "r"}
-''', "II")
+    -> 200 {"r": 1}
+== connections are limited | limits: {"MAX_CONNECTIONS": 1}
+a = POST modern subscriptions/listen {"notifications": {}}
+until POST - ping -> 503 "retry-after": "1"
+a hangs up
+until POST - ping -> 200
+''', "on: http modern | " + EXCHANGES)
 
-test_http_sessions = http_scripts(r'''
-== only the answer to `initialize` names a session
-POST - initialize {INIT} -> 200 "mcp-session-id"
-name s {new}
+test_http_sessions = scripts(r'''
+== statuses with and without a session, which only the answer to `initialize` names
+session s 2025-06-18
 POST - MCP-Protocol-Version=~|1999|2025-11-25 tools/list
-    -> 400 {INVALID_PARAMS} & "id": 1 & !mcp-session-id
-POST - Mcp-Session-Id={s}x tools/list -> 404 !mcp-session-id
-POST - Mcp-Session-Id={s} MCP-Protocol-Version=1999 tools/list -> 400 !mcp-session-id
-POST - Mcp-Session-Id={s} tools/list -> 200 "tools" & !mcp-session-id
-POST - [{INIT}] -> 400 {INVALID_REQUEST} & !mcp-session-id
-POST - { -> 400 {PARSE_ERROR} & !mcp-session-id
+    -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
 POST - notifications/x -> 400 missing & !mcp-session-id
 POST - MCP-Protocol-Version=2026-07-28 notifications/x -> 202 !mcp-session-id
-== statuses in a session
-session s 2025-06-18
-POST s MCP-Protocol-Version=~|2025-06-18 ping -> 200 !mcp-session-id
+POST - [{INIT}] -> 400 {INVALID_REQUEST} & !mcp-session-id
+POST - { -> 400 {PARSE_ERROR} & !mcp-session-id
+POST - Mcp-Session-Id={s}x tools/list -> 404 !mcp-session-id
+POST s MCP-Protocol-Version=~|2025-06-18 tools/list -> 200 "tools" & !mcp-session-id
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
-POST s { -> 400 {PARSE_ERROR}
-POST s MCP-Protocol-Version=1999|2026-07-28 ping -> 400
+POST s MCP-Protocol-Version=1999|2026-07-28 ping -> 400 !mcp-session-id
+POST s { -> 400 {PARSE_ERROR} & "id": null
 PUT s -> 405 GET, POST, DELETE
+POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
 session old 2025-03-26
 POST old [{"jsonrpc": "2.0", "method": "notifications/x"}] -> 202 "content-length": "0"
-POST s tools/call {"name": "tell", "arguments": {"method": "n/x"}} -> 200 n/x & "2025-06-18"
 DELETE s -> 200
-POST s ping -> 404
-GET|DELETE s -> 404
-== sessions that are too many, or idle for too long, are forgotten | {"MAX_SESSIONS": 2}
+POST|GET|DELETE s ping -> 404
+== sessions that are too many, or idle for too long, are forgotten | limits: {"MAX_SESSIONS": 2}
 session a 2025-11-25
 session b 2025-11-25
 POST a ping -> 200
@@ -2725,19 +2664,18 @@ POST b ping -> 404
 POST a ping -> 200
 limit SESSION_SECONDS -1
 until POST a ping -> 404
-== somebody else's session does not exist | {"keys": true}
+== someone else's session does not exist | keys
 POST - X-Key=ann initialize {INIT} -> 200
 name s {new}
-POST - X-Key=bob Mcp-Session-Id={s} ping -> 404
-GET|DELETE - X-Key=bob Mcp-Session-Id={s} -> 404
+POST|GET|DELETE - X-Key=bob Mcp-Session-Id={s} ping -> 404
 POST - X-Key=ann Mcp-Session-Id={s} ping -> 200
-== without sessions | {"stateless": true}
+== without sessions | endpoint: {"stateless": true}
 POST - initialize {INIT} -> 200 serverInfo & !mcp-session-id
 POST - notifications/initialized -> 202
 POST - nobody -> 200 {METHOD_NOT_FOUND}
-name tell {"name": "tell", "arguments": {"method": "x"}}
-POST - tools/call {tell} -> 200 "2025-03-26"
-POST - MCP-Protocol-Version=2025-11-25 tools/call {tell} -> 200 "2025-11-25"
+name tell :tell {"method": "x"}
+POST - {tell} -> 200 "2025-03-26"
+POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
 POST - MCP-Protocol-Version=1999 tools/list -> 400
 == each message goes to one stream; that of a cancelled request ends without one
 session s 2025-06-18
@@ -2745,21 +2683,23 @@ a = GET s
 b = GET s
 changed tools
 b < tools
-c = POST s tools/call {"name": "ask"}
+c = POST s :ask
 c < elicitation/create
 POST s {"jsonrpc": "2.0", "id": {id}, "result": {"action": "accept", "content": {"branch": "m"}}}
     -> 202 !content-type
 c < "result" & accept
 c ends
-d = POST s tools/call {"name": "quits"}
+d = POST s :quits
 d ends
 close
 a|b ends
-== running and ended streams are resumed, and nothing of others comes with it
+== running and ended streams are resumed, by their session, with nothing of other streams
+session t 2025-03-26
 session s 2025-03-26
 a = POST s tools/call#1 {"name": "early", "arguments": {"gate": "a"}}
 a < "progress":1
 a hangs up
+GET t Last-Event-ID={a} -> 405
 POST s tools/call#2 {"name": "steps", "_meta": {"progressToken": 1}} -> 200 done
 open a
 b = GET s Last-Event-ID={a}
@@ -2771,116 +2711,95 @@ until GET s Last-Event-ID={last} -> 405
 c = GET s Last-Event-ID={a}
 c < "progress":2
 c < late
-== a handler lets its client come back for the rest | {"RETRY_MS": 7}
+== a handler lets its client come back for the rest | limits: {"RETRY_MS": 7}
 session s 2025-11-25
-a = POST s tools/call {"name": "later"}
+a = POST s :later
 a event "retry": "7" & "id": & "data": ""
 name first {a}
 a ends
 b = GET s Last-Event-ID={first}
 b < notifications/later & -1"
 b < "later" & -2"
-session t 2024-11-05
-session u 2025-03-26
-session v 2025-06-18
-POST t|u|v tools/call {"name": "later"} -> 200 notifications/later & "later" & !retry
-== HTTP+SSE
+session t 2025-06-18
+POST t :later -> 200 notifications/later & "later" & !retry
+== HTTP+SSE, on request also on the endpoint itself | endpoint: {"sse_on_get": true}
 a = GET - /sse
-a event "event": "endpoint" & /messages?session_id=
+a event "event": "endpoint" & /mcp/messages?session_id=
 name post {data}
 POST - {post} initialize {INIT} -> 202 !content-type
 a < serverInfo
 POST - {post} notifications/initialized -> 202
-POST - {post} tools/call {"name": "asks", "arguments": {"what": "roots"}} -> 202
-a < roots/list
-POST - {post} {"jsonrpc": "2.0", "id": {id}, "result": {"roots": []}} -> 202
+POST - {post} :ask -> 202
+a < elicitation/create
+POST - {post} {"jsonrpc": "2.0", "id": {id}, "result": {"action": "cancel"}} -> 202
 a < "result"
 changed tools
 a < tools/list_changed
 a hangs up
 until POST - {post} ping -> 404
-== HTTP+SSE on the endpoint itself | {"sse_on_get": true}
-a = GET -
-a event "event": "endpoint" & /mcp/messages?session_id=
-POST - {data} ping -> 202
-a < "id":1
-''', "III")
+GET - MCP-Protocol-Version=2025-11-25 -> 405
+b = GET -
+b event "event": "endpoint" & /mcp/messages?session_id=
+''', "on: http 2025-11-25 | " + EXCHANGES)
 
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 POST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 GOOD = POST + b"Content-Length: 45\r\n\r\n" + HTTP_PING
+LAST = GOOD.replace(b"Host", b"Connection: close\r\nHost")
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNK = b"2D\r\n" + HTTP_PING + b"\r\n0\r\n\r\n"
 
 
-def send_http(port: int, data: bytes, cut: bool = True) -> list:
-    """Send bytes; return status and text of every answer until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection, \
-            connection.makefile("rb") as stream:
+def send_http(site: Talk, data: bytes) -> str:
+    """Send bytes; return what comes until the server closes."""
+    with socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as connection:
         connection.sendall(data)
-        if cut:
-            connection.shutdown(socket.SHUT_WR)
-        parts = re.split(rb"HTTP/1.1 (?=\d{3} )", stream.read())[1:]
-    return [(part[:3].decode(), part) for part in parts]
+        return connection.makefile("r").read()
 
 
-FRAMES = [      # what is sent; the statuses of the answers to it and to a good request behind it
+FRAMES = [      # what is sent; the statuses of the answers to it and to LAST behind it
     (GOOD + GOOD, "200 200 200"),
     (CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n", "200 200"),
     (GOOD.replace(b"Host", b"Expect: 100-continue\r\nHost"), "100 200 200"),
     (GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"), "200"),
-    (POST + b"Host: evil\r\nContent-Length: 0\r\n\r\n", "40[03]"),
-    (b"nonsense\r\n\r\n", "400"), (b"GET /mcp HTTP/9.9\r\n\r\n", "400|505"),
-    (b"POST /mcp HTTP/1.1\r\n\r\n", "40[03]"), (b"GET /mcp\r\n\r\n", "400"),
-    (POST + b"X: y\r\n" * 200 + b"\r\n", "400|431"),
-    (POST + b"X: " + b"y" * 70000 + b"\r\n", "400|431"),
-    (CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n", "400"),
+    (CHUNKED.replace(b"1.1", b"1.0") + CHUNK, "400"),
+    *[(CHUNKED.replace(b"chunked", head) + CHUNK, "400") for head in (
+        b"gzip, chunked", b"x", b"chunked\r\nTransfer-Encoding: chunked",
+        b"chunked\r\nContent-Length: 45")],
+    *[(head + b"\r\n\r\n", "400") for head in (
+        b"nonsense", b"GET /mcp", b"GET /mcp HTTP/9.9", b"POST /mcp HTTP/1.1",
+        b"POST /" + b"m" * 70000 + b" HTTP/1.1\r\nHost: 127.0.0.1")],
     *[(POST + head + b"\r\n\r\n", "400") for head in (
-        b"Content-Length: 5\r\nTransfer-Encoding: chunked", b"Content-Length: +5",
         b"Content-Length: 0\r\nContent-Length: 4", b"Content-Length: 4\r\nContent-Length: 4",
         b"Content-Length: -1", b"Content-Length: 5, 5", b"Content-Length: ", b"Content-Length: 4_5",
         b"Content-Length : 45", b" Content-Length: 45", b"foo\r\nContent-Length: 45",
+        b"Content-Length: +5", b"Host: evil",
         b"X\0: a", b"X\xe4: a", b"X: a\0b", b"X: a\rContent-Length: 45", b": a",
-        b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: x",
-        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-        b"Mcp-Method: a\r\nMcp-Method: b", b"Mcp-Session-Id: a\r\nMcp-Session-Id: a")],
+        b"Mcp-Method: a\r\nMcp-Method: b", b"Mcp-Session-Id: a\r\nMcp-Session-Id: a",
+        b"X: y\r\n" * 200, b"X: " + b"y" * 70000)],
     *[(CHUNKED + body, "400") for body in (
         b"xyz\r\n", b"-5\r\nabc", b"+2d\r\n", b"0x2d\r\n", b"3\r\nabcd\r\n0\r\n\r\n",
         b"5\nabcde\r\n0\r\n\r\n", b"0\r\n" + b"X" * 2000 + b":\r\n\r\n")],
-    (CHUNKED + b"ffffffff\r\n", "413"), (POST + b"Content-Length: 9999999999\r\n\r\n", "413"),
-    (POST + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", "413"),
+    (CHUNKED + b"ffffffff\r\n", "413"),
+    # The answer arrives although the body is still being sent.
+    (POST + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n" + b"[" * 2**23, "413"),
 ]
 
 
 @needs_http
-@pytest.mark.parametrize("sent, statuses", FRAMES)
+@pytest.mark.parametrize("sent, statuses", FRAMES, ids=range(len(FRAMES)))
 def test_no_request_hides_in_another(capfd, sent, statuses):
-    with http_site(empty) as site:
-        found = send_http(site.httpd.server_port, sent + GOOD)
-    assert re.fullmatch(statuses, " ".join(status for status, _ in found))
+    with exchanges(server="empty") as site:
+        found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
+    assert " ".join(found) == statuses, sent[:300]
     assert "Traceback" not in capfd.readouterr().err
 
 
 @needs_http
-def test_a_refusal_arrives_although_the_body_is_still_being_sent():
-    body = b"[" * (17 * 2**20)
-    for keys, status in ((False, 413), (True, 401)):
-        with http_site(empty, keys) as site:
-            assert exchange(site.httpd.server_port, "POST", "/mcp", {}, body)[0] == status
-
-
-@needs_http
-def test_connections_and_their_time_are_limited():
-    with http_site(empty, SEND_SECONDS=0.05) as site:
+def test_connections_that_fall_silent_are_closed():
+    with exchanges(server="empty", limits={"SEND_SECONDS": 0.05}) as site:
         for sent in (b"", b"POST /mc", POST, POST + b"Content-Length: 50\r\n\r\n{", CHUNKED + b"1"):
-            found = send_http(site.httpd.server_port, sent, cut=False)
-            assert all(status in ("400", "408") for status, _ in found), found
-    with http_site(empty, MAX_CONNECTIONS=1) as site:
-        with socket.create_connection(("127.0.0.1", site.httpd.server_port)) as held:
-            held.sendall(GOOD)
-            assert b"200" in held.recv(999)
-            (status, text), = send_http(site.httpd.server_port, b"", cut=False)
-            assert status == "503" and b"Retry-After" in text
-        site.play("until POST - ping -> 200")
+            assert re.match("$|HTTP/1.1 40[08] ", send_http(site, sent)), sent
 
 
 @needs_http
@@ -2889,70 +2808,66 @@ def test_bearer_tokens_and_hooks():
         if headers["x-ok"] == "no":
             raise mcp.HttpError(403, "no", {"X-Why": "a\r\nInjected: b"})
         return {"yes": "ann"}.get(headers["x-ok"])
-    with http_site(authorize=mcp.bearer({"good": "ann"}, metadata_url="https://m")) as site:
-        site.play('POST - ping -> 401 www-authenticate": "Bearer & https://m')
-        site.play("POST - Authorization=Bearer%20bad|Basic%20good|good|Bearer%20 ping -> 401")
-        site.play("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
-    with http_site(authorize=hook) as site:
-        site.play("POST - X-Ok=yes ping -> 200")
-        site.play("POST - X-Ok=who ping -> 401")
-        site.play('POST - X-Ok=no ping -> 403 x-why & !"injected"')
-        site.play("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
+    bearer = mcp.bearer({"good": "ann"}, metadata_url="https://m")
+    with exchanges(endpoint={"authorize": bearer}) as site:
+        site('POST - ping -> 401 www-authenticate": "Bearer & https://m')
+        site("POST - Authorization=Bearer%20bad|Basic%20good|good|Bearer%20 ping -> 401")
+        site("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
+    with exchanges(endpoint={"authorize": hook}) as site:
+        site("POST - X-Ok=yes ping -> 200")
+        site("POST - X-Ok=who ping -> 401")
+        site('POST - X-Ok=no ping -> 403 x-why & !"injected"')
+        site("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
 
 
 @needs_http
 def test_a_listener_that_reads_nothing_holds_up_nobody():
-    with http_site(SEND_SECONDS=10**6) as site, socket.socket() as deaf:
+    listen = modern("subscriptions/listen", "x" * 40000, notifications={"toolsListChanged": True})
+    with exchanges(limits={"SEND_SECONDS": 10**6}) as site, socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect(("127.0.0.1", site.httpd.server_port))
-        listen = 'subscriptions/listen {"notifications": {"toolsListChanged": true}}'
-        deaf.sendall(site.raw("POST modern " + listen, ident="x" * 40000))
-        assert deaf.recv(99).startswith(b"HTTP/1.1 200")
-        site.play("a = POST modern " + listen)
-        telling = threading.Thread(
-            target=lambda: [site.server.changed("tools") for _ in range(300)], daemon=True)
-        telling.start()
-        telling.join(PATIENCE)
-        assert not telling.is_alive()
-        site.play("a <* tools/list_changed")
+        deaf.connect(("127.0.0.1", site.line.port))
+        connection = connection_to(site.line.port)
+        connection.sock = deaf
+        connection.request("POST", "/mcp", mcp.encode(listen), headers_of(listen))
+        assert connection.getresponse().status == 200
+        site('a = POST modern subscriptions/listen {"notifications": {"toolsListChanged": true}}')
+        begin(lambda: [site.line.server.changed("tools") for _ in range(300)]).result(PATIENCE)
+        site("a <* tools/list_changed")
 
 
 @needs_http
-def test_an_endpoint_is_mounted_without_sockets():
-    with http_site() as site:
-        rows = [("PUT - ping", 1), ("POST - ping", 1),
-                ('POST modern tools/call {"name": "steps"}', 6)]
-        if LEGACY:          # the tool hangs up the stream
-            site.play("session s 2025-11-25")
-            rows.append(('POST s tools/call {"name": "later"}', 3))
-        for line, count in rows:
-            body, headers, verb, path = site.request(line)
+def test_a_mounted_endpoint_says_how_each_stream_ends():
+    with exchanges() as site:
+        site("session s 2025-11-25")
+        for line, end in (('POST modern tools/call {"name": "steps"}', ()),
+                          ('POST s tools/call {"name": "later"}', (True,))):    # it hangs up
+            verb, path, headers, body = site.line.request(*line.split(" ", 1))
             headers.update({"Content-Length": str(len(body)), "Host": "localhost"})
             one, sent = mcp.Exchange(verb, path, headers.items(), io.BytesIO(body)), []
             one.start = lambda *answer, sent=sent: sent.append(answer)
             one.write, one.end = sent.append, lambda *hang_up, sent=sent: sent.append(hang_up)
-            site.httpd.endpoint.serve(one)
-            assert len(sent) == count and sent[0][0] == (405 if verb == "PUT" else 200)
-            assert (sent[0][2] is None) == (count > 1) and all(b"data: " in d for d in sent[1:-1])
-            assert count == 1 or sent[-1] == ((True,) if "later" in line else ())
+            site.line.httpd.endpoint.serve(one)
+            assert sent[0][::2] == (200, None) and sent[-1] == end
+            assert all(b"data: " in data for data in sent[1:-1])
 
 
 @needs_http
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_process_that_serves_http_leaves_quickly(number):
-    child = subprocess.Popen(served_by("wired", "--http", "0"), text=True,
-                             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-    with child, socket.socket() as sock:
-        try:
-            port = int(re.search(r"http://127.0.0.1:(\d+)/mcp", child.stderr.readline())[1])
-            sock.connect(("127.0.0.1", port))
-            sock.sendall(HttpScript(None, None, None, None).raw(
-                'POST modern tools/call {"name": "early", "arguments": {"gate": "a"}}'))
-            assert sock.recv(99).startswith(b"HTTP/1.1 200")
-            child.send_signal(number)
-            assert (child.wait(2), child.stderr.read()) == (0, "")
-        finally:
-            child.kill()
+    code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import {Path(__file__).stem} as tests;"
+            "tests.wired(tests.Stage()).run(['--http', '0'])")
+    child = subprocess.Popen([sys.executable, "-c", code], text=True, stderr=subprocess.PIPE,
+                             stdin=subprocess.DEVNULL)
+    call = modern("tools/call", name="early", arguments={"gate": "a"})
+    call["params"]["_meta"]["progressToken"] = 0
+    with child, contextlib.ExitStack() as stack:
+        stack.callback(child.kill)
+        port = int(re.search(r"http://127.0.0.1:(\d+)/mcp", child.stderr.readline())[1])
+        connection = stack.enter_context(contextlib.closing(connection_to(port)))
+        connection.request("POST", "/mcp", mcp.encode(call), headers_of(call))
+        assert connection.getresponse().status == 200
+        child.send_signal(number)
+        assert (child.wait(2), child.stderr.read()) == (0, "")
 
 
 # ------------------------------------------------------------------------------------------
@@ -3291,7 +3206,7 @@ def test_client_callbacks_fail_know_their_call_and_may_be_async(version, carrier
 
 
 def test_client_hooks():
-    options = {"client": "yes", "connect": '{"declare": {"x": {}}, "roots": []}'}
+    options = {"client": "yes", "connect": {"declare": {"x": {}}, "roots": []}}
     with talk(MODERN[0], "memory", **options) as t:
         t.client.result_types["example.org/t"] = lambda method, result, tag: {
             "content": [], "_meta": {"was": result["was"]}}
@@ -3861,6 +3776,7 @@ def gateway():
     """Start a gateway in front of one server, reached in the newest and in a legacy revision."""
     stage = type("", (), {"__getattr__": lambda self, name: getattr(STAGES[-1], name)})()
     server = fixture(stage)
+    core_questions(server)
 
     @server.tool
     def speak(ctx: Context) -> str:
@@ -3939,9 +3855,9 @@ wait a
 wait a passed
 == a modern client gets a modern upstream's question, and answers it
     | on: modern memory http | declare: {"elicitation": {}}
-:up__asks {"what": "two"} ? one elicitation/create {} -> {"action": "accept", "content": {"one": 1}}
+:up__rounds ? one elicitation/create {} -> {"action": "accept", "content": {"one": 1}}
     => {"resultType": "input_required", "inputRequests": "*"}
-:up__asks {"what": "roots"} => error {MISSING_REQUIRED_CLIENT_CAPABILITY} roots
+:up__roots => error {MISSING_REQUIRED_CLIENT_CAPABILITY} roots
     {"requiredCapabilities": {"roots": {}}}
 :old__ask => "failed: AskError"
 == a legacy client is asked, by both kinds of upstream | on: 2025-06-18..2025-11-25 memory http
@@ -3949,11 +3865,11 @@ wait a passed
 :old__ask ? a elicitation/create {"message": "Which branch?", "requestedSchema": {"type": "object"}}
     -> {"action": "accept", "content": {"branch": "main"}} =>
     "{\"action\": \"accept\", \"content\": {\"branch\": \"main\"}}"
-:up__asks {"what": "two"} ? c elicitation/create {"message": "One?"} ->
+:up__rounds ? c elicitation/create {"message": "One?"} ->
     {"action": "accept", "content": {"one": 1}} ? d elicitation/create {"message": "Two?"} ->
     {"action": "accept", "content": {"two": 2}} => {"content": ["*"], "isError": null}
-:old__asks {"what": "roots"} ? b roots/list {} -> error -5 never => {"isError": true}
-:old__asks {"what": "sample"} ? c sampling/createMessage {"maxTokens": 9} ->
+:old__roots ? b roots/list {} -> error -5 never => {"isError": true}
+:old__think ? c sampling/createMessage {"maxTokens": 5} ->
     {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Hi"}} =>
     {"content": ["*"], "isError": null}
 ''', "server: fronted")
