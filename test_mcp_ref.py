@@ -2463,6 +2463,15 @@ b < notifications/later & -1"
 b < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
+== of the events that are kept for resuming, the oldest are forgotten | limits: {"REPLAY_BYTES": 1}
+session s 2025-11-25
+a = POST s :steps
+a event "data": ""
+name first {a}
+a <* done
+a ends
+b = GET s Last-Event-ID={first}
+b < done
 == HTTP+SSE, on request also on the endpoint itself | endpoint: {"sse_on_get": true}
 a = GET - /sse
 a event "event": "endpoint" & /mcp/messages?session_id=
@@ -2722,7 +2731,7 @@ ping | ping | {} | null | memory http legacy
 ping | server/discover | {"supportedVersions": [], "capabilities": {}} | null | memory http modern
 request example.org/x {"y": 1} | example.org/x {"y": 1} | {"z": 2} | {"z": 2} | memory http
 ''') + each(r'''
-== answer @0 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": ""}
+== answer @0 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": null}
 call get_prompt p
 > prompts/get
 @2
@@ -2736,6 +2745,8 @@ memory | < {"resultType": "input_required", "inputRequests": {"k": 3}} | Malform
 memory | < {"resultType": "input_required", "inputRequests": {"k": {"method":
     "elicitation/create", "params": {"requestedSchema": {"required": ["x"], "properties": {}}}}}} |
     ValueError x
+memory | < {"resultType": "input_required", "inputRequests": {"k": {"method":
+    "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}}} | AskError
 http | << 200 {} {"jsonrpc": "2.0", "id": {ID}, "result": {}, "error": {"code": 7}} | RpcError 7
 http | << 500 {} broken | HttpError 500
 http | << 200 {} <html> | Malformed
@@ -2864,11 +2875,11 @@ def connected(version: str, carrier: str, server, **options):
 
 @played(select("* memory http !http-2024-11-05"))
 def test_client_calls_back(version, carrier):
-    steps, logs, heard = [], queue.Queue(), queue.Queue()
+    server, steps, logs, heard = fixture(Stage()), [], queue.Queue(), queue.Queue()
 
     async def elicit(params, tag):
         return {"branch": str(tag)}
-    with connected(version, carrier, fixture(Stage()), elicit=elicit, log_level="error",
+    with connected(version, carrier, server, elicit=elicit, log_level="error",
                    on_log=logs.put, on_notification=heard.put) as one:
         one.call_tool("steps", on_progress=lambda *step: steps.append(step))
         assert [step[:2] for step in steps] == [(0, 3), (1, 3), (2.5, 3)]
@@ -2877,6 +2888,8 @@ def test_client_calls_back(version, carrier):
         one.call_tool("tell", {"method": "notifications/x"})
         while heard.get(timeout=PATIENCE)["method"] != "notifications/x":
             pass
+        server.changed("tools")
+        assert one.modern or heard.get(timeout=PATIENCE)["method"].endswith("list_changed")
         wanted = "main" if exists(mcp.METHODS["elicitation/create"], version) else "failed"
         assert wanted in one.call_tool("ask", tag="main")["content"][0]["text"]
 
