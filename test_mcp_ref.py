@@ -11,8 +11,9 @@ http: loopback). The runner adds the handshake, `_meta` and HTTP headers; in eve
 checks every message: one response per request, none after a cancellation, valid members.
 
 The head: `==`, the title, then any of these, each after a `|`:
-    on: WORDS         revisions (*, modern, legacy, a date, A.., ..B, A..B) and carriers; !WORD: not
-                      these; !http-DATE: not that revision over HTTP; the default is all
+    on: WORDS         in which of these revisions (*, modern, legacy, a date, A.., ..B, A..B) over
+                      which of these carriers; !WORD: not in it; !http-DATE: not this pair; the
+                      default is all. A script with `>>` runs over memory only if `on:` names it
     server: NAME      a function that makes a server for a Stage; the default is `fixture`
     client            test the client; connect: {"timeout": 1, "elicit": {"x": 1}} are its options
                       (here the callbacks elicit, sample and visit are what they return)
@@ -30,12 +31,14 @@ Messages, in either direction:
     < #q elicitation/create {...}       a request of the server; q is a label for its id
     > #q {"action": "accept"}           the response to it (a result, or error ...)
     > [{...}, {...}]                    a batch
-    >> {"id": 1                         bytes; \xff is a byte (not over memory)
+    >> {"id": 1                         bytes; \xff is a byte
 Short forms:
-    tools/list {...} => {"tools": []}   request 1 and its answer, `> 1` and `< 1`
-    :add {"a": 1} => "3"                a call of the tool `add`, whose result is that text
-    :ask ? q roots/list {} -> {} => {}  before it the server asks: legacy, `< #q` and `> #q`;
-                                        modern, an input request with the key q, and a retry
+    tools/list {...} => {"tools": []}   request 1 and its answer (or `error ...`): `> 1` and `< 1`
+    :add {"a": 1} => "3"                a call of the tool `add`, whose result is that text; also
+                                        `> 2 :add {"a": 1}`
+    :roots ? q roots/list {} -> {"roots": []} => {}      before its answer the server asks: legacy,
+                                        `< #q` and `> #q`; modern, an input request and a retry
+                                        (q is then the tool's `key=`, as in `server: core`)
 In a script for the client the ids are labels for those that the client chose, and may be left out:
 a line then answers the last request: `> tools/list`, `< {"tools": []}`. There, `<<` are bytes, and
 over HTTP `<< 404 {"Allow": "GET"} x` is a whole response: status, headers and body.
@@ -45,8 +48,10 @@ the order of the lines. At the end nothing may be left that no line expects.
 Other lines (one that starts with four spaces continues the line before; # starts a comment):
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
-    wait NAME / open NAME               a tool waits at the gate NAME / let it pass
-    changed WHAT                        server.changed(WHAT)
+    wait NAME / open NAME               wait until NAME is reported (`slow` reports the gate where
+                                        it waits, then `GATE passed`) / open the gate NAME
+    changed WHAT                        server.changed(WHAT); like `open`, it may overtake messages
+                                        on a pipe: a `quiet` before it prevents that
     quiet                               the server has sent nothing since
     eof                                 no more input on stdio; at the end the status must be 0
     call NAME 1 {"a": 2} timeout=0.5    start client.NAME(1, {"a": 2}, timeout=0.5), or `connect`
@@ -56,8 +61,8 @@ Other lines (one that starts with four spaces continues the line before; # start
 {VERSION} is the revision, {META} the prefix of reserved keys, {STATE} and {CURSOR} the last request
 state and cursor, {ID} and {ID:label} the JSON of an id, {NO} a declined elicitation, and the name
 of an error in mcp_ref.ERRORS, as in {INVALID_PARAMS}, its code.
-Write `test_this = scripts(r'''...''')`. In Python,
-`with talk("2025-06-18", "pipe", server="fixture") as t: t("> 1 ping")` plays lines.
+Write `test_this = scripts(r'''...''', "on: modern")`; each head gets the second text, too. In
+Python, `with talk("2025-06-18", "pipe", server="fixture") as t: t("> 1 ping")` plays lines.
 MCP_REF and MCP_CLIENT are the files under test; MCP_PARTS ("I II III") which parts they have;
 MCP_PATIENCE the seconds to wait before a test fails.
 """
@@ -136,11 +141,12 @@ STATUS = {-32700: 400, -32601: 404, -32020: 400, -32021: 400, -32022: 400}
 @contextlib.contextmanager
 def limits(**values):
     """Set limits (never a function or a class) in the modules, for a while."""
-    assert all(name.isupper() for name in values), values
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in itertools.product(filter(None, (mcp, client)), values):
-            if hasattr(module, name):
-                patch.setattr(module, name, values[name])
+        for name, value in values.items():
+            modules = [one for one in (mcp, client) if hasattr(one, name)]
+            assert name.isupper() and modules, f"{name} is not a limit"
+            for module in modules:
+                patch.setattr(module, name, value)
         yield
 
 
@@ -190,8 +196,10 @@ class Stage:
     def act(self, server, verb: str, word: str):
         if verb == "open":
             self.gates.setdefault(word, threading.Event()).set()
+        elif verb == "changed":
+            server.changed(word)
         else:
-            getattr(server, verb)(word)         # changed
+            raise ValueError(f"unknown verb {verb}")
 
 
 def empty(stage: Stage):
@@ -338,6 +346,12 @@ def exchange_of(row: str) -> list[str]:
     return [*lines, f"[{on}] < 1 {text if answer[0] == chr(34) else answer}"]
 
 
+ON = re.compile(r"!?(\*|modern|legacy|memory|pipe|http|(http-)?(@)|(@)?\.\.(@)?)".replace(
+    "@", "|".join(ORDER)))
+OPTIONS = {"on", "server", "client", "connect", "declare", "bare", "limits", "endpoint", "keys",
+           "line"}
+
+
 def meant(word: str, version: str, carrier: str) -> bool:
     """Tell whether a word of `on:` means this revision, or this carrier."""
     first, dots, last = word.partition("..")
@@ -347,6 +361,8 @@ def meant(word: str, version: str, carrier: str) -> bool:
 
 def select(words: str, carriers=CARRIERS) -> list[tuple[str, str]]:
     """Return the pairs of revision and carrier that the words of `on:` name."""
+    unknown = [word for word in words.split() if not ON.fullmatch(word)]
+    assert not unknown, f"unknown words in `on:`: {unknown}"
     on = [word for word in words.split() if word in CARRIERS] or carriers
     nots = [word[1:] for word in words.split() if word[0] == "!"]
     dates = [word for word in words.split() if word not in CARRIERS and word[0] != "!"] or ["*"]
@@ -364,6 +380,7 @@ def scripts(text: str, common: str = ""):
         title, *options = re.split(r" *\| *", f"{head} | {common}".rstrip(" |"))
         given = {name: value_of(value.strip())
                  for name, _, value in (option.partition(":") for option in reversed(options))}
+        assert set(given) <= OPTIONS, f"unknown option in {head}"
         raw = any(">> " in row[:30] for row in rows)
         for pair in select(given.get("on", "*"), CARRIERS[raw:]):
             if client or "client" not in given:
@@ -371,6 +388,7 @@ def scripts(text: str, common: str = ""):
 
     @pytest.mark.parametrize("version, carrier, head, rows", cases)
     def test(version, carrier, head, rows):
+        __tracebackhide__ = True        # by pytest: the line that fails says it all
         with talk(version, carrier, **head) as conversation:
             for row in rows:
                 conversation.play(row)
@@ -568,16 +586,22 @@ class Talk:
 
     def play(self, row: str):
         """Play one line; show it if it fails."""
+        __tracebackhide__ = True
         try:
-            words, row = re.fullmatch(r"(?:\[(.*?)\] )?(.*)", row).groups("")
+            words, line = re.fullmatch(r"(?:\[(.*?)\] )?(.*)", row).groups("")
             if (self.version, self.carrier) in select(words):
-                row = re.sub(r"\{(\w+(:[^}]+)?)\}", lambda one: self.names.get(one[1], one[0]), row)
-                verb, _, rest = row.partition(" ")
+                verb, _, rest = re.sub(r"\{(\w+(:[^}]+)?)\}", self.named, line).partition(" ")
                 act = self.verbs.get(verb) or functools.partial(self.line.act, verb)
                 act(rest.strip())
         except Exception as problem:            # noqa: BLE001
+            said = str(problem).partition("\nassert ")[0]
             raise AssertionError(f"{self.version} over {self.carrier}:\n    {row:.500}\n"
-                                 f"{type(problem).__name__}: {problem}") from None
+                                 f"{type(problem).__name__}: {said}") from None
+
+    def named(self, name) -> str:
+        """Return what {NAME} stands for; other braces stay."""
+        assert name[1] in self.names or not name[1].isupper(), f"unknown name {name[0]}"
+        return self.names.get(name[1], name[0])
 
     # ---- what comes, on other threads, and waiting for it
 
@@ -590,7 +614,8 @@ class Talk:
                     message = json.loads(message)
                 self.referee.check(message, self.theirs)
             except Exception as problem:        # noqa: BLE001
-                self.report(problem=AssertionError(f"{problem!r}: {message!r:.500}"))
+                said = str(problem).partition("\nassert ")[0]   # the rest is about the runner
+                self.report(problem=AssertionError(f"{said or repr(problem)}: {message!r:.500}"))
             self.came.append(message)
             self.report()
 
@@ -606,7 +631,7 @@ class Talk:
             found = self.changed.wait_for(lambda: self.problems or test(), PATIENCE)
             if self.problems:
                 raise self.problems[0]
-            assert found, f"{what}: not in {PATIENCE:g} s; there is {self.came!r:.1000}"
+            assert found, f"{what} did not come in {PATIENCE:g} s; unread: {self.came!r:.1000}"
             return found
 
     # ---- messages
@@ -709,8 +734,8 @@ class Talk:
         value = self.outcome()
         name, _, word = text.partition(" ")
         said = f"{getattr(value, 'code', '')} {value} {getattr(value, 'data', '')}".lower()
-        assert name in [kind.__name__ for kind in type(value).__mro__], f"it was {value!r}"
-        assert word.lower() in said, said
+        assert name in [kind.__name__ for kind in type(value).__mro__], f"instead: {value!r}"
+        assert word.lower() in said, f"no {word!r} in {said}"
 
     def quiet(self, text: str):
         """Let a request and its response pass: nothing else may have come."""
@@ -1128,7 +1153,7 @@ resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
 [..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} {"field": "a", "reason": "*"}
 [..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} {"field": "nobody"}
-== tools that raise; NotFound is nothing special there
+== a tool that raises gives isError, also for NotFound; an RpcError is the error of the request
 :fail {"how": "value"} => {"isError": true, "content": [{"text": "told you"}]}
 :fail {"how": "silent"} => {"isError": true}
 :fail {"how": "missing"} => {"isError": true}
@@ -1143,21 +1168,21 @@ wait a
 > - notifications/cancelled {"requestId": 1}
 wait a passed
 quiet
-== what is not offered is not found, nor granted; logging is always declared | server: empty
+== what a server lacks is not found, and not granted; logging is always declared | server: empty
 tools/list => error {METHOD_NOT_FOUND}
 resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 [legacy] logging/setLevel {"level": "info"} => {}
 [modern] server/discover => {"capabilities": {"logging": {}, "tools": null, "extensions": null}}
 [modern] > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
 [modern] < - notifications/subscriptions/acknowledged {"notifications": {"toolsListChanged": null}}
-== a template value that would escape its place | on: 2025-11-25 modern
+== template values with .., encoded slashes, drives or NUL are refused | on: 2025-11-25 modern
 resources/read {"uri": "test://item/7/head"} => {"contents": [{"text": "'head' of 7"}]}
 ''' + "".join(f'resources/read {{"uri": "{uri}"}} => error {{INVALID_PARAMS}}\n' for uri in (
     "file:///../x", "file:///%2e%2e/b", "file:///a%2f..%2fb", "file:////etc", "file:///C:/x",
     "file:///..%5cx", "file:///a%00b", "file:///%ff", "test://item/1/..", "test://item/1/a%5Cb",
     "test://item/1/a%2Fb")))
 
-# What answers which lines.
+# The answer to lines that are not messages.
 JUNK = {
     "? error {PARSE_ERROR}": ["{", "[NaN]", "-Infinity", "[" * 20000, r'{"id": 1, "x": "\xff"}'],
     "? error {INVALID_REQUEST}": ["true", '"x"', "null", "{}", "[]"],
@@ -1200,7 +1225,8 @@ quiet
 # ---- the era of a request, and the handshake: design.md §6
 
 test_eras = scripts(r'''
-== the handshake; an unknown version; over HTTP, requests may overtake it | on: legacy | bare
+== an unknown revision gets the newest legacy one; over HTTP, requests may overtake `initialized`
+    | on: legacy | bare
 [2025-11-25] initialize {"protocolVersion": "1999", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "2025-11-25"}
 initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
@@ -1212,7 +1238,7 @@ ping => {}
 [..2025-06-18] > - notifications/initialized
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
-== a request of neither era learns both ways in, one of an unknown version the known ones
+== without a revision, the error names both ways in; with an unknown one, the known ones
     | on: modern | bare
 tools/list => error {INVALID_PARAMS} initialize
 ping => {}
@@ -1246,26 +1272,26 @@ returns [{"name": "a"}, {"name": "b"}]
 call read_resource test://x
 resources/read {"uri": "test://x"} => error {INVALID_PARAMS} gone {"uri": "test://x"}
 raises RpcError {INVALID_PARAMS} gone
-== a notification, where the revision has it | client
+== notify() sends only what the revision has | client
 call notify notifications/roots/list_changed
 [legacy] > - notifications/roots/list_changed
 returns null
 call notify notifications/example.org/x {"y": 1}
 > - notifications/example.org/x {"y": 1}
 returns null
-== what the server did not declare is not asked for | client | on: memory
+== of undeclared features, lists are empty and calls raise ServerLacks | client | on: memory
     | declare: {"experimental": {}}
 call list_tools
 returns []
 call call_tool x
 raises ServerLacks tools
-== rounds without an end | client | on: memory modern | limits: {"MAX_ROUNDS": 1}
+== questions without end are given up | client | on: memory modern | limits: {"MAX_ROUNDS": 1}
 call call_tool x
 tools/call => {"resultType": "input_required", "requestState": "1"}
 tools/call {"requestState": "1"} => {"resultType": "input_required", "requestState": "2"}
 raises Malformed
-== answers come in any order, and in batches; a modern server must not ask by a request; one that
-    dies fails the call with its last words | client | on: pipe | connect: {"roots": []}
+== answers come in any order and in batches; a modern server's request is not answered; when a
+    server dies, the call fails with its last words | client | on: pipe | connect: {"roots": []}
 call list_tools
 > 1 tools/list
 call list_prompts
@@ -1385,7 +1411,7 @@ def paged(stage: Stage):
 
 
 test_offers = scripts(r'''
-== definitions (the referee looks for members that a revision lacks) | on: memory
+== lists have the members that their revision has | on: memory
 [2025-03-26..] tools/list => {"tools": ["*", {"annotations": {"readOnlyHint": true}}, "..."]}
 [2025-06-18..] tools/list => {"tools": [{"outputSchema": {"type": "object", "properties": {
     "result": {"type": "integer"}}}}, {"title": "Echo!", "_meta": {"k": 1}}, "..."]}
@@ -1435,7 +1461,7 @@ completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"val
     ("resources/templates/list", "resourceTemplates"))))
 
 test_core = scripts(r'''
-== a server introduces itself
+== a server introduces itself | on: 2025-11-25..
 [2025-11-25] initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
     {"serverInfo": {"title": "Core", "description": "d"}, "instructions": null}
 [modern] server/discover => {"supportedVersions": ["{VERSION}", "..."], "capabilities": {
@@ -1521,7 +1547,7 @@ subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}} => error 
     {"resultType": "complete", "content": [{"text": "accept decline in 3"}]}
 :twice {"key": "b"} ? b elicitation/create {} -> {NO} => "refused"
 [legacy] :twice ? a elicitation/create {} -> {NO} => "refused"
-== several at once | on: 2025-06-18..
+== several questions at once; modern answers may come one by one | on: 2025-06-18..
 [modern] tools/call {"name": "together"} => {"inputRequests": {"who": {}, "model": {}, "where": {}}}
 [modern] tools/call {"name": "together", "requestState": "{STATE}", "inputResponses": {
     "who": {NO}, "where": {"roots": []}}} => {"inputRequests": {"who": null, "model": {}}}
@@ -1568,7 +1594,7 @@ tools/call {"name": "rounds", "requestState": "{STATE}"} => error {INVALID_PARAM
     '{}', '{"two": {NO}}', '{"one": 3}', '{"one": {"action": "maybe"}}',
     '{"one": {"action": "accept"}}', '{"one": {"action": "accept", "content": {"one": "x"}}}')
 ) + "".join(f'''
-== {name} cannot be asked with {declared} | on: {on} | declare: {declared}
+== the tool {name} cannot ask a client that declares {declared} | on: {on} | declare: {declared}
 [legacy] :{name} => {{"isError": true}}
 [modern] :{name} => error {{MISSING_REQUIRED_CLIENT_CAPABILITY}}
     {{"requiredCapabilities": {missing}}}
@@ -2197,9 +2223,11 @@ class Exchanges(Http):
         a = GET s / a < WORDS / a <* WORDS      open a stream; its next message / one further on
         a event WORDS / a ends / a hangs up     its next event, whatever it is / end / client
         until LINE / name X TEXT / close        repeat until it holds / define {X} / end the server
-    WORDS are separated by `&`, `!` stands before one that must be absent; `Name=~` takes a header
-    away. {a} is the id of the last event of a stream, {endpoint} the data of its `endpoint` event,
-    {id} the id of the last message, {session} the last session. All have the progress token 0.
+    A verb, path, header or stream may be several, with `|` between them. WORDS are separated by `&`
+    and looked for in headers and body, or in the JSON of an event; `!` stands before one that must
+    be absent. `Name=~` takes a header away; %20 is a space in one. {a} is the id of the last event
+    of a stream, {endpoint} the data of its `endpoint` event, {id} the id of the last message,
+    {session} the last session, {INIT} the params of `initialize`. All have the progress token 0.
     """
 
     def __init__(self, talk: Talk):
@@ -2230,10 +2258,12 @@ class Exchanges(Http):
             self.read_event(verb, *rest.partition(" ")[::2])
         elif " -> " in rest:
             request, _, wanted = rest.partition(" -> ")
+            code, _, words = wanted.partition(" ")
             status, headers, body = exchange(self.port, *self.request(verb, request))
             self.names["session"] = headers.get("mcp-session-id", self.names.get("session"))
             body = body.decode() if isinstance(body, bytes) else json.dumps(body)
-            self.check(wanted.replace(" ", " & ", 1), f"{status} {json.dumps(headers)} {body}")
+            assert code == str(status), f"expected {code}, came {status}: {body:.900}"
+            self.check(words, f"{json.dumps(headers)} {body}")
         elif verb == "session":
             name, version = rest.split(" ")
             initialize = self.names["INIT"].replace("2025-06-18", version)
@@ -2251,7 +2281,8 @@ class Exchanges(Http):
 
     def check(self, words: str, text: str):
         for word in words.split(" & "):
-            assert (word.lstrip("!") in text) is not word.startswith("!"), f"{word} in {text:.900}"
+            found = not word or word.lstrip("!") in text
+            assert found is not word.startswith("!"), f"{word} is not true of {text:.900}"
 
     def request(self, verb: str, line: str):
         """Return verb, path, headers and body."""
@@ -2277,7 +2308,7 @@ class Exchanges(Http):
         events = iter(lambda: event_of(self.streams[label]), {})
         fields = next((one for one in events if verb == "event" or one.get("data")
                        and (verb != "<*" or words in one["data"])), {})
-        assert bool(fields) is (verb != "ends"), fields
+        assert bool(fields) is (verb != "ends"), f"the stream has {fields or 'ended'}"
         data = fields.get("data", "")
         ident = re.search(r'"id": ?("\w*"|\d+)', data)
         self.names.update({label: fields.get("id", self.names.get(label)), "id": ident and ident[1],
@@ -2295,7 +2326,7 @@ def exchanges(**options):
 
 
 test_http = scripts(r'''
-== the ladder: of two faults the first one answers | keys
+== checks have an order: of several faults, the first one sets the status | keys
 POST - Host=evil /none ping -> 403
 POST - Origin=http://evil /none ping -> 403
 PUT - /none ping -> 404
@@ -2316,7 +2347,7 @@ POST - /mcp|/mcp/|/mcp?x=1 ping -> 200 "result" & application/json
 GET|DELETE|PUT|HEAD|OPTIONS|PATCH - /mcp|/mcp/ -> 405 "allow": "POST"
 GET|POST - /|/mcp/x|/MCP|/.well-known/oauth-protected-resource|/.well-known/openid-configuration
     -> 404 application/json & {"error": "not_found"}
-== hosts, origins, types, bodies
+== which hosts, origins, types and bodies are accepted
 POST - Host=evil.example|127.0.0.1.evil.example| ping -> 403 !access-control
 POST - Host=localhost|LOCALHOST:99|[::1]:80 ping -> 200
 POST - Origin=http://evil.example|null|http://localhost.evil.example|http://user@localhost ping
@@ -2356,6 +2387,7 @@ changed tools
 changed test://x
 a < tools/list_changed & subscriptionId":1
 b < resources/updated & test://x
+# An event that is only a comment.
 a event {"": "" & !data
 close
 a|b <* "result"
@@ -2378,7 +2410,7 @@ until POST - ping -> 200
 ''', "on: http modern | " + EXCHANGES)
 
 test_http_sessions = scripts(r'''
-== statuses with and without a session, which only the answer to `initialize` names
+== statuses with and without a session; only the answer to `initialize` has an Mcp-Session-Id
 session s 2025-06-18
 POST - MCP-Protocol-Version=~|1999|2025-11-25 tools/list
     -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
@@ -2397,7 +2429,7 @@ session old 2025-03-26
 POST old [{"jsonrpc": "2.0", "method": "notifications/x"}] -> 202 "content-length": "0"
 DELETE s -> 200
 POST|GET|DELETE s ping -> 404
-== sessions that are too many are forgotten | limits: {"MAX_SESSIONS": 2}
+== of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2}
 session a 2025-11-25
 session b 2025-11-25
 POST a ping -> 200
@@ -2435,12 +2467,13 @@ d = POST s :quits
 d ends
 close
 a|b ends
-== running and ended streams are resumed, by their session, with nothing of other streams
+== streams, running or ended, are resumed in their own session, without events of others
 session t 2025-03-26
 session s 2025-03-26
 a = POST s :slow {"gate": "a"}
 a < "progress":1
 a hangs up
+# Another session cannot resume it.
 GET t Last-Event-ID={a} -> 405
 POST s {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "steps",
     "_meta": {"progressToken": 1}}} -> 200 done
@@ -2459,6 +2492,7 @@ a = POST s :later
 a event "retry": "7" & "id": & "data": ""
 a ends
 b = GET s Last-Event-ID={a}
+# The ids of events are numbered.
 b < notifications/later & -1"
 b < "later" & -2"
 session t 2025-06-18
@@ -2472,7 +2506,7 @@ a <* done
 a ends
 b = GET s Last-Event-ID={first}
 b < done
-== HTTP+SSE, on request also on the endpoint itself | endpoint: {"sse_on_get": true}
+== HTTP+SSE, with `sse_on_get` also on the endpoint itself | endpoint: {"sse_on_get": true}
 a = GET - /sse
 a event "event": "endpoint" & /mcp/messages?session_id=
 POST - {endpoint} initialize {INIT} -> 202 !content-type
@@ -2629,16 +2663,16 @@ returns {"modern": false, "version": "{VERSION}", "server_info": {"name": "s"}}'
 
 
 def each(template: str, rows: str) -> str:
-    """Return a script for each line of `rows`: @1 is its first column, @0 its number."""
+    """Return a script for each line of `rows`, of which @1 is the first column."""
     found = ""
-    for number, line in enumerate(rows.replace("\n    ", " ").strip("\n").splitlines()):
-        row = [str(number), *map(str.strip, line.split(" | "))]
-        found += re.sub(r"@(\d)", lambda match, row=row: row[int(match[1])], template)
+    for line in rows.replace("\n    ", " ").strip("\n").splitlines():
+        row = [part.strip() for part in line.split(" | ")]
+        found += re.sub(r"@(\d)", lambda match, row=row: row[int(match[1]) - 1], template)
     return found
 
 
 test_client_finds_the_era = scripts((each(r'''
-== answer @0 to the probe | client | bare | on: @1 2025-11-25
+== the probe gets @2 | client | bare | on: @1 2025-11-25
 call connect
 > server/discover
 @2
@@ -2657,7 +2691,7 @@ http | << 404 {} {"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "messa
 http | << 401 {} who | raises HttpError 401
 http | << 403 {} not you | raises HttpError 403
 ''') + each(r'''
-== revision @1, answer @0 | client | bare | on: memory 2025-11-25
+== revision @1 is wanted, @3 raises @4 | client | bare | on: memory 2025-11-25
 call connect {"revision": "@1"}
 @2 => @3
 raises @4
@@ -2675,7 +2709,8 @@ raises HttpError 404
 == an unknown revision | client | bare | on: memory 2025-11-25
 call connect {"revision": "1999-01-01"}
 raises ValueError 1999
-== a modern server, which wants the same version once more | client | bare | on: memory http modern
+== a modern server that refuses a version it supports is asked once more
+    | client | bare | on: memory http modern
 call connect
 > server/discover {"_meta": {"{META}protocolVersion": "{VERSION}",
     "{META}clientCapabilities": {}, "{META}clientInfo": {"name": "*", "version": "*"}}}
@@ -2701,7 +2736,7 @@ call connect
 > - notifications/initialized
 returns {"modern": false}
 ''' + each(r'''
-== a session that was lost is opened anew, @1 | client | on: http 2025-11-25
+== after @1 @2, a lost session is opened anew | client | on: http 2025-11-25
 call list_prompts
 > prompts/list
 << @1 {} @2
@@ -2714,7 +2749,7 @@ returns []
 # ---- methods: what is sent, and what becomes of the result
 
 test_client_methods = scripts(each(r'''
-== call @0 | client | on: @5
+== call @1 | client | on: @5
 call @1
 @2 => @3
 returns @4
@@ -2731,7 +2766,7 @@ ping | ping | {} | null | memory http legacy
 ping | server/discover | {"supportedVersions": [], "capabilities": {}} | null | memory http modern
 request example.org/x {"y": 1} | example.org/x {"y": 1} | {"z": 2} | {"z": 2} | memory http
 ''') + each(r'''
-== answer @0 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": null}
+== @2 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": null}
 call get_prompt p
 > prompts/get
 @2
@@ -2768,7 +2803,8 @@ test_client_malformed = scripts("".join(
         f"call {call}\n> 1 {method}\n< 1 {result}\nraises Malformed\n"
         for result in [*results, "{}", "[]", '"x"', "3", "null"])
     for call, method, *results in (row.split(" | ") for row in WRONG.strip().splitlines())) + r'''
-== messages that are late, wrong or for nobody change nothing | client | on: pipe 2025-11-25 modern
+== messages that are late, malformed or unsolicited change nothing
+    | client | on: pipe 2025-11-25 modern
 call read_resource x:y timeout=0.05
 > 1 resources/read
 > - notifications/cancelled {"requestId": {ID:1}}
@@ -2829,7 +2865,7 @@ returns {"granted": ["tools", "x:y"]}
 call listen prompts
 subscriptions/listen => error {METHOD_NOT_FOUND}
 raises ServerLacks prompts
-== a legacy server that offers no stream announces nothing | client | on: http 2025-11-25
+== listen() raises HttpError 405 if a legacy server has no GET stream | client | on: http 2025-11-25
 call listen tools
 raises HttpError 405
 == a call whose answer is already a stream is cancelled | client | on: http 2025-03-26..2025-11-25
@@ -2839,7 +2875,7 @@ call call_tool x timeout=0.05
 > - notifications/cancelled {"requestId": {ID}}
 raises TimeoutError
 ''' + each(r'''
-== answer @0 to a question of a session | client | on: memory pipe 2025-11-25 | connect: @1
+== in a session, the callbacks @1 give @3 | client | on: memory pipe 2025-11-25 | connect: @1
 call list_prompts
 prompts/list ? a @2 -> @3 => {"prompts": []}
 returns []
