@@ -69,7 +69,6 @@ MCP_PATIENCE the seconds to wait before a test fails.
 from __future__ import annotations
 
 import ast
-import atexit
 import contextlib
 import dataclasses
 import enum
@@ -83,7 +82,6 @@ import io
 import itertools
 import json
 import multiprocessing.connection
-import multiprocessing.forkserver
 import os
 import queue
 import random
@@ -905,7 +903,6 @@ class Http(Memory):
 # A process that has imported this file, and forks a server in 5 ms.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
-atexit.register(multiprocessing.forkserver._forkserver._stop)
 
 
 def serve_forked(options: dict, source, out, control):
@@ -1902,7 +1899,7 @@ def test_random_schemas_and_values_never_crash():
     dice = random.Random(1)
     keywords = [part for schema, _, _ in VALIDATION[:-4] for part in schema.items()]
     values = [value for _, valid, _ in VALIDATION for value in (*valid, valid)]
-    for _ in range(500):
+    for _ in range(1000):
         schema = {"items": dict(dice.sample(keywords, 2)), **dict(dice.sample(keywords, 3))}
         with contextlib.suppress(ValueError):
             checked = mcp.Schema(schema)
@@ -3023,6 +3020,20 @@ def test_client_reads_events_cut_anywhere(form, end):
         yield from (data[n:n + pieces] for n in range(0, len(data), pieces))
     with answering(answer) as site, client.connect(site.url) as one:
         assert one.list_prompts() == [] and one.modern
+
+
+def test_client_ends_a_call_whose_stream_is_cut_anywhere():
+    dice = random.Random(20261122)
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        note = '{"jsonrpc": "2.0", "method": "notifications/x"}'
+        lines = f": hello\n\ndata: {note}\n\nevent: message\nid: 7\ndata: {text}\n\n"
+        data = lines.replace("\n", dice.choice(["\n", "\r\n", "\r"])).encode()
+        yield STREAM + data[:dice.randrange(len(data) - 1) if method == "prompts/list" else None]
+    with answering(answer) as site, client.connect(site.url, timeout=PATIENCE) as one:
+        for _ in range(1000):
+            with pytest.raises(client.Disconnected):
+                one.list_prompts()
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
