@@ -1282,7 +1282,12 @@ call list_tools
 returns []
 call call_tool x
 raises ServerLacks tools
-== questions without end are given up | client | on: memory modern | limits: {"MAX_ROUNDS": 1}
+== pages and questions without end are given up | client | on: memory modern
+    | limits: {"MAX_PAGES": 2, "MAX_ROUNDS": 1}
+call list_prompts
+prompts/list => {"prompts": [], "nextCursor": "2"}
+prompts/list => {"prompts": [], "nextCursor": "2"}
+raises Malformed pages
 call call_tool x
 tools/call => {"resultType": "input_required", "requestState": "1"}
 tools/call {"requestState": "1"} => {"resultType": "input_required", "requestState": "2"}
@@ -1945,6 +1950,21 @@ wait b passed
 wait a passed
 > - notifications/cancelled {"requestId": 0}
 quiet
+== of too many requests in flight, the last is refused | on: 2025-11-25 modern pipe
+    | limits: {"MAX_RUNNING": 1}
+> 1 :slow {"gate": "a"}
+wait a
+> 2 tools/list
+< 2 error {INTERNAL_ERROR}
+open a
+< 1 {}
+tools/list => {}
+== a question that is not answered fails | on: 2025-11-25 pipe memory
+    | limits: {"ASK_SECONDS": 0.05} | declare: {"elicitation": {}}
+> 1 :ask
+< #q elicitation/create
+< - notifications/cancelled {"requestId": {ID:#q}}
+< 1 {"content": [{"text": "failed: AskError"}]}
 == the end of input ends questions | on: 2025-06-18..2025-11-25 pipe
     | limits: {"LEAVE_SECONDS": 60} | declare: {"elicitation": {}}
 > 1 :ask
@@ -3058,6 +3078,13 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         assert [verb for verb, _, _ in site.asked] == ["POST"] * 4 + ["GET", "DELETE"]
         assert site.asked[4][1]["last-event-id"] == "1"
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
+
+
+def test_client_gives_up_redirects_without_end():
+    with answering(lambda *_: [http_answer(307, {"Location": "/mcp"})]) as site:
+        with pytest.raises(mcp.HttpError, match="307"):
+            client.connect(site.url)
+        assert len(site.asked) == 8         # for the probe, and for `initialize`
 
 
 @pytest.mark.parametrize("granted", [
