@@ -232,8 +232,9 @@ def fixture_tools(server, stage: Stage):
     @server.tool
     def fail(how: str) -> str:
         raise {"value": ValueError("told you"), "silent": KeyError(), "missing": mcp.NotFound(),
-               "own": mcp.RpcError(7, "seven", [7]), "reserved": mcp.RpcError(-32001, "not ours"),
-               "old": mcp.RpcError(CODES["RESOURCE_NOT_FOUND"], "gone")}[how]
+               "own": mcp.RpcError(7, "seven", [7]), "reserved": mcp.RpcError(-32000, "not ours"),
+               "old": mcp.RpcError(CODES["RESOURCE_NOT_FOUND"], "gone"),
+               "unsent": mcp.RpcError(7, "its data is not JSON", ...)}[how]
 
     @server.tool
     def slow(gate: str, ctx: Context) -> str:
@@ -1115,9 +1116,21 @@ prompts/get {"name": "nobody"} => error {INVALID_PARAMS} nobody
 tools/list {"cursor": "bad"} => error {INVALID_PARAMS} cursor
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
 tools/call {"arguments": {}} => error {INVALID_PARAMS} name
+resources/read => error {INVALID_PARAMS} uri
+prompts/get => error {INVALID_PARAMS} name
+completion/complete => error {INVALID_PARAMS} ref
+[legacy] resources/subscribe => error {INVALID_PARAMS} uri
+[legacy] logging/setLevel {"level": "loud"} => error {INVALID_PARAMS} level
+[modern] subscriptions/listen => error {INVALID_PARAMS} notifications
 [!2025-03-26] > [{"jsonrpc": "2.0", "id": 1, "method": "nobody"}]
 [!2025-03-26] < ? error {INVALID_REQUEST}
 :add {"a": 1} => {"content": [{"type": "text", "text": "3"}]}
+[modern] logging/setLevel {"level": "info"} => error {METHOD_NOT_FOUND}
+[modern] resources/subscribe {"uri": "test://text"} => error {METHOD_NOT_FOUND}
+[legacy] server/discover => error {METHOD_NOT_FOUND}
+[legacy] subscriptions/listen {"notifications": {}} => error {METHOD_NOT_FOUND}
+[legacy] tools/list {"_meta": 3} => error {INVALID_PARAMS}
+[!2025-11-25] :tell {"method": "notifications/elicitation/complete"} => {}
 resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/read
 tools/execute => error {METHOD_NOT_FOUND} tools/call
 prompts/read => error {METHOD_NOT_FOUND} prompts/get
@@ -1173,7 +1186,6 @@ resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 [modern] > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
 [modern] < - notifications/subscriptions/acknowledged {"notifications": {"toolsListChanged": null}}
 == template values with .., encoded slashes, drives or NUL are refused | on: 2025-11-25 modern
-resources/read {"uri": "test://item/7/head"} => {"contents": [{"text": "'head' of 7"}]}
 ''' + "".join(f'resources/read {{"uri": "{uri}"}} => error {{INVALID_PARAMS}}\n' for uri in (
     "file:///../x", "file:///%2e%2e/b", "file:///a%2f..%2fb", "file:////etc", "file:///C:/x",
     "file:///..%5cx", "file:///a%00b", "file:///%ff", "test://item/1/..", "test://item/1/a%5Cb",
@@ -1188,7 +1200,7 @@ JUNK = {
     '"a" error {INVALID_REQUEST} jsonrpc': ['{"id": "a", "method": "ping"}',
                                             '{"jsonrpc": "1.0", "id": "a", "method": "ping"}'],
     "1 error {INVALID_REQUEST} method": [f'{{"jsonrpc": "2.0", "id": 1, {wrong}}}' for wrong in (
-        '"method": 7', '"params": {}', '"method": "ping", "params": [1]')],
+        '"method": 7', '"x": 1', '"method": "x", "params": null', '"method": "x", "params": [1]')],
 }
 test_junk = scripts("== junk is refused, and the stream goes on\n" + "".join(
     f">> {line}\n< {answer}\n" for answer, lines in JUNK.items() for line in lines) + r'''
@@ -1196,12 +1208,19 @@ test_junk = scripts("== junk is refused, and the stream goes on\n" + "".join(
 >> \xef\xbb\xbf{"jsonrpc": "2.0", "method": "notifications/x"}\x0d
 [pipe] >> \x0d
 [pipe] >> \x20\x09
+>> {"method": "notifications/x", "params": [1]}
 quiet
 == any string or integer is an id, and comes back as it went
 ''' + "".join(f"> {ident} tools/list\n< {ident} {{}}\n" for ident in (
     '0', '""', '-5', '12345678901234567890', '"é"')))
 
 test_batches = scripts(r'''
+== in a batch, only responses share the array, and what cannot be sent fails alone | on: 2025-03-26
+> [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+    "name": "tell", "arguments": {"method": "x"}}}, {"jsonrpc": "2.0", "id": 2, "method":
+    "tools/call", "params": {"name": "fail", "arguments": {"how": "unsent"}}}]
+< - x
+< [{"id": 1, "result": {}}, {"id": 2, "error": {"code": {INTERNAL_ERROR}}}]
 == a batch, and one with more members than the limit | on: 2025-03-26 | limits: {"MAX_BATCH": 3}
 > [{"jsonrpc": "2.0", "id": 1, "method": "ping"},
     {"jsonrpc": "2.0", "method": "notifications/x"},
@@ -1231,6 +1250,8 @@ initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}
     "serverInfo": {"name": "test", "version": "1.2"}, "capabilities": {"logging": {}}}
 ping => {}
 [memory pipe] tools/list => error {INVALID_PARAMS} initialized
+[memory pipe] changed tools
+[memory pipe] quiet
 [http] tools/list => {}
 [..2025-06-18] > - notifications/initialized
 [2025-11-25] > - initialized
@@ -1243,6 +1264,10 @@ tools/list {"_meta": {"{META}protocolVersion": "1999", "{META}clientCapabilities
     {UNSUPPORTED_PROTOCOL_VERSION} {"requested": "1999", "supported": ["{VERSION}", "..."]}
 tools/list {"_meta": {"{META}protocolVersion": "{VERSION}"}} =>
     error {INVALID_PARAMS} clientCapabilities
+tools/list {"_meta": {"{META}protocolVersion": "2025-11-25", "{META}clientCapabilities": {}}} =>
+    error {UNSUPPORTED_PROTOCOL_VERSION} {"supported": ["*", "2025-11-25", "*", "*", "2024-11-05"]}
+server/discover {"_meta": {"{META}protocolVersion": "{VERSION}", "{META}clientCapabilities": {}}} =>
+    {"supportedVersions": ["*", "2025-11-25", "*", "*", "2024-11-05"], "ttlMs": 0}
 == both eras on one connection | on: 2025-11-25
 tools/list => {"resultType": null}
 handshake 2026-07-28
@@ -1323,6 +1348,11 @@ def core(stage: Stage):
     watched = []
     server.on_watch = watched.append
     core_questions(server)
+
+    def where(ctx: Context) -> str:
+        return ctx.list_roots(key="q")[0]["uri"]
+    server.resource("test://where")(where)
+    server.prompt(where)
 
     @server.tool
     def keeps(ctx: Context) -> dict:
@@ -1457,6 +1487,7 @@ completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"val
 == pages of @ | on: 2025-11-25 modern memory | server: paged
 @ => {"MEMBER": [{"name": "a"}, {"name": "b"}], "nextCursor": "*"}
 @ {"cursor": "{CURSOR}"} => {"MEMBER": [{"name": "c"}], "nextCursor": null}
+[modern] @ => {"ttlMs": 0, "cacheScope": "private"}
 @ {"cursor": 5} => error {INVALID_PARAMS} cursor
 '''.replace("@", method).replace("MEMBER", member) for method, member in (
     ("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts"),
@@ -1549,6 +1580,11 @@ subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}} => error 
     {"resultType": "complete", "content": [{"text": "accept decline in 3"}]}
 :twice {"key": "b"} ? b elicitation/create {} -> {NO} => "refused"
 [legacy] :twice ? a elicitation/create {} -> {NO} => "refused"
+== resources and prompts ask, too
+[legacy] resources/read {"uri": "test://where"} ? q roots/list {} -> {"roots": [{"uri": "x:"}]} =>
+    {"contents": [{"text": "x:"}]}
+[modern] resources/read {"uri": "test://where"} => {"inputRequests": {"q": {}}}
+[modern] prompts/get {"name": "where"} => {"inputRequests": {"q": {}}}
 == several questions at once; modern answers may come one by one | on: 2025-06-18..
 [modern] tools/call {"name": "together"} => {"inputRequests": {"who": {}, "model": {}, "where": {}}}
 [modern] tools/call {"name": "together", "requestState": "{STATE}", "inputResponses": {
@@ -1567,6 +1603,9 @@ tools/call {"name": "twice", "requestState": "{STATE}"} => error {INVALID_PARAMS
 tools/call {"name": "rounds", "arguments": {"x": 1}, "requestState": "{STATE}"} =>
     error {INVALID_PARAMS} requestState
 tools/call {"name": "rounds", "requestState": "{STATE}x"} => error {INVALID_PARAMS} requestState
+tools/call {"name": "rounds", "requestState": 3} => error {INVALID_PARAMS}
+tools/call {"name": "rounds", "requestState": "é"} => error {INVALID_PARAMS}
+tools/call {"name": "rounds", "requestState": ""} => error {INVALID_PARAMS}
 tools/call {"name": "rounds", "inputResponses": 3} => error {INVALID_PARAMS} inputResponses
 tools/call {"name": "rounds", "requestState": "{STATE}", "inputResponses": {
     "one": {NO}, "nobody": 3}} => {"inputRequests": {"one": null, "two": {}}}
@@ -2094,10 +2133,11 @@ def test_it_leaves_quickly_and_quietly(tool, what, how, status):
 def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
     server = mcp.Server("s")
     server.tool(lambda text: json.loads(text), name="parse")
-    assert server.call("parse", text="{")["isError"]
+    server.prompt(lambda: json.loads("{"), name="parse")
+    assert server.call("parse", text="{")["isError"] and ask(server, "prompts/get", name="parse")
     said = capsys.readouterr().err
     frame = re.search(r'File "([^"]+)", line \d+, in (\S+)', said)
-    assert frame.groups() == (__file__, "<lambda>") and "JSONDecodeError" in said, said
+    assert frame.groups() == (__file__, "<lambda>") and said.count("JSONDecodeError:") == 2, said
 
 
 # ---- the command line
@@ -2129,6 +2169,17 @@ def test_a_file_is_served_or_else_a_demo(source, names, tmp_path):
 
 
 @needs_http
+def test_a_served_file_keeps_the_options_of_its_run(tmp_path):
+    (tmp_path / "given.py").write_text(TOOL + "server.run(authorize=lambda headers: None)\n")
+    words = [sys.executable, MCP_REF, "serve", tmp_path / "given.py", "--http", "localhost:0"]
+    with subprocess.Popen(words, text=True, stdin=-3, stderr=-1) as child, \
+            contextlib.ExitStack() as stack:
+        stack.callback(child.kill)
+        port = int(re.search(r"http://localhost:(\d+)/mcp", child.stderr.readline())[1])
+        assert exchange(port, "POST", "/mcp", {})[0] == 401
+
+
+@needs_http
 @pytest.mark.parametrize("words, keyword", [
     ("nonsense", "nonsense"), ("serve empty.py more", "more"), ("serve", "missing"),
     ("serve none.py", "none.py"), ("serve text.txt", "text.txt"), ("serve empty.py", "empty.py"),
@@ -2142,7 +2193,7 @@ def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
 
 
 def test_what_run_does_not_understand_and_what_part_i_lacks_is_named():
-    done = command("-c", "import mcp_ref; mcp_ref.Server('x').run(['--http', 'x'])")
+    done = command("-c", "import mcp_ref; mcp_ref.Server('x').run()", "--http", "x")
     assert done.returncode and ("PORT" if "II" in PARTS else "part II") in done.stderr
 
 
@@ -2267,8 +2318,12 @@ class Exchanges(Http):
                 threading.Event().wait(0.01)
             raise AssertionError("it never came true")
         elif rest.startswith("= "):
-            connection = request_to(self.port, *self.request(*rest[2:].split(" ", 1)))
-            answer = self.streams[verb] = self.talk.stack.enter_context(connection.getresponse())
+            method, path, headers, body = self.request(*rest[2:].split(" ", 1))
+            headers["Connection"] = "keep-alive"        # so that a stream must end by itself
+            connection = request_to(self.port, method, path, headers, body)
+            self.talk.stack.callback(connection.close)
+            answer = connection.getresponse()
+            self.streams[verb] = connection, answer
             kind = [answer.getheader(name) for name in ("Content-Type", "X-Accel-Buffering")]
             assert (answer.status, kind) == (200, ["text/event-stream", "no"]), answer.read()
         elif verb in self.streams:
@@ -2320,9 +2375,10 @@ class Exchanges(Http):
         return verb, path or "/mcp", headers, body.encode() or None
 
     def read_event(self, label: str, verb: str, words: str):
+        connection, answer = self.streams[label]
         if verb == "hangs":
-            return self.streams[label].close()
-        events = iter(lambda: event_of(self.streams[label]), {})
+            return connection.close()
+        events = iter(lambda: event_of(answer), {})
         fields = next((one for one in events if verb == "event" or one.get("data")
                        and (verb != "<*" or words in one["data"])), {})
         assert bool(fields) is (verb != "ends"), f"the stream has {fields or 'ended'}"
@@ -2384,6 +2440,9 @@ POST modern Mcp-Name=~|add|Echo|=?base64?!!?=|=?BASE64?ZWNobw==?= {echo}
 POST modern Mcp-Method=~|tools/call|Tools/List|=?base64?dG9vbHMvbGlzdA==?= tools/list
     -> 400 {HEADER_MISMATCH}
 POST modern MCP-Protocol-Version=~|2025-11-25 tools/list -> 400 {HEADER_MISMATCH}
+POST modern Mcp-Name=~|x resources/read {"uri": "test://text"} -> 400 {HEADER_MISMATCH}
+POST modern Mcp-Name=~|x prompts/get {"name": "greet"} -> 400 {HEADER_MISMATCH}
+POST modern resources/read {"uri": "test://fails"} -> 200 {INTERNAL_ERROR} & !division
 == headers must agree with the arguments, if there are any
 POST modern Mcp-Param-Other=forwarded|~ :place -> 200
 POST modern Mcp-Param-Region=evil :place -> 400 {HEADER_MISMATCH}
@@ -2415,6 +2474,7 @@ POST - Host=localhost ping -> 403
 == browsers; metadata needs no authorization | keys | endpoint: {"cors": true, "metadata": {"r": 1}}
 OPTIONS - Origin=http://localhost:3 Access-Control-Request-Headers=mcp-method
     -> 204 allow-origin": "http://localhost:3" & allow-headers": "mcp-method" & !content-length
+POST - Origin=http://evil ping -> 403 !access-control
 POST - Origin=http://localhost:3 ping
     -> 401 expose-headers": "Mcp-Session-Id & WWW-Authenticate & Protocol-Version
 GET - /.well-known/oauth-protected-resource|/.well-known/oauth-protected-resource/mcp
@@ -2440,6 +2500,8 @@ POST s MCP-Protocol-Version=~|2025-06-18 tools/list -> 200 "tools" & !mcp-sessio
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
 POST s MCP-Protocol-Version=1999|2026-07-28 ping -> 400 !mcp-session-id
 POST s { -> 400 {PARSE_ERROR} & "id": null
+session new 2025-11-25
+POST new { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
 session old 2025-03-26
@@ -2460,6 +2522,15 @@ until POST - Mcp-Session-Id={session} ping -> 404
 POST - X-Key=ann initialize {INIT} -> 200
 POST|GET|DELETE - X-Key=bob Mcp-Session-Id={session} ping -> 404
 POST - X-Key=ann Mcp-Session-Id={session} ping -> 200
+== the handler knows who sent a request | keys | server: core
+POST modern X-Key=ann tools/call {"name": "keeps", "_meta": {"{META}clientInfo": {
+    "name": "n", "version": "1"}}} -> 200 "ann"
+a = GET - X-Key=ann /sse
+a event endpoint
+POST - X-Key=bob {endpoint} initialize {INIT} -> 404
+POST - X-Key=ann {endpoint} initialize {INIT} -> 202
+POST - X-Key=ann {endpoint} :keeps -> 202
+a <* "ann"
 == without sessions | endpoint: {"stateless": true}
 POST - initialize {INIT} -> 200 serverInfo & !mcp-session-id
 POST - notifications/initialized -> 202
@@ -2470,10 +2541,14 @@ POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
 POST - MCP-Protocol-Version=1999 tools/list -> 400
 == each message goes to one stream; that of a cancelled request ends without one
 session s 2025-06-18
+changed prompts
 a = GET s
+a < prompts
 b = GET s
 changed tools
 b < tools
+e = GET s Last-Event-ID={a}
+e < tools
 c = POST s :ask
 c < elicitation/create
 POST s {"jsonrpc": "2.0", "id": {id}, "result": {"action": "accept", "content": {"branch": "m"}}}
@@ -2483,7 +2558,7 @@ c ends
 d = POST s :quits
 d ends
 close
-a|b ends
+a|b|e ends
 == streams, running or ended, are resumed in their own session, without events of others
 session t 2025-03-26
 session s 2025-03-26
@@ -2576,11 +2651,13 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
         b"Content-Length: +5", b"Host: evil",
         b"X\0: a", b"X\xe4: a", b"X: a\0b", b"X: a\rContent-Length: 45", b": a",
         b"Mcp-Method: a\r\nMcp-Method: b", b"Mcp-Session-Id: a\r\nMcp-Session-Id: a",
+        b"Authorization: a\r\nAuthorization: b",
         b"X: y\r\n" * 200, b"X: " + b"y" * 70000)],
     *[(CHUNKED + body, "400") for body in (
         b"xyz\r\n", b"-5\r\nabc", b"+2d\r\n", b"0x2d\r\n", b"3\r\nabcd\r\n0\r\n\r\n",
         b"5\nabcde\r\n0\r\n\r\n", b"0\r\n" + b"X" * 2000 + b":\r\n\r\n")],
     (CHUNKED + b"ffffffff\r\n", "413"),
+    (CHUNKED + b"%x\r\n%b\r\n2\r\n" % (mcp.MAX_MESSAGE_BYTES, b" " * mcp.MAX_MESSAGE_BYTES), "413"),
     # The answer arrives although the body is still being sent.
     (POST + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n" + b"[" * 2**23, "413"),
 ]
@@ -2636,7 +2713,7 @@ def test_a_listener_that_reads_nothing_holds_up_nobody():
 
 
 @needs_http
-def test_a_mounted_endpoint_says_how_each_stream_ends():
+def test_a_mounted_endpoint_says_how_each_stream_ends_and_checks_origins():
     with exchanges() as site:
         site("session s 2025-11-25")
         for line, end in (('POST modern tools/call {"name": "steps"}', ()),
@@ -2649,6 +2726,10 @@ def test_a_mounted_endpoint_says_how_each_stream_ends():
             site.line.httpd.endpoint.serve(one)
             assert sent[0][::2] == (200, None) and sent[-1] == end
             assert all(b"data: " in data for data in sent[1:-1])
+    one, sent = mcp.Exchange("POST", "/mcp", [("Origin", "http://evil")], io.BytesIO()), []
+    one.start = lambda *answer: sent.append(answer)
+    mcp.Endpoint(mcp.Server("s")).serve(one)        # any host, as nothing is known of it
+    assert sent[0][0] == 403
 
 
 @needs_http
@@ -2723,6 +2804,11 @@ call connect {"revision": "{VERSION}"}
 > initialize
 << 404 {} no
 raises HttpError 404
+== `initialize` has a timeout, and is never cancelled | client | bare | on: pipe 2025-11-25
+    | connect: {"timeout": 0.05}
+call connect {"revision": "{VERSION}"}
+> initialize
+raises TimeoutError initialize
 == an unknown revision | client | bare | on: memory 2025-11-25
 call connect {"revision": "1999-01-01"}
 raises ValueError 1999
@@ -2903,6 +2989,7 @@ returns []
 {"elicit": {"x": 5}} | elicitation/create @FORM | error {INTERNAL_ERROR}
 {"elicit": {"x": 5}} | elicitation/create {} | error {INVALID_PARAMS}
 {"elicit": {"x": 5}} | elicitation/create @PAGE | error {INVALID_PARAMS}
+{"visit": true} | elicitation/create {"mode": "url", "url": "file:///x"} | error {INVALID_PARAMS}
 {"visit": false} | elicitation/create @PAGE | {"action": "decline"}
 {"sample": null} | sampling/createMessage {"messages": [], "maxTokens": 1} | error -1
 {"sample": "hi"} | sampling/createMessage {"messages": [], "tools": []} | error {INVALID_PARAMS}
@@ -3047,7 +3134,7 @@ def test_client_ends_a_call_whose_stream_is_cut_anywhere():
 
     def answer(verb: str, headers: dict, method: str, text: str):
         note = '{"jsonrpc": "2.0", "method": "notifications/x"}'
-        lines = f": hello\n\ndata: {note}\n\nevent: message\nid: 7\ndata: {text}\n\n"
+        lines = f": hello\n\nid: 6\ndata: {note}\n\nevent: message\nid: 7\ndata: {text}\n\n"
         data = lines.replace("\n", dice.choice(["\n", "\r\n", "\r"])).encode()
         yield STREAM + data[:dice.randrange(len(data) - 1) if method == "prompts/list" else None]
     with answering(answer) as site, client.connect(site.url, timeout=PATIENCE) as one:
@@ -3077,6 +3164,9 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
             assert one.list_prompts() == []
         assert [verb for verb, _, _ in site.asked] == ["POST"] * 4 + ["GET", "DELETE"]
         assert site.asked[4][1]["last-event-id"] == "1"
+        assert all(headers["mcp-protocol-version"] == LEGACY[0] for _, headers, _ in site.asked[1:])
+        assert all("json" in headers["accept"] and "text/event-stream" in headers["accept"]
+                   for verb, headers, _ in site.asked if verb == "POST")
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
 
 
@@ -3087,19 +3177,31 @@ def test_client_gives_up_redirects_without_end():
         assert len(site.asked) == 8         # for the probe, and for `initialize`
 
 
-@pytest.mark.parametrize("granted", [
-    {"Authorization": "t"}, lambda *_: {"Authorization": "t"}, None])
-def test_client_asks_authorize(granted):
+@pytest.mark.parametrize("granted, status", [
+    ({"Authorization": "t"}, 401), (lambda *_: {"Authorization": "t"}, 403), (None, 401)])
+def test_client_asks_authorize(granted, status):
     def answer(verb: str, headers: dict, method: str, text: str):
         yield http_answer(200, JSON, text) if headers.get("authorization") == "t" \
-            else http_answer(401, {"WWW-Authenticate": "Bearer"})
+            else http_answer(status, {"WWW-Authenticate": "Bearer"})
 
     def authorize(refusal):
-        assert refusal.status == 401 and refusal.headers["www-authenticate"] == "Bearer"
+        assert refusal.status == status and refusal.headers["www-authenticate"] == "Bearer"
         return granted
     outcome = contextlib.nullcontext() if granted else pytest.raises(mcp.HttpError, match="401")
     with answering(answer) as site, outcome, client.connect(site.url, authorize=authorize) as one:
         assert one.list_prompts() == [] and len(site.asked) == 3
+
+
+def test_client_reopens_the_stream_of_its_session():
+    heard = queue.Queue()
+    gets = iter(["retry: 1\n\n", 'data: {"jsonrpc": "2.0", "method": "x"}\n\n'])
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield STREAM + next(gets, "").encode() if verb == "GET" \
+            else http_answer(200 if text else 202, JSON, text)
+    with answering(answer) as site, \
+            client.connect(site.url, revision=LEGACY[0], on_notification=heard.put):
+        assert heard.get(timeout=PATIENCE)["method"] == "x"
 
 
 def test_client_falls_back_to_http_sse():
@@ -3160,16 +3262,16 @@ def test_client_and_processes_of_every_kind(monkeypatch):
         with program("", "signal.pause()") as one, pytest.raises(TimeoutError):
             one.call_tool("x", {"text": "x" * 500000}, timeout=0.05)
         with program("WORDS = json.dumps([dict(os.environ), os.listdir('/proc/self/fd')])",
-                     "sys.stdin.readline(); os.close(1); sys.stdin.read()") as one:
+                     "sys.stdin.readline(); os.close(1); sys.stdin.read()", env={"A": "b"}) as one:
             environment, descriptors = json.loads(one.instructions)
             assert environment["PATH"] == os.environ["PATH"] and len(descriptors) == 4
-            assert "SOME_TOKEN" not in environment
+            assert "SOME_TOKEN" not in environment and environment["A"] == "b"
             with pytest.raises(client.Disconnected):
                 one.call_tool("x", timeout=PATIENCE)
 
 
 COMMANDS = r'''
-list URL | 0 | add | -
+list URL --revision 2025-06-18 --trace | 0 | file:///{+path} | "protocolVersion": "2025-06-18"
 list URL --header X-Key:wrong | 2 | - | 401
 call URL echo text=a=b | 0 | a=b | -
 call URL add {"a":2,"b":3} | 0 | 5 | -
