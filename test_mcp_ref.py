@@ -210,7 +210,7 @@ def fixture(stage: Stage):
                         websiteUrl="https://example.org")
     fixture_tools(server, stage)
     fixture_resources(server)
-    fixture_http_tools(server)
+    fixture_more_tools(server)
 
     @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
     def verb(params: dict, ctx: Context) -> dict:
@@ -258,11 +258,6 @@ def fixture_tools(server, stage: Stage):
         return "said"
 
     @server.tool
-    def tell(method: str, ctx: Context) -> str:
-        ctx.notify(method, {"x": 1})
-        return ctx.version
-
-    @server.tool
     def ask(ctx: Context) -> str:
         """Elicit a branch; `except Exception` must not catch the unwinding."""
         try:
@@ -271,8 +266,13 @@ def fixture_tools(server, stage: Stage):
             return f"failed: {type(problem).__name__}"
 
 
-def fixture_http_tools(server):
-    """Add tools for streams and for headers that repeat arguments."""
+def fixture_more_tools(server):
+    """Add tools for notifications, streams, and headers that repeat arguments."""
+    @server.tool
+    def tell(method: str, ctx: Context) -> str:
+        ctx.notify(method, {"x": 1})
+        return ctx.version
+
     @server.tool
     def later(ctx: Context) -> str:
         ctx.close_stream()                      # hang up, and go on
