@@ -593,7 +593,7 @@ class Talk:
                 act = self.verbs.get(verb) or functools.partial(self.line.act, verb)
                 act(rest.strip())
         except Exception as problem:            # noqa: BLE001
-            said = str(problem).partition("\nassert ")[0]
+            said = str(problem).partition("\nassert ")[0]       # the rest is about the runner
             raise AssertionError(f"{self.version} over {self.carrier}:\n    {row:.500}\n"
                                  f"{type(problem).__name__}: {said}") from None
 
@@ -613,8 +613,8 @@ class Talk:
                     message = json.loads(message)
                 self.referee.check(message, self.theirs)
             except Exception as problem:        # noqa: BLE001
-                said = str(problem).partition("\nassert ")[0]   # the rest is about the runner
-                self.report(problem=AssertionError(f"{said or repr(problem)}: {message!r:.500}"))
+                self.report(problem=AssertionError(
+                    f"{message!r:.500}: {type(problem).__name__}: {problem}"))
             self.came.append(message)
             self.report()
 
