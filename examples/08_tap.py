@@ -1,28 +1,30 @@
-r"""Stand between a host and a stdio server, and show what they say. Nothing is changed.
+r"""Stand between a host and a stdio server, and record what they say. Nothing is changed.
 
 For the day when a host and a server do not get along, whoever wrote them. It needs nothing from
 this repository. (A server on mcp_ref.py needs no tap: set MCP_TRACE=FILE in its environment.) Read
-00_by_hand.py first. Next: 09_socket.py.
+00_by_hand.py first. Next: 09_socket.py; 10_picture.py draws what was recorded.
 
 In the host's configuration, put this program before the server's command:
 
-    "command": "python3", "args": ["/path/08_tap.py", "/tmp/tap.log", "npx", "some-server"]
+    "command": "python3", "args": ["/path/08_tap.py", "/tmp/tap.jsonl", "npx", "some-server"]
 
-Every line goes on as it came, byte for byte. It also goes to the log file (`-`: stderr), after the
-seconds since the start, and `>` if the host sent it or `<` if the server did. Here our client is
-the host, and the demonstration of mcp_ref.py the server:
+Every line goes on as it came, byte for byte. It also goes to the log file (`-`: stderr) as a line
+of JSON: `way` is `>` if the host sent it, `<` if the server did; a line that is not JSON is a
+`text`. Here our client is the host, and the demonstration of mcp_ref.py the server:
 
     $ python3 examples/mcp_client.py list -- python3 examples/08_tap.py - python3 mcp_ref.py
-    ... > {"jsonrpc":"2.0","id":1,"method":"server/discover","params":{...}}
-    ... < {"jsonrpc":"2.0","id":1,"result":{...}}
-    ... > {"jsonrpc":"2.0","id":2,"method":"tools/list","params":{...}}
-    ... < {"jsonrpc":"2.0","id":2,"result":{..."tools":[{"name":"echo",...}]...}}
+    {"time": "20...Z", "way": ">", "on": "stdio", "message": {..."method": "server/discover"...}}
+    {"time": "20...Z", "way": "<", "on": "stdio", "message": {..."result": {...}}}
+    {"time": "20...Z", "way": ">", "on": "stdio", "message": {..."method": "tools/list"...}}
+    {"time": "20...Z", "way": "<", "on": "stdio", "message": {..."result": {...}}}
+    {"time": "20...Z", "exit": 0}
     ...
 
 It ends when the server does, with its exit status, and passes on signals and the end of input.
 """
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -30,18 +32,30 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-BEGUN = time.monotonic()
+
+def record(log: int, **members: Any) -> None:
+    """Append a line to the log; one that cannot be written does not stop the conversation."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"
+    with suppress(OSError):
+        os.write(log, json.dumps({"time": stamp, **members}).encode() + b"\n")
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """Return the JSON of a line as `message`; a line that is not JSON as `text`."""
+    try:
+        return {"message": json.loads(line, parse_constant=int)}    # int("NaN") is a ValueError
+    except (ValueError, RecursionError):
+        return {"text": line.decode(errors="replace").rstrip("\r\n")}
 
 
 def copy(source: BinaryIO, target: BinaryIO, way: str, log: int) -> None:
     """Copy lines until the source ends or nobody reads the target; then close the target."""
     with suppress(OSError):
         for line in source:
-            with suppress(OSError):         # the log comes first: no answer may overtake it
-                head = f"{time.monotonic() - BEGUN:8.3f} {way} ".encode()
-                os.write(log, head + line.rstrip(b"\n") + b"\n")
+            record(log, way=way, on="stdio", **read(line))  # first: no answer may overtake it
             target.write(line)
             target.flush()
     with suppress(OSError):
@@ -50,20 +64,20 @@ def copy(source: BinaryIO, target: BinaryIO, way: str, log: int) -> None:
 
 def main(path: str, *command: str) -> int:
     """Run the server with both of its streams in our hands; return its exit status."""
-    log = 2 if path == "-" else os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
     try:
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        log = 2 if path == "-" else os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+        server: Any = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as problem:
-        raise SystemExit(f"08_tap: cannot start {command[0]}: {problem}") from None
+        raise SystemExit(f"08_tap: cannot start: {problem}") from None
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: server.send_signal(number))
     there = (sys.stdin.buffer, server.stdin, ">", log)
     threading.Thread(target=copy, args=there, daemon=True).start()
     copy(server.stdout, sys.stdout.buffer, "<", log)
     server.stdout.close()                   # if the host has left, the server has to notice
-    status = server.wait()
-    with suppress(OSError):
-        os.write(log, f"{time.monotonic() - BEGUN:8.3f} = exit status {status}\n".encode())
+    status: int = server.wait()
+    record(log, exit=status)
     return status if status >= 0 else 128 - status
 
 
