@@ -3,14 +3,13 @@
     $ python3 examples/transcripts/replay.py examples/transcripts/01_discover.md
     01_discover.md: as written
 
-Differences are printed, and `--update` writes what came into the lesson. `--check N` checks an
-attempt at exercise N: `replay.py --check 1 'YOUR MESSAGE'`.
+Differences are printed; `--update` writes what came. `--check N 'MESSAGE'` checks exercise N.
 """
 from __future__ import annotations
 
 import contextlib
 import io
-import os
+import json
 import queue
 import re
 import subprocess
@@ -18,7 +17,6 @@ import sys
 import textwrap
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from runpy import run_path
@@ -31,18 +29,14 @@ import mcp_ref
 
 PATIENCE = 5                    # seconds to wait for an answer
 NAME = re.compile(r"<([a-z][a-z ]*)>")
-META = ('{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
-        '"io.modelcontextprotocol/clientCapabilities":{%s}}')
-KNOWN = {                       # names that stand for the same text in all lessons
-    "meta": META % "", "meta with forms": META % '"elicitation":{}',
-    "server": '{"io.modelcontextprotocol/serverInfo":{"name":"library","version":"1.0"}}'}
-HEADERS = {"Host": "localhost:8000", "Content-Type": "application/json",
-           "Accept": "application/json, text/event-stream"}
+KNOWN = {                       # what the names stand for, from the lessons that introduce them
+    name: re.sub(r"\n +", "", text) for path in SERVER.parent.glob("[0-9]*.md") for name, text in
+    re.findall(r"(?m)^<([a-z ]+)> +(.+(?:\n +.+)*)", path.read_text(encoding="utf-8"))}
+HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
 INITIALIZE = ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
               '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}')
-INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
-
+KINDS = {"request": "id and method", "notification": "method", "response": "result and right id"}
 
 # who: ">" the client, "<" the server, after a digit of the connection; start, stop: in the lesson
 Step = namedtuple("Step", "who said start stop")
@@ -55,36 +49,35 @@ def read(lesson: str) -> list[list[Step]]:
         steps = sections.setdefault(lesson.count("\n## ", 0, block.start()), [])
         lines = re.compile(r"(?m)^(\d?[<>]) (.*(?:\n(?!\d?[<>] ).*)*)\n")
         for found in lines.finditer(lesson, block.start(1), block.end(1)):
-            said = re.sub(r'(?<!\n)\n +(?=["{[])', "", found[2])     # JSON that continues
+            said = re.sub(r'(?<!\n)\n +(?=["{[<])', "", found[2])    # JSON that continues
             steps.append(Step(found[1], re.sub(r"\n +", "\n", said), found.start(), found.end()))
     return list(sections.values())
 
 
-# ---- comparing
 def fill(said: str, known: dict[str, str]) -> str:
     """Replace the names that are known."""
     return NAME.sub(lambda found: known.get(found[1], found[0]), said)
 
 
-def shown(came: str, written: str) -> str:
-    """Leave out HTTP headers that a lesson does not show."""
+def shorten(came: str, written: str, known: dict[str, str]) -> str:
+    """Write names for what they stand for, and leave out headers that a lesson does not show."""
+    for name, text in sorted(known.items(), key=lambda item: f"<{item[0]}>" not in written):
+        came = came.replace(text, f"<{name}>") if text not in written and len(text) > 8 else came
     return "\n".join(line for line in came.split("\n") if not re.match(r"[A-Z][\w-]+: ", line)
                      or f"\n{line.split(':')[0]}:" in written)
 
 
 def difference(written: str, came: str, known: dict[str, str]) -> str:
-    """Show where two texts differ; learn what the names in the first one stand for."""
+    """Show two texts if they differ; learn what the names in the first one stand for."""
     for before, name in re.findall(r"(.{4,9})<([a-z ]+)>", written):
         found = re.search(re.escape(before) + r'([^"\s,}-]+)', came)
         if found:
             known.setdefault(name, found[1])
-    written, came = fill(written, known), shown(came, written)
-    start = len(os.path.commonprefix([written, came]))
-    place = f"after ...{came[max(0, start - 30):start]} expected {written[start:start + 60]}"
-    return "" if written == came else f"{place}... received {came[start:]}"
+    came = shorten(came, written, known)
+    same = fill(written, known) == fill(came, known)
+    return "" if same else f"expected {written}\nreceived {came}"
 
 
-# ---- the library at the other end
 class Pipe:
     """The library as a program, on standard input and output."""
 
@@ -97,16 +90,14 @@ class Pipe:
 
     def send(self, said: str) -> None:
         with contextlib.suppress(OSError):      # it has exited, which the next line will tell
-            if said == "(closes stdin)":
-                self.server.stdin.close()
-            else:
-                self.server.stdin.write(said + "\n")
+            self.server.stdin.write(said + "\n")
 
     def receive(self) -> str:
-        return self.server.stdout.readline().strip() or "(exits)"
+        line: str = self.server.stdout.readline().strip()
+        return line or ("(exits)" if self.server.wait() == 0 else "(nothing)")
 
     def close(self) -> None:
-        with self.server:
+        with self.server, contextlib.suppress(OSError):
             self.server.stdin.close()
         self.timer.cancel()
 
@@ -116,10 +107,10 @@ class Request(mcp_ref.Exchange):
 
     def __init__(self, said: str, endpoint: mcp_ref.Endpoint) -> None:
         head, _, body = said.partition("\n\n")
-        start, *fields = head.split("\n")
-        headers = {**HEADERS, **dict(field.partition(": ")[::2] for field in fields),
-                   "Content-Length": str(len(body))}
-        super().__init__(*f"{start} /".split()[:2], headers.items(), io.BytesIO(body.encode()))
+        verb, path, *_ = f"{head} /".split()
+        fields = dict(line.partition(": ")[::2] for line in head.split("\n")[1:])
+        headers = {**HEADERS, **fields, "Content-Length": str(len(body))}
+        super().__init__(verb, path, headers.items(), io.BytesIO(body.encode()))
         self.inbox: queue.Queue[str] = queue.Queue()
         threading.Thread(target=endpoint.serve, args=(self,), daemon=True).start()
 
@@ -139,8 +130,7 @@ class Request(mcp_ref.Exchange):
         self.inbox.put("(the stream ends)")
 
 
-# ---- replaying, rewriting, checking
-def replay(steps: list[Step]) -> Iterator[tuple[Step, str, str, dict[str, str]]]:
+def replay(steps: list[Step]) -> Any:
     """Hold a conversation; yield what comes for each "<", how it differs, and what names mean."""
     head = "POST /mcp HTTP/1.1\n" * any("HTTP/1.1" in step.said for step in steps)
     server: Any = mcp_ref.Endpoint(run_path(str(SERVER))["server"]) if head else Pipe()
@@ -148,33 +138,34 @@ def replay(steps: list[Step]) -> Iterator[tuple[Step, str, str, dict[str, str]]]
     def send(said: str, connection: str = "") -> None:
         if said == "(hangs up)":
             requests[connection].gone = lambda: True
+        elif said == "(closes stdin)":
+            server.server.stdin.close()
         elif head:
             requests[connection] = Request(said, server)
         else:
             server.send(said)
-    for step in steps:
-        opens, connection = OPENED.fullmatch(step.said), step.who[:-1]
-        if opens:
-            send(head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}"))
-            difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
-            head += f"Mcp-Session-Id: {known.get('session')}\n" * bool(head)
-            send(head + "\n" * bool(head) + INITIALIZED)
-        elif step.who[-1] == ">":
-            send(fill(step.said, known), connection)
-        else:
-            came = requests[connection].receive()
-            yield step, came, difference(step.said, came, known), known
-    server.close()
+    with contextlib.closing(server):
+        for step in steps:
+            opens, connection = OPENED.fullmatch(step.said), step.who[:-1]
+            if opens:
+                send(head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}"))
+                difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
+                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * bool(head)
+                send(head + '{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            elif step.who[-1] == ">":
+                send(fill(step.said, known), connection)
+            else:
+                came = requests[connection].receive()
+                yield step, came, difference(step.said, came, known), known
 
 
 def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
     """Return what came as lines of a lesson."""
-    for name, value in sorted(known.items(), key=lambda item: f"<{item[0]}>" not in step.said):
-        came = came.replace(value, f"<{name}>")
+    came = shorten(came, step.said, known)
     came = re.sub(r'(?m)^(?=.{93,190}$)(.*?,)(?="(?:params|result|error)":)', "\\1\n", came)
     lines: list[str] = []
-    for line in shown(came, step.said).split("\n"):
-        line = re.sub(r'(?<=,)(?=["{[])', " ", line.replace(" ", "\0"))
+    for line in came.split("\n"):
+        line = re.sub(r'(?<=,)(?=["{[<])', " ", line.replace(" ", "\0"))
         lines += textwrap.wrap(line, 96, break_long_words=False, break_on_hyphens=False) or [""]
     lines = [line.replace(" ", "").replace("\0", " ") for line in lines]
     lines[1:] = ["    " * bool(line) + line for line in lines[1:]]
@@ -183,43 +174,62 @@ def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
 
 def run(path: Path, update: bool) -> list[str]:
     """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
-    lesson, found, changes = path.read_text(encoding="utf-8"), [], []
+    lesson, changes = path.read_text(encoding="utf-8"), []
     for steps in read(lesson):
         for step, came, problem, known in replay(steps):
             if problem:
-                found.append(f"  line {lesson.count(chr(10), 0, step.start) + 1}: {problem}")
-                changes.append((step, lay_out(step, came, known)))
-    for step, lines in reversed(changes):
+                place = f"line {lesson.count(chr(10), 0, step.start) + 1}: "
+                changes.append((step, place + problem, lay_out(step, came, known)))
+    for step, _, lines in reversed(changes):
         lesson = lesson[:step.start] + lines + lesson[step.stop:]
     if update:
         path.write_text(lesson, encoding="utf-8")
-    return found
+    return [problem for _, problem, _ in changes]
+
+
+def parse(text: str) -> tuple[Any, str]:
+    """Return the message in an attempt, and its kind."""
+    message = json.loads(fill(text.rpartition("\n\n")[2], KNOWN))
+    kind = "request" if "id" in message else "notification"
+    return message, kind if "method" in message else "response"
 
 
 def check(number: int, attempt: str) -> str:
-    """Replay an exercise with an attempt in place of YOUR MESSAGE; return how it differs."""
+    """Replay an exercise with an attempt in place of YOUR MESSAGE; return what is wrong."""
+    page = (SERVER.parents[1] / "exercises.md").read_text(encoding="utf-8")
+    solutions = re.findall(r"(?ms)^```(?:json|http)\n(.*?)\n```", page)
+    if not 1 <= number <= len(solutions):
+        return f"there are exercises 1 to {len(solutions)}"
+    try:
+        (message, kind), (right, wanted) = parse(attempt), parse(solutions[number - 1])
+    except (TypeError, ValueError) as flaw:
+        return f"this is not a JSON object: {flaw}"
     if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
-        return 'every message is JSON with "jsonrpc": "2.0"'
-    steps = read((SERVER.parents[1] / "exercises.md").read_text(encoding="utf-8"))[number - 1]
-    steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt)) for step in steps]
-    return "\n".join(problem for _, _, problem, _ in replay(steps) if problem)
+        return 'every message has "jsonrpc": "2.0"'
+    if kind not in ("request", wanted) or kind == "response" and message.get("id") != right["id"]:
+        return f"the server did not answer: is this a {wanted}? It needs {KINDS[wanted]}"
+    steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt))
+             for step in read(page)[number - 1]]
+    for _, _, problem, _ in replay(steps):
+        if problem:
+            return str(problem)
+    missing = right.get("params", {}).keys() - message.get("params", {}).keys()
+    return f"the server takes this, but `params` must have {min(missing)}" if missing else ""
 
 
 def main(words: list[str]) -> int:
     """Do what the command line says; return the exit status."""
-    if len(words) == 3 and words[0] == "--check":
+    if len(words) == 3 and words[0] == "--check" and words[1].isdigit():
         problem = check(int(words[1]), words[2].strip())
         print(problem or "right")
         return int(problem != "")
-    if words in ([], ["--help"]) or words[0] == "--check":
+    if not words or words[0][:1] == "-":
         print(__doc__)
         return 2
-    failed = 0
-    for path in (Path(word) for word in words if word[0] != "-"):
-        found = run(path, "--update" in words)
-        failed += bool(found)
-        print("\n".join([f"{path.name}:" + " as written" * (not found), *found]))
-    return failed
+    found = {word: run(Path(word), "--update" in words) for word in words if word != "--update"}
+    for word, problems in found.items():
+        print("\n".join([Path(word).name + ":" + " as written" * (not problems), *problems]))
+    return sum(map(bool, found.values()))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def lend(title: Annotated[str, {"x-mcp-header": "Title"}]) -> str:
 def check_shelves(ctx: Context) -> str:
     """Check that every book is in its place."""
     for number, title in enumerate(BOOKS, 1):
-        print("checking", title)            # it must not reach the client: see lesson 25
+        print("checking", title)            # it must not reach the client: see lesson 26
         ctx.progress(number, len(BOOKS), title)
         if title in lent:
             ctx.log("warning", {"missing": title}, "shelves")
@@ -111,7 +111,7 @@ def book(title: str) -> str:
 @server.prompt
 def book_report(title: str, tone: str = "plain") -> str:
     """Write a book report."""
-    return f"Write a {tone} report about {title} by {BOOKS[title]}."   # KeyError: see lesson 24
+    return f"Write a {tone} report about {title} by {BOOKS[title]}."   # KeyError: see lesson 4
 
 
 @server.completion("book_report", "tone")
