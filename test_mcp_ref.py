@@ -4366,6 +4366,25 @@ def test_the_python_of_the_readme_runs():
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
+def test_each_rule_has_a_row_that_names_what_exists():
+    """CLAUSES.md says in its last two columns what keeps a rule, and which test shows it."""
+    vectors = HERE / "examples" / "vectors"
+    modules, shown = (mcp, client, oauth, guard, gw, tasks, skills), set()
+    for section in (vectors / "CLAUSES.md").read_text("utf-8").split("\n## ")[2:]:
+        rows = re.findall(r"(?m)^\| (?!§)(.*) \|$", section)
+        counts = re.findall(r" (\d+)\b", section.split("\n")[0])
+        assert sum(map(int, counts)) == len(rows), section[:70]
+        for kept, proof in (row.split(" | ")[-2:] for row in rows):
+            for name in re.findall(r"`([\w.]+)`", kept):
+                assert any(functools.reduce(lambda one, part: getattr(one, part, None),
+                                            name.split("."), module) for module in modules), name
+            shown.update(re.findall("`(.*?)`", proof))
+    tests = {name for name in shown if name.startswith("test_")}
+    assert [name for name in tests if not fnmatch.filter(globals(), name)] == []
+    assert shown - tests <= {one["id"] for path in vectors.glob("*.json")
+                             for one in json.loads(path.read_text("utf-8")).get("vectors", ())}
+
+
 def test_no_revision_is_named_outside_the_tables():
     tree = ast.parse(MCP_REF.read_text("utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
