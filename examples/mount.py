@@ -1,10 +1,12 @@
+#!/usr/bin/env python3
 r"""One endpoint under any HTTP server: WSGI, CGI, and a function in a cloud.
 
-For servers that outgrow one process, or live where a web server runs already. Read 05 first.
+For servers that outgrow one process, or must live behind an existing web server. Read 05 first.
 Endpoint has all the rules of MCP over HTTP but no sockets. It answers an Exchange: one HTTP request
-and the means to answer it. Here are two kinds of Exchange, used in three ways:
+and the means to answer it. Here is an Exchange for WSGI, and two ways to use it without an engine:
 
     WSGI     gunicorn --chdir examples --workers 4 --threads 64 mount:application
+             uwsgi --http-socket :8000 --chdir examples --module mount --threads 64
     CGI      copy this file and mcp_ref.py to cgi-bin/; the URL is .../cgi-bin/mount.py/mcp
     Lambda   mount.handler, behind a function URL, an API gateway or a load balancer
 
@@ -13,26 +15,30 @@ and the means to answer it. Here are two kinds of Exchange, used in three ways:
     $ GATEWAY_INTERFACE=CGI/1.1 REQUEST_METHOD=GET PATH_INFO=/mcp python3 examples/mount.py
     Status: 405 Method Not Allowed...Allow: POST...
 
-The processes share nothing. Modern clients do not notice if MCP_STATE_KEY is the same everywhere:
-each process can go on where another one asked the user. (But changed() reaches only subscribers of
-its own process.) Legacy clients are served without sessions, so they cannot be asked. A body needs
-a Content-Length; nothing may buffer a stream. This endpoint is open to anyone: pass `authorize=`.
+The processes share nothing. Modern clients do not notice if MCP_STATE_KEY is the same in all of
+them: one process can go on where another one asked the user. (But changed() reaches only the
+subscribers of its own process, and each of them occupies a thread.) Legacy clients are served
+without sessions, so they cannot be asked. A body needs a Content-Length; nothing may buffer a
+stream. This endpoint is open to anyone: pass `authorize=`.
 """
 from __future__ import annotations
 
 import base64
+import io
 import os
+import queue
 import sys
+import threading
 import time
 from http.client import responses
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
+sys.path += [str(Path(__file__).resolve().parents[1])]      # where mcp_ref.py is in a checkout
 from mcp_ref import Endpoint, Exchange, Server
 
 server = Server("mounted", state_key=os.environ.get("MCP_STATE_KEY"))
 endpoint = Endpoint(server, stateless=True)
-LISTEN_SECONDS = 5      # until a Lambda ends a subscription: its answer goes out as a whole
+LISTEN_SECONDS = 5      # until CGI or a Lambda ends a subscription, which occupies a process
 
 
 @server.tool
@@ -42,79 +48,103 @@ def greet(name: str) -> str:
 
 
 class WsgiExchange(Exchange):
-    """An HTTP request as WSGI has it (PEP 3333)."""
+    """An HTTP request as WSGI has it (PEP 3333).
 
-    def __init__(self, environ: dict, start_response) -> None:
-        super().__init__(
-            environ["REQUEST_METHOD"],
-            environ.get("PATH_INFO", "") + "?" + environ.get("QUERY_STRING", ""),
-            [(key.removeprefix("HTTP_").replace("_", "-"), environ[key]) for key in environ
-             if key.startswith("HTTP_") or key.startswith("CONTENT_") and environ[key]],
-            environ["wsgi.input"])
-        self.start_response = start_response
+    Only the thread that carries a request may touch it: under uWSGI, what another thread writes can
+    reach the wrong client. So the endpoint runs on its own thread, and queues what is to be done.
+    """
+
+    def __init__(self, environ: dict) -> None:
+        headers = {key.removeprefix("HTTP_").replace("_", "-"): environ[key]
+                   for key in sorted(environ, reverse=True)     # CONTENT_* replace HTTP_CONTENT_*
+                   if key.startswith("HTTP_") or key.startswith("CONTENT_") and environ[key]}
+        target = environ.get("PATH_INFO", "") + "?" + environ.get("QUERY_STRING", "")
+        super().__init__(environ["REQUEST_METHOD"], target, headers.items(), None)
+        endless = headers.get("MCP-METHOD", self.method) in ("subscriptions/listen", "GET")
+        limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
+        self.until = time.monotonic() + limit
+        self.todo: queue.Queue = queue.Queue(16)            # if it is full, handlers wait
+        self.came: queue.Queue = queue.Queue()              # the body
+
+    def serve(self) -> None:
+        endpoint.serve(self)
+        self.end()
+
+    def body(self) -> bytes:
+        self.todo.put(self.length() or 0)
+        self.stream = io.BytesIO(self.came.get())
+        return super().body()
 
     def start(self, status: int, headers: dict, body: bytes | None) -> None:
         if body is not None and status != 204:
             headers = {"Content-Type": "text/plain", **headers, "Content-Length": str(len(body))}
-        self.send = self.start_response(f"{status} {responses[status]}", list(headers.items()))
-        self.write(body or b"")             # even if that is empty: now the headers are sent
+        self.todo.put((f"{status} {responses[status]}", list(headers.items())))
+        self.todo.put(body or b"")
 
     def write(self, data: bytes) -> None:
-        try:
-            self.send(data)
-        except Exception as problem:        # each engine has its own for a client that has gone
-            raise ConnectionError from problem
+        if self.gone():
+            raise ConnectionError("the client has hung up")
+        self.todo.put(data)
 
+    def end(self, hang_up: bool = False) -> None:
+        self.todo.put(None)
 
-def application(environ: dict, start_response) -> list:
-    """Answer a request: all of it has been written when this returns."""
-    endpoint.serve(WsgiExchange(environ, start_response))
-    return []
-
-
-def cgi() -> None:
-    """Answer the request in the environment and on stdin; what tools print goes to stderr."""
-    from wsgiref.handlers import BaseCGIHandler, read_environ
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
-        BaseCGIHandler(sys.stdin.buffer, out, sys.stderr, read_environ()).run(application)
-
-
-class EventExchange(Exchange):
-    """An HTTP request as AWS hands it over: payload format 1.0 or 2.0, or a load balancer's."""
-
-    def __init__(self, event: dict) -> None:
-        http = (event.get("requestContext") or {}).get("http") or {}
-        super().__init__(
-            http.get("method") or event["httpMethod"], event.get("rawPath") or event["path"],
-            [(name, value) for name, value in (event.get("headers") or {}).items()
-             if name.lower() not in ("content-length", "transfer-encoding")], None)
-        self.event, self.until = event, time.monotonic() + LISTEN_SECONDS
-
-    def body(self) -> bytes:
-        body = (self.event.get("body") or "").encode()
-        return base64.b64decode(body) if self.event.get("isBase64Encoded") else body
-
-    def start(self, status: int, headers: dict, body: bytes | None) -> None:
-        self.answer = {"statusCode": status, "headers": headers, "body": (body or b"").decode()}
-
-    def write(self, data: bytes) -> None:
-        self.answer["body"] += data.decode()
+    def ready(self) -> bool:
+        return self.todo.empty()
 
     def gone(self) -> bool:
-        return self.headers.get("mcp-method") == "subscriptions/listen" \
-            and time.monotonic() > self.until
+        return time.monotonic() > self.until
+
+
+def application(environ: dict, start_response):
+    """Answer a request. The engine iterates; if the client hangs up, it calls close()."""
+    exchange = WsgiExchange(environ)
+    threading.Thread(target=exchange.serve, daemon=True).start()
+    try:
+        for item in iter(exchange.todo.get, None):
+            if isinstance(item, int):
+                exchange.came.put(environ["wsgi.input"].read(item))
+            elif isinstance(item, tuple):
+                start_response(*item)
+            else:
+                yield item
+    finally:
+        exchange.until = float("-inf")
+        exchange.came.put(b"")
+        while not exchange.todo.empty():        # write() may be waiting for room
+            exchange.todo.get()
 
 
 def handler(event: dict, context: object = None) -> dict:
-    """Answer an event."""
-    exchange = EventExchange(event)
-    endpoint.serve(exchange)
-    return exchange.answer
+    """Answer an event of AWS: payload format 1.0 or 2.0, or a load balancer's."""
+    origin, several = event.get("requestContext") or {}, event.get("multiValueHeaders")
+    body = (event.get("body") or "").encode()
+    body = base64.b64decode(body) if event.get("isBase64Encoded") else body
+    stage, path = f"/{origin.get('stage')}/", event.get("rawPath") or event["path"]
+    environ = {
+        "REQUEST_METHOD": event.get("httpMethod") or origin["http"]["method"],
+        "PATH_INFO": path[len(stage) - 1:] if path.startswith(stage) else path,
+        "wsgi.input": io.BytesIO(body), "wsgi.run_once": True, "CONTENT_LENGTH": str(len(body))}
+    for name, value in (several or event.get("headers") or {}).items():
+        if name.lower() != "transfer-encoding":
+            text = ", ".join(value) if several else value
+            environ["HTTP_" + name.upper().replace("-", "_")] = text
+    answer: dict = {}
+
+    def start_response(status: str, headers: list) -> None:
+        answer.update(statusCode=int(status[:3]), headers=dict(headers))
+        if several:                 # a load balancer wants the form that it uses
+            answer["multiValueHeaders"] = {name: [value] for name, value in headers}
+    answer["body"] = b"".join(application(environ, start_response)).decode()
+    return answer
 
 
 if __name__ == "__main__" and "GATEWAY_INTERFACE" in os.environ:
-    cgi()
+    from wsgiref.handlers import BaseCGIHandler, read_environ
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)       # what tools print goes to stderr
+        BaseCGIHandler.wsgi_run_once = True
+        BaseCGIHandler(sys.stdin.buffer, out, sys.stderr, read_environ()).run(application)
 elif __name__ == "__main__":
     ping = {"body": '{"jsonrpc":"2.0","id":1,"method":"ping"}', "path": "/mcp"}
     print(handler({**ping, "httpMethod": "POST", "headers": {"Content-Type": "application/json"}}))
