@@ -1,14 +1,13 @@
 r"""Print what to paste into a host's configuration, so that it starts or finds your server.
 
-For anyone who installs a server. Read 01_hello_server.py or 05_http_server.py first; when it does
-not work, use check.py and 08_tap.py.
+For anyone who installs a server. Read 01 or 05 first. If a host has trouble, use check.py and 08.
 
-    python3 examples/config.py FILE.py [NAME]     a server that the host is to start
-    python3 examples/config.py URL [NAME]         a server that is running already
+    python3 examples/config.py FILE.py [NAME]     a server that the host must start
+    python3 examples/config.py URL [NAME]         a server that is already running
 
-Hosts start servers in any directory, with hardly any environment, so all paths are absolute, that
-of Python included (the one that runs this). FILE.py has a `server`, or just functions, as for
-`mcp_ref.py serve`. Your host's manual says which file to paste into; add yours beside the others.
+Hosts start servers in any directory, with an almost empty environment, so all paths are absolute:
+FILE.py, the Python that runs this, and mcp_ref.py (the copy beside FILE.py, if there is one), which
+serves FILE.py. Your host's manual says where its configuration is; add yours beside the others.
 
     $ python3 examples/config.py examples/01_hello_server.py hello
     # mcpServers: Claude, Cursor, Gemini CLI and most others
@@ -40,7 +39,8 @@ def main(target: str, name: str = "") -> None:
     if "://" in target:
         entry, kind = {"url": target}, {"type": "http"}
     elif Path(target).is_file():
-        arguments = [str(MODULE), "serve", str(Path(target).resolve())]
+        file, beside = Path(target).resolve(), Path(target).resolve().with_name("mcp_ref.py")
+        arguments = [str(beside if beside.is_file() else MODULE), "serve", str(file)]
         entry, kind = {"command": sys.executable, "args": arguments}, {"type": "stdio"}
     else:
         raise SystemExit(f"config.py: {target} is neither a file nor a URL")
