@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote_plus, urlencode, urljoin, urlsplit
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]    # in a checkout
 
 from mcp_client import Malformed, connect, fetch
 
@@ -277,7 +277,9 @@ def issuer_metadata(issuer: str) -> Message:
 
 # ==== 4. Registration =====================================================================
 
-SECRET_METHODS = ["client_secret_basic", "client_secret_post"]
+# Issuers built with the official Python SDK offer both, but refuse Basic unless the form has the
+# client_id as well, which strict issuers refuse.
+SECRET_METHODS = ["client_secret_post", "client_secret_basic"]
 
 
 class Registration(NamedTuple):
@@ -474,8 +476,11 @@ class OAuth:
         """Return our registration with this issuer; None if there is none yet."""
         entry = self._entry(source)
         if self.client_id:
-            usable = (["private_key_jwt"] if self.key else []) + SECRET_METHODS
-            method = choose_method(source.metadata, usable, SECRET_METHODS[0]) if self._secret \
+            # It may have been registered for only one method: probably the issuer's first.
+            theirs = words(source.metadata.get("token_endpoint_auth_methods_supported"))
+            secret = sorted(SECRET_METHODS, key=lambda one: [*theirs, one].index(one))
+            usable = (["private_key_jwt"] if self.key else []) + secret
+            method = choose_method(source.metadata, usable, "client_secret_basic") if self._secret \
                 else "private_key_jwt" if self.key else "none"
             return Registration(self.client_id, self._secret, method)
         if self.metadata_url and source.metadata.get("client_id_metadata_document_supported"):
