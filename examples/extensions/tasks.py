@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]    # in a checkout
 
 from mcp_client import Client, Malformed, RequestCancelled
 
