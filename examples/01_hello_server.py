@@ -1,8 +1,8 @@
 r"""The smallest real server: two functions become two tools.
 
-For everyone who wants to offer functions to a model. A type hint becomes the schema of an argument,
-the docstring what the model reads about the tool. Read 00_by_hand.py first, to see what is going on
-underneath. Next: 02_resources_and_prompts.py.
+For anyone who wants to offer functions to a model. A type hint becomes the schema of an argument,
+and the docstring is what the model reads about the tool. Read 00_by_hand.py first, to see what
+happens underneath. Lessons 1 to 4, 18 and 24 have the messages. Next: 02_resources_and_prompts.py.
 
     $ python3 examples/mcp_client.py list examples/01_hello_server.py
     add
@@ -10,8 +10,8 @@ underneath. Next: 02_resources_and_prompts.py.
     greet
         Greet someone by name.
 
-Since revision 2026-07-28, called *modern*, every request says in its own `_meta` what the server
-has to know about the client, and the requests are independent of each other:
+In revision 2026-07-28, called *modern*, every request says in its own `_meta` what the server has
+to know about the client, and no request depends on another:
 
     $ python3 examples/mcp_client.py call examples/01_hello_server.py add a=2 b=3 --trace
     > {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": {...}}}
@@ -21,8 +21,8 @@ has to know about the client, and the requests are independent of each other:
     5
 
 In older revisions, called *legacy*, a client opens a session with `initialize`, then sends a
-notification that it is ready. What it says there holds for all that follows. The same server
-answers both, and the functions below need not know:
+notification that it is ready. That applies to the rest of the session. The same server answers
+both, and the functions below need not know:
 
     $ python3 examples/mcp_client.py list examples/01_hello_server.py --trace --revision 2025-06-18
     > {..., "method": "initialize", "params": {"protocolVersion": "2025-06-18", ...}}
@@ -33,7 +33,7 @@ answers both, and the functions below need not know:
     < {..., "result": {"tools": [{"name": "add", ..., "inputSchema": {...}}, ...]}}
     ...
 
-A call with wrong arguments is answered in words that a model can act on; the function is not run:
+A call with wrong arguments gets an answer that a model can act on; the function does not run:
 
     $ python3 examples/mcp_client.py call examples/01_hello_server.py add a=2 b=three
     Invalid arguments for add: ...

@@ -1,8 +1,9 @@
 r"""Data to read, and messages to start from: resources and prompts.
 
-For servers that have more to offer than functions. Tools are for the model; resources are for the
-application, which shows them or puts them into the model's context; prompts are for the user, often
-as slash commands. Read 01_hello_server.py first. Next: 03_long_work.py.
+For servers that have more to offer than functions. Tools are for the model. Resources are for the
+application, which shows them or puts them into the model's context. Prompts are for the user, often
+as slash commands. Read 01_hello_server.py first. Lessons 7 and 9 have the messages. Next:
+03_long_work.py.
 
     $ python3 examples/mcp_client.py list examples/02_resources_and_prompts.py
     shorten
@@ -13,7 +14,8 @@ as slash commands. Read 01_hello_server.py first. Next: 03_long_work.py.
         One note.
 
 A resource has a URI. A *template* stands for many: `{path}` matches one segment, `{+path}` several.
-Its value becomes the argument of the function. Values such as `../secret` are refused.
+Its value becomes the argument of the function. Values that lead elsewhere, such as `../secret`, are
+refused.
 
     $ python3 examples/mcp_client.py read examples/02_resources_and_prompts.py note:///ideas/boat
     Paint the boat blue.
@@ -29,9 +31,9 @@ with `words=5`):
     Shorten this note to 20 words.
     {"role": "user", "content": {"type": "resource", ... "text": "Buy paint."}}}
 
-A completion helps while someone types such an argument: the last function here returns what may
-be meant. Hosts ask for it with completion/complete; in Python it is
-`client.complete("shorten", "path", "id")`, which returns ["ideas/boat", "ideas/dog"].
+While the user types such an argument, a host can ask for completions: the last function here
+returns them. In Python, `client.complete("shorten", "path", "id")` returns ["ideas/boat",
+"ideas/dog"].
 """
 from __future__ import annotations
 

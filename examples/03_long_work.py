@@ -1,10 +1,10 @@
 r"""A tool that takes its time: it reports progress, logs, and stops when it is told to.
 
-For tools that run longer than a user likes to wait without news. Read 01_hello_server.py first.
-Next: 04_ask_the_user.py.
+For tools that run longer than users will wait without feedback. Read 01_hello_server.py first.
+Lessons 5, 6 and 19 have the messages. Next: 04_ask_the_user.py.
 
-A client that gives a progress token gets progress, one that names a log level gets log messages;
-others get neither, and the tool need not know. This client wants both, and shows them:
+A client that sends a progress token gets progress, and one that names a log level gets log
+messages. Others get neither, and the tool need not know. This client wants both, and shows them:
 
     $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=3
     {"level": "info", "logger": "scanner", "data": {"pages": 3}}
@@ -24,9 +24,9 @@ On the wire, both are notifications that precede the response:
     ...
     Scanned 1 pages.
 
-After two seconds this client loses patience. It sends notifications/cancelled, and the tool finds
-`ctx.cancelled` set. A request that the client cancelled is not answered. What a tool prints goes to
-stderr, which the client passes on:
+Here the client loses patience after two seconds. It sends notifications/cancelled, and the tool
+finds `ctx.cancelled` set. A request that the client cancelled is not answered. Whatever a tool
+prints goes to stderr, which this client shows:
 
     $ python3 examples/mcp_client.py call examples/03_long_work.py scan pages=9999 --timeout 2
     {"level": "info", ...}
@@ -35,8 +35,8 @@ stderr, which the client passes on:
     stopped before page ...
     TimeoutError: no answer to tools/call within 2 s
 
-Meanwhile the server reads on: a tool that takes longer than a moment gets a thread of its own, so
-it delays no other request. (Log messages are deprecated since 2026-07-28; write to stderr instead.)
+A slow tool delays no other request, because it gets a thread of its own. (Log messages are
+deprecated since 2026-07-28; write to stderr instead.)
 """
 from __future__ import annotations
 

@@ -1,25 +1,9 @@
 r"""A tool that asks: first the client's model (*sampling*), then the user (*elicitation*).
 
-For tools that need a decision halfway. Read 03_long_work.py first. Next: 05_http_server.py.
+For tools that need a decision halfway. Read 03_long_work.py first. Lessons 10 to 13 and 21 have the
+messages. Next: 05_http_server.py.
 
-The tool is written once and works in both eras, though they do opposite things. To a legacy client
-each question goes out as a request, and the tool waits for the response:
-
-    $ python3 examples/04_ask_the_user.py --demo 2025-11-25
-    > initialize
-    < result
-    > notifications/initialized
-    > tools/call
-    The tool begins.
-    < sampling/createMessage
-    > result
-    < elicitation/create
-    > result
-    The tool opens a ticket.
-    < result
-    Ticket for database.
-
-A modern server sends no requests. It answers "input required", and the client repeats its own
+A modern server sends no requests. Its result says "input required", and the client repeats its own
 request with the answers in it. Then the tool *runs again from its first line*, and finds them:
 
     $ python3 examples/04_ask_the_user.py --demo 2026-07-28
@@ -37,8 +21,25 @@ request with the answers in it. Then the tool *runs again from its first line*, 
     < result
     Ticket for database.
 
-So ask first and act afterwards, and ask in the same words every time. A client that cannot be asked
-gets an error that says so. (Sampling is deprecated: new tools should call a model themselves.)
+So ask first and act afterwards, and ask in the same words every time. To a legacy client the same
+tool sends each question as a request, and waits for the response; it runs once:
+
+    $ python3 examples/04_ask_the_user.py --demo 2025-11-25
+    > initialize
+    < result
+    > notifications/initialized
+    > tools/call
+    The tool begins.
+    < sampling/createMessage
+    > result
+    < elicitation/create
+    > result
+    The tool opens a ticket.
+    < result
+    Ticket for database.
+
+A client that cannot be asked gets an error that says what it lacks. (Sampling is deprecated: new
+tools should call a model themselves.)
 """
 from __future__ import annotations
 

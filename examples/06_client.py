@@ -1,11 +1,11 @@
 r"""The other side: connect to a server, see what it offers, use it, and answer its questions.
 
 For hosts, scripts, and tests of servers. Read 04_ask_the_user.py first: this program uses its
-server. Next: 07_main_thread.py.
+server. Lesson 25 has the messages. Next: 07_main_thread.py.
 
-connect() starts a stdio server from a command, or takes the URL of one that runs, and finds out
-which revisions both sides speak. No further line depends on that: the same functions answer the
-server's questions, and the same calls return the same results.
+connect() starts a stdio server from a command, or takes the URL of one that is running, and finds
+out which revisions both sides speak. Nothing else in this file depends on the revision: the same
+functions answer the server's questions, and the same calls return the same results.
 
     $ python3 examples/06_client.py
     on-call 1.0, in 2026-07-28
@@ -14,15 +14,15 @@ server's questions, and the same calls return the same results.
       asked to fill in: Open a ticket? ['team']
     Ticket for database.
 
-With a revision, it speaks that one or fails:
+If you name a revision, it speaks that one or fails:
 
     $ python3 examples/06_client.py 2025-06-18
     on-call 1.0, in 2025-06-18
     ...
     Ticket for database.
 
-What goes wrong is an exception: RpcError is the server's error, Disconnected says what the server
-wrote last, TimeoutError and Malformed speak for themselves. But a tool that fails is a result:
+Failures raise exceptions: RpcError is the server's error, Disconnected says what the server wrote
+last, and TimeoutError and Malformed are what their names say. But a tool that fails is a result:
 `{"isError": True, "content": [...]}` is meant for the model to read.
 """
 from __future__ import annotations
@@ -38,7 +38,7 @@ SERVER = [sys.executable, str(Path(__file__).with_name("04_ask_the_user.py"))]
 
 
 def think(question: dict[str, Any]) -> str:
-    """Answer as the model of this host: a small one."""
+    """Answer as the host's model, a small one."""
     print("  asked to think:", question["messages"][0]["content"]["text"])
     return "incident"
 

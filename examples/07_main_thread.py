@@ -1,18 +1,19 @@
 r"""A server inside a program whose data only one thread may touch: a GUI, or an asyncio loop.
 
 For plugins of applications such as Blender, IDA or a Qt program, and for services on asyncio. Read
-05_http_server.py first. Next: 08_tap.py.
+05_http_server.py first. Lessons 8 and 20 show what clients hear if the program itself changes
+something and calls `server.changed()`, which any thread may. Next: 08_tap.py.
 
-The protocol runs on threads of its own. `run=` says how to get a call to the right thread: it is
-given a function without arguments and has it called there, once. The result finds its way back.
+The protocol runs on threads of its own. `run=` says how to get a call to the right thread: it takes
+a function without arguments and has it called there, once. The result finds its way back.
 
     a queue that the main thread reads   run=jobs.put
     asyncio                              run=loop.call_soon_threadsafe (for `def` tools)
     Blender                              run=bpy.app.timers.register
     IDA                                  run=lambda call: ida_kernwin.execute_sync(call, MFF_WRITE)
 
-With --demo, a client calls the tool twice, and then the program ends; without, it serves at
-http://127.0.0.1:8000/mcp until it is interrupted:
+With --demo, a client calls the tool twice, and then the program ends. Without it, the program
+serves http://127.0.0.1:8000/mcp until it is interrupted:
 
     $ python3 examples/07_main_thread.py --demo
     The scene has 3 cubes, says the main thread.
@@ -23,9 +24,9 @@ http://127.0.0.1:8000/mcp until it is interrupted:
     The scene has 4 cubes, says the main thread.
     The loop went on meanwhile.
 
-A tool that asks a legacy client keeps that thread waiting for the answer. Leave `run=` out for such
-a tool, and post only what touches the data. The same goes for work that awaits: in a server without
-`run=`, a tool can return `asyncio.run_coroutine_threadsafe(coroutine, loop).result()`.
+A tool that asks a legacy client blocks that thread until the answer comes. Leave `run=` out for
+such a tool, and post only what touches the data. The same goes for work that awaits: in a server
+without `run=`, a tool can return `asyncio.run_coroutine_threadsafe(coroutine, loop).result()`.
 """
 from __future__ import annotations
 

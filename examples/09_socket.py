@@ -1,18 +1,20 @@
 r"""The lines of stdio over another stream: a server on a Unix socket.
 
 For programs that have another stream: a socket, a serial line, a WebSocket. Read 03_long_work.py
-first. This page ends the course; mount.py, config.py and check.py are there when you need them.
+first. The messages are those of lessons 1 to 14. Next: 10_picture.py, which draws them; mount.py,
+config.py and check.py are there when you need them.
 
-The whole server is `Server.handle(message, send, peer=..., start=...)`: a message comes in, and
-`send` is called with what goes out. A Peer is what outlives a message, so each connection has one.
-`start` runs a handler: with a thread for each, no request waits for another, and a cancellation is
-read in time. Without --demo, give the path of the socket; here a client calls the tool:
+The whole server is `Server.handle(message, send, peer=..., start=...)`: a message goes in, and
+`send` is called with each message that comes out. A Peer keeps what outlives a message, so each
+connection has one. `start` runs a handler; here each handler gets a thread, so that no request
+waits for another and a cancellation is read in time. Without --demo, give the path of the socket.
+With it, a client calls the tool:
 
     $ python3 examples/09_socket.py --demo
     Hello, Ada!
 
-Whoever can connect can use the server. A Unix socket is protected by the folder that it is in; on
-TCP, check who is there first. (basic/transports/index §Custom Transports)
+Anyone who can connect can use the server. A Unix socket is protected by the folder that it is in;
+on TCP, check first who is there. (basic/transports/index §Custom Transports)
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 r"""Play the first minute of real hosts against a stdio server: which would have trouble, and why.
 
-For authors of servers, on mcp_ref.py or anything else (not on Windows). TARGET is FILE.py or a
+For authors of servers, with mcp_ref.py or anything else (not on Windows). Give it FILE.py or a
 command, started anew for each line. The openings were recorded in November 2026. Next: 08_tap.py.
 
     $ python3 examples/check.py examples/00_by_hand.py
