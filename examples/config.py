@@ -35,7 +35,7 @@ MODULE = Path(__file__).resolve().parents[1] / "mcp_ref.py"
 
 
 def main(target: str, name: str = "") -> None:
-    """Print three forms of the same thing."""
+    """Print an entry in three formats."""
     if "://" in target:
         entry, kind = {"url": target}, {"type": "http"}
     elif Path(target).is_file():

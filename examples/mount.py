@@ -3,7 +3,7 @@ r"""One endpoint under any HTTP server: WSGI, CGI, and a function in a cloud.
 
 For servers that outgrow one process, or must live behind an existing web server. Read 05 first.
 Endpoint has all the rules of MCP over HTTP but no sockets. It answers an Exchange: one HTTP request
-and the means to answer it. Here is an Exchange for WSGI, and two ways to use it without an engine:
+and the means to answer it. Below is an Exchange for WSGI, which CGI and cloud functions use, too:
 
     WSGI     gunicorn --chdir examples --workers 4 --threads 64 mount:application
              uwsgi --http-socket :8000 --chdir examples --module mount --threads 64
@@ -15,11 +15,10 @@ and the means to answer it. Here is an Exchange for WSGI, and two ways to use it
     $ GATEWAY_INTERFACE=CGI/1.1 REQUEST_METHOD=GET PATH_INFO=/mcp python3 examples/mount.py
     Status: 405 Method Not Allowed...Allow: POST...
 
-The processes share nothing. Modern clients do not notice if MCP_STATE_KEY is the same in all of
-them: one process can go on where another one asked the user. (But changed() reaches only the
-subscribers of its own process, and each of them occupies a thread.) Legacy clients are served
-without sessions, so they cannot be asked. A body needs a Content-Length; nothing may buffer a
-stream. This endpoint is open to anyone: pass `authorize=`.
+The processes share nothing. With the same MCP_STATE_KEY, one can continue where another one asked
+the user. But changed() reaches only the subscribers of its own process, each of which occupies a
+thread, and legacy clients have no sessions, so they cannot be asked. A body needs a Content-Length,
+and proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
 """
 from __future__ import annotations
 
@@ -50,8 +49,8 @@ def greet(name: str) -> str:
 class WsgiExchange(Exchange):
     """An HTTP request as WSGI has it (PEP 3333).
 
-    Only the thread that carries a request may touch it: under uWSGI, what another thread writes can
-    reach the wrong client. So the endpoint runs on its own thread, and queues what is to be done.
+    Only the thread that carries a request may use it: under uWSGI, an event written by another
+    thread can reach the wrong client. So the endpoint runs elsewhere, and queues what it needs.
     """
 
     def __init__(self, environ: dict) -> None:
@@ -63,12 +62,14 @@ class WsgiExchange(Exchange):
         endless = headers.get("MCP-METHOD", self.method) in ("subscriptions/listen", "GET")
         limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
         self.until = time.monotonic() + limit
-        self.todo: queue.Queue = queue.Queue(16)            # if it is full, handlers wait
-        self.came: queue.Queue = queue.Queue()              # the body
+        self.todo: queue.Queue = queue.Queue(16)    # a handler waits while it is full
+        self.came: queue.Queue = queue.Queue()      # the body
 
     def serve(self) -> None:
-        endpoint.serve(self)
-        self.end()
+        try:
+            endpoint.serve(self)
+        finally:
+            self.end()
 
     def body(self) -> bytes:
         self.todo.put(self.length() or 0)
@@ -130,10 +131,9 @@ def handler(event: dict, context: object = None) -> dict:
             text = ", ".join(value) if several else value
             environ["HTTP_" + name.upper().replace("-", "_")] = text
     answer: dict = {}
-
     def start_response(status: str, headers: list) -> None:
         answer.update(statusCode=int(status[:3]), headers=dict(headers))
-        if several:                 # a load balancer wants the form that it uses
+        if several:                 # a load balancer expects its own form
             answer["multiValueHeaders"] = {name: [value] for name, value in headers}
     answer["body"] = b"".join(application(environ, start_response)).decode()
     return answer

@@ -16,10 +16,10 @@ the request with the headers that it returns. The sections:
     7  grants         how to get a new token: a user, a secret or key, a workload, an enterprise
     8  the browser    where a user logs in, and the port that the browser returns to
 
-Everywhere: https only, or http on this machine; no redirects; a token is sent only to the origin it
-was issued for; messages and logs contain no token, code or secret. Known limits: keys are P-256;
-certificates are verified against the platform's store (or SSL_CERT_FILE); if two programs refresh a
-token at the same moment, one of them must log in again.
+URLs must be https, or http on this machine; redirects are not followed; a token is sent only to the
+origin that it was issued for; messages and logs contain no token, code or secret. Known limits:
+keys are P-256; certificates are verified against the platform's store (or SSL_CERT_FILE); if two
+programs refresh a token at the same moment, one of them must log in again.
 """
 from __future__ import annotations
 
