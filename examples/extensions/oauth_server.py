@@ -6,7 +6,9 @@
 
 introspection() asks the issuer about each token. local_keys() verifies JWTs with the issuer's
 public keys and the `cryptography` package. Both accept only tokens issued for this server
-(basic/authorization/index §Token Handling); `ctx.principal` is a Principal. DPoP is not supported.
+(basic/authorization/index §Token Handling) that have all of `scopes`. `ctx.principal` is the list
+[issuer, subject, client_id], which is equal for all tokens of one user and client; it is JSON, as
+request state requires. DPoP is not supported.
 """
 from __future__ import annotations
 
@@ -16,13 +18,12 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]    # in a checkout
 
 from mcp_client import Malformed, fetch
 from oauth import well_known, words
@@ -30,18 +31,10 @@ from oauth import well_known, words
 from mcp_ref import HttpError
 
 Message = dict[str, Any]
+Hook = Callable[[dict[str, str]], list[str]]    # takes the headers, returns the principal
 
 LEEWAY_SECONDS = 30         # how far the issuer's clock may be ahead
 MAX_KNOWN = 1000            # introspected tokens in the cache
-
-
-@dataclass(frozen=True)
-class Principal:
-    """The caller. Two are equal if issuer, subject and client are; scopes do not count."""
-    issuer: str
-    subject: str
-    client_id: str
-    scopes: frozenset[str] = field(compare=False)
 
 
 def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Message:
@@ -51,8 +44,7 @@ def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Mess
 
 
 def introspection(endpoint: str, client_id: str, client_secret: str, *, resource: str,
-                  issuer: str = "", scopes: Iterable[str] = (),
-                  seconds: float = 10) -> Callable[[dict[str, str]], Principal]:
+                  issuer: str = "", scopes: Iterable[str] = (), seconds: float = 10) -> Hook:
     """Make a hook that asks the issuer (RFC 7662). A revoked token is accepted for `seconds`."""
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
     headers = {"Authorization": "Basic " + base64.b64encode(pair).decode(),
@@ -83,7 +75,7 @@ def introspection(endpoint: str, client_id: str, client_secret: str, *, resource
 
 
 def local_keys(keys: Message | Callable[[], Message], *, issuer: str, resource: str,
-               scopes: Iterable[str] = ()) -> Callable[[dict[str, str]], Principal]:
+               scopes: Iterable[str] = ()) -> Hook:
     """Make a hook for JWTs. `keys`: the issuer's JWK set, or a function that returns it."""
     if not issuer or not find_spec("cryptography"):
         raise ValueError("local_keys() needs an issuer, and the package 'cryptography'")
@@ -92,7 +84,7 @@ def local_keys(keys: Message | Callable[[], Message], *, issuer: str, resource: 
 
 
 def _hook(find: Callable[[str], Message | None], resource: str, issuer: str,
-          needed: list[str]) -> Callable[[dict[str, str]], Principal]:
+          needed: list[str]) -> Hook:
     """Make a hook. `find`: a function that returns a token's claims, or None if it is invalid."""
     def refusal(status: int, message: str, error: str = "") -> HttpError:
         # basic/authorization/index §Scope Challenge Handling; RFC 9728 §5.1
@@ -101,19 +93,17 @@ def _hook(find: Callable[[str], Message | None], resource: str, issuer: str,
         return HttpError(status, message, {"WWW-Authenticate": "Bearer " + ", ".join(
             f'{name}="{value}"' for name, value in told.items() if value)})
 
-    def authorize(headers: dict[str, str]) -> Principal:
+    def authorize(headers: dict[str, str]) -> list[str]:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise refusal(401, "A bearer token is required")
         claims = find(token.strip())
         if claims is None or not is_for_us(claims, resource, issuer, time.time()):
             raise refusal(401, "The token is not valid for this server", "invalid_token")
-        principal = Principal(str(claims.get("iss", "")), claims["sub"],
-                              str(claims.get("client_id") or claims.get("azp", "")),
-                              frozenset(words(claims.get("scope") or claims.get("scp"))))
-        if not principal.scopes.issuperset(needed):
+        if not set(needed) <= set(words(claims.get("scope") or claims.get("scp"))):
             raise refusal(403, "The token lacks a required scope", "insufficient_scope")
-        return principal
+        return [str(claims.get("iss", "")), claims["sub"],
+                str(claims.get("client_id") or claims.get("azp", ""))]
     return authorize
 
 
