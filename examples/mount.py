@@ -61,7 +61,7 @@ class WsgiExchange(Exchange):
         super().__init__(environ["REQUEST_METHOD"], target, headers.items(), None)
         endless = headers.get("MCP-METHOD", self.method) in ("subscriptions/listen", "GET")
         limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
-        self.until = time.monotonic() + limit
+        self.closed, self.until = False, time.monotonic() + limit
         self.todo: queue.Queue = queue.Queue(16)    # a handler waits while it is full
         self.came: queue.Queue = queue.Queue()      # the body
 
@@ -83,7 +83,7 @@ class WsgiExchange(Exchange):
         self.todo.put(body or b"")
 
     def write(self, data: bytes) -> None:
-        if self.gone():
+        if self.closed:
             raise ConnectionError("the client has hung up")
         self.todo.put(data)
 
@@ -94,7 +94,7 @@ class WsgiExchange(Exchange):
         return self.todo.empty()
 
     def gone(self) -> bool:
-        return time.monotonic() > self.until
+        return self.closed or time.monotonic() > self.until
 
 
 def application(environ: dict, start_response):
@@ -110,7 +110,7 @@ def application(environ: dict, start_response):
             else:
                 yield item
     finally:
-        exchange.until = float("-inf")
+        exchange.closed = True
         exchange.came.put(b"")
         while not exchange.todo.empty():        # write() may be waiting for room
             exchange.todo.get()
