@@ -36,7 +36,7 @@ HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
 INITIALIZE = ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
               '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}')
-KINDS = {"request": "id and method", "notification": "method", "response": "result and right id"}
+KINDS = {"request": "an id", "notification": "no id", "response": "a result, and the request's id"}
 
 # who: ">" the client, "<" the server, after a digit of the connection; start, stop: in the lesson
 Step = namedtuple("Step", "who said start stop")
@@ -189,9 +189,9 @@ def run(path: Path, update: bool) -> list[str]:
 
 def parse(text: str) -> tuple[Any, str]:
     """Return the message in an attempt, and its kind."""
-    message = json.loads(fill(text.rpartition("\n\n")[2], KNOWN))
+    message = {**json.loads(fill(text.rpartition("\n\n")[2], KNOWN))}
     kind = "request" if "id" in message else "notification"
-    return message, kind if "method" in message else "response"
+    return message, "response" if message.keys() & {"result", "error"} else kind
 
 
 def check(number: int, attempt: str) -> str:
@@ -206,13 +206,13 @@ def check(number: int, attempt: str) -> str:
         return f"this is not a JSON object: {flaw}"
     if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
         return 'every message has "jsonrpc": "2.0"'
-    if kind not in ("request", wanted) or kind == "response" and message.get("id") != right["id"]:
-        return f"the server did not answer: is this a {wanted}? It needs {KINDS[wanted]}"
+    if kind != wanted or kind == "response" and message.get("id") != right["id"]:
+        silence = "the server did not answer: " * (kind != "request")
+        return f"{silence}is this a {wanted}? A {wanted} has {KINDS[wanted]}"
     steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt))
              for step in read(page)[number - 1]]
-    for _, _, problem, _ in replay(steps):
-        if problem:
-            return str(problem)
+    if problem := next((found[2] for found in replay(steps) if found[2]), ""):
+        return str(problem)
     missing = right.get("params", {}).keys() - message.get("params", {}).keys()
     return f"the server takes this, but `params` must have {min(missing)}" if missing else ""
 
