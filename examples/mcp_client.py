@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-# mcp_client.py 0.2.0: an MCP client in one file, beside mcp_ref.py. SPDX-License-Identifier: MIT
+# mcp_client.py 0.3.0.dev: an MCP client in one file, on mcp_ref.py. SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 """A client for Model Context Protocol servers, and a command line for trying them out.
 
-Use it to call MCP servers from a program: a host, a script, or the tests of a server. It starts a
-server from a command or connects to one at a URL, and speaks every published revision. Copy it
-together with mcp_ref.py, which it imports; a server does not need it.
+It starts a server from a command or connects to one at a URL, and speaks every published revision.
+It imports mcp_ref.py, so copy both.
 
     from mcp_client import connect
     with connect(["python3", "server.py"]) as client:  # or a URL, or a Server object
@@ -18,53 +17,61 @@ Since 2026-07-28 (*modern*) each request carries version and capabilities in its
 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects which, once. A call goes
 call_tool -> request (answers questions, retries) -> _exchange (one message, one response) ->
 Transport.send; a response, Client.receive -> Request.settle. Methods of Client block the caller.
-Threads: mcp-read, -write, -stderr and -watch for a stdio server; mcp-post for each POST,
-mcp-stream for a legacy session's stream, mcp-answer for each question from a legacy server,
-mcp-listen for a subscription's callback, mcp-call for each message to a Server in this process.
+Threads: mcp-read, -write, -stderr and -watch for a stdio server; mcp-post for each POST; mcp-stream
+for a legacy session's stream, mcp-answer for each question from its server; mcp-listen for a
+subscription's callback; mcp-call for each message to a Server object.
 
 Known limits: `on_log` and `on_notification` run on the reading thread, so they must not call the
 client; results are not cached or checked against an outputSchema; a subscription is not renewed
 when its connection is lost; a call whose response on stdio is not JSON fails only at its timeout;
-each HTTP request opens a new connection; proxies are not supported.
+proxies are not supported.
 """
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 1)]   # where mcp_ref.py is
+try:
+    import mcp_ref
+except ImportError:  # in the checkout, it is one folder up
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import mcp_ref
 from mcp_ref import (  # noqa: I001
     MAX_MESSAGE_BYTES, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, META_SERVER,
     META_SUBSCRIPTION, META_VERSION, METHODS, NOTIFICATIONS, AskError, HttpError, Peer, RpcError,
     Schema, Server, decode, encode, is_id, kind_of, mirror, rules, versions)
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev"
 __all__ = ["Client", "Disconnected", "HttpTransport", "Malformed", "MemoryTransport", "Request",
            "RequestCancelled", "ServerLacks", "StdioTransport", "Subscription", "Transport",
            "connect", "fetch"]
 
-CALL_SECONDS = 60               # default timeout of a request
-LONGEST_SECONDS = 3600          # default limit when progress extends the timeout
-PROBE_SECONDS = 3               # timeout of the first message; then the server counts as legacy
-MAX_ROUNDS = 10                 # rounds of questions in one request
-MAX_PAGES = 1000                # pages of one list
-CLOSE_STEP_SECONDS = 2          # wait for a server to exit: after closing its stdin, after SIGTERM
-MAX_LAST_LINES = 20             # lines of a server's stderr quoted when it exits
-MAX_REDIRECTS = 3               # redirects and `authorize` calls, together, for one HTTP request
-RETRY_SECONDS = 1               # wait before a stream is reopened, unless the server sets `retry`
+CALL_SECONDS = 60        # default timeout of a request
+LONGEST_SECONDS = 3600   # default limit when progress extends the timeout
+PROBE_SECONDS = 3        # timeout of the first message; then the server counts as legacy
+MAX_ROUNDS = 10          # rounds of questions in one request
+MAX_PAGES = 1000         # pages of one list
+MAX_QUESTIONS = 64       # open questions of a legacy server; more are ignored
+CLOSE_STEP_SECONDS = 2   # wait for a server to exit: after closing its stdin, after SIGTERM
+MAX_LAST_LINES = 20      # lines of a server's stderr quoted when it exits
+MAX_REDIRECTS = 3        # redirects and `authorize` calls, together, for one HTTP request
+RETRY_SECONDS = 1        # wait before a stream is reopened, unless the server sets `retry`
 
 METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32601, -32602, -32603
 HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
@@ -91,14 +98,13 @@ class _SessionLost(Disconnected):
     """[legacy] The server no longer knows our session: initialize again."""
 
 
-# ==== 1. A request ========================================================================
+# ==== 1. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the caller's thread
 # waits on it, and only in next(), so every wait ends at the deadline.
 
 class Request:
-    """A request, from sending to response. Any thread may call cancel(). `tag`: the caller's value,
-    passed to the functions that answer the server's questions."""
-    def __init__(self, client: Client, method: str, timeout: float | None = None, tag: Any = None,
+    """A request, from sending to response. Any thread may cancel() it. `tag`: see connect()."""
+    def __init__(self, client: Client, method: str, timeout: Any = None, tag: Any = None,
                  on_progress: Any = None, extend: bool = False,
                  longest: float = LONGEST_SECONDS) -> None:
         self.id = next(client.ids)
@@ -118,15 +124,14 @@ class Request:
         self.inbox.put(outcome)
 
     def cancel(self) -> None:
-        """Cancel: the caller gets RequestCancelled, and the server is notified. A function that is
-        answering a question is not interrupted."""
+        """Cancel: the caller gets RequestCancelled, and the server is notified."""
         self.cancelled = True
         self.inbox.put(None)
 
-    def hang_up(self) -> None:
-        """Close the request's connection, if it has one."""
+    def hang_up(self, **how: bool) -> None:
+        """End the request's connection, if it has one."""
         if self.wire:
-            self.wire.hang_up()
+            self.wire.hang_up(**how)
 
     def next(self) -> Any:
         """Return the next message, or raise the exception in its place; TimeoutError if late."""
@@ -155,7 +160,7 @@ class Request:
                 self.on_progress(*map(item["params"].get, ("progress", "total", "message")))
 
 
-# ==== 2. The client =======================================================================
+# ==== 2. The client ===========================================
 # Nothing that a server sends is trusted: an invalid message fails the call it belongs to, and no
 # other. RpcError is the server's own error; all other exceptions are local and carry no code.
 
@@ -168,11 +173,11 @@ class Client(AbstractContextManager["Client"]):
     and AskError (one of your functions refused to answer). For extensions: `result_types[type] =
     function(method, result, tag)` turns a result of that resultType into a complete one;
     `mirrored[method]` names the param that HTTP repeats in Mcp-Name."""
-    def __init__(self, transport: Transport, *, revision: str = "", timeout: float = CALL_SECONDS,
+    def __init__(self, transport: Any, *, revision: str = "", timeout: float = CALL_SECONDS,
                  probe: float = PROBE_SECONDS, elicit: Any = None, visit: Any = None,
                  sample: Any = None, roots: Any = None, on_log: Any = None,
                  on_notification: Any = None, info: Any = None, declare: Any = None,
-                 log_level: str = "", trace: Any = None) -> None:
+                 log_level: str = "", trace: Any = None, record: Any = None) -> None:
         self.transport, self.timeout, self.closed = transport, timeout, False
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self._pinned, self._probe, self._declare = revision, probe, declare or {}
@@ -180,9 +185,9 @@ class Client(AbstractContextManager["Client"]):
         self._modes = {mode: ask for mode, ask in (("form", elicit), ("url", visit)) if ask}
         self._sample, self._roots, self._on_log = sample, roots, on_log
         self._on_notification = on_notification
-        self._trace = trace or (lambda way, message: None)
-        self.log_level = log_level or "info" * bool(on_log)
-        self._opening, self.ids = threading.RLock(), iter(range(1, sys.maxsize))
+        self._trace, self._file = trace or (lambda *_: None), record
+        self.log_level, self.ids = log_level or "info" * bool(on_log), itertools.count(1)
+        self._opening, self._questions = threading.RLock(), threading.Semaphore(MAX_QUESTIONS)
         self.running, self.subscriptions = {}, []  # type: dict[Any, Request], list[Subscription]
         self.tools, self.result_types = {}, {}  # type: Message, Message
         self.capabilities, self.server_info, self.instructions = {}, {}, None  # type: Any, Any, Any
@@ -200,7 +205,8 @@ class Client(AbstractContextManager["Client"]):
             subscription.close()
         self.closed = True
         self.lost(Disconnected("the client was closed"))
-        self.transport.stop()
+        with self._opening:  # a thread inside open() gets no more answers, so it leaves
+            self.transport.stop()
 
     def open(self) -> None:
         """Connect, unless connected. A server that has exited is restarted."""
@@ -231,8 +237,7 @@ class Client(AbstractContextManager["Client"]):
                 raise Disconnected(f"the server does not support {version}; it supports {named}")
             version = versions("legacy")[0]
             if not self.transport.up:
-                self.transport.say("the server exited on server/discover; trying initialize")
-                self.transport.start()
+                self.transport.start()  # it exited on server/discover
         try:
             self._initialize(version)
         except RpcError:  # it may be modern, and just slow to start
@@ -287,8 +292,8 @@ class Client(AbstractContextManager["Client"]):
         self.version, self.modern = version, edition.modern
         self._offers: Message = {**self._declare}
         if self._modes and "elicitation/create" in edition.methods:
-            self._offers["elicitation"] = {mode: {} for mode in self._modes
-                                           if "URL elicitation" in edition.features}
+            self._offers["elicitation"] = {
+                mode: {} for mode in self._modes if "URL elicitation" in edition.features}
         if self._sample:
             self._offers.setdefault("sampling", {})
         if self._roots is not None:
@@ -298,7 +303,7 @@ class Client(AbstractContextManager["Client"]):
                 **options: Any) -> Any:
         """Send a request, answer the server's questions, return the result.
 
-        `started`: called with each Request before it is sent, for example to cancel() it later.
+        `started`: called with each Request before it is sent, so that you can cancel() it later.
         `timeout`: seconds for each response; `on_progress`: called with progress, total and
         message, on this thread; `extend`: progress resets the timeout, up to `longest` seconds."""
         more: Message = {}
@@ -308,9 +313,6 @@ class Client(AbstractContextManager["Client"]):
             if started:
                 started(request)
             try:
-                if method == "tools/call" and self.modern and self.transport.mirrors \
-                        and (params or {}).get("name") not in self.tools:
-                    self.list_tools()  # its schema says which arguments become headers
                 result = self._exchange(request, {**(params or {}), **more})
             except (_SessionLost, RpcError) as problem:
                 # [2025-11-25] basic/transports §Session Management; streamable-http §Client ...
@@ -335,7 +337,7 @@ class Client(AbstractContextManager["Client"]):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Message | None = None) -> Request:
-        """Send a notification; return a Request that is settled once it is sent."""
+        """Send a notification; return a Request, settled once it is sent."""
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         return self._transmit(message, Request(self, method))
 
@@ -365,7 +367,11 @@ class Client(AbstractContextManager["Client"]):
 
     def _transmit(self, message: Message, request: Request) -> Request:
         self._trace(">", message)
+        if not self.transport.mirrors:
+            self.record(">", message=message)
         try:
+            if self.closed:  # lost() may have missed this request
+                raise Disconnected("the client is closed")
             self.transport.send(message, request)
         except Exception as problem:  # noqa: BLE001  raised in the waiting thread
             request.settle(problem)
@@ -381,29 +387,40 @@ class Client(AbstractContextManager["Client"]):
         if waiting and request.method not in ("initialize", "server/discover"):
             self._notify("notifications/cancelled", {"requestId": request.id})
 
-    def receive(self, data: bytes, request: Request | None = None) -> None:
-        """Handle what the server sent; `request`: the one that it belongs to, if known. Raises
-        Malformed if it is not JSON. Must not block."""
+    def receive(self, data: bytes, request: Request | None = None, wire: Any = None) -> None:
+        """Handle what came, for `request` if known; Malformed if not JSON. Must not block."""
         try:
             message = decode(data)
         except RpcError as problem:
+            self.record("<", wire, text=data.decode("utf-8", "replace"))
             raise Malformed(f"expected a message, found {data!r:.200} ({problem})") from None
         # An array is a batch: [2025-03-26] basic/index §Batching
         for one in message if isinstance(message, list) else [message]:
             self._trace("<", one)
+            self.record("<", wire, message=one)
             kind = ""
             with suppress(RpcError):  # other JSON is ignored
                 kind = kind_of(one)
             if kind == "response":
-                # An error without an id: our message was unreadable. Over HTTP, we know which one.
+                # An error without an id: our message was unreadable. HTTP tells which one.
                 found = self.running.get(one["id"]) if is_id(one.get("id")) \
                     else request if "error" in one else None
                 if found:
                     found.settle(one)
             elif kind == "notification":
                 self._take_notification(one, _object(one.get("params")))
-            elif kind and not self.modern:  # modern: not allowed, .../stdio §Receiving Messages
+            # A modern server may not ask: .../stdio §Receiving Messages
+            elif kind and not self.modern and self._questions.acquire(blocking=False):
                 _thread("mcp-answer", self._take_question, one, request)
+
+    def record(self, way: str, wire: Any = None, **more: Any) -> None:
+        """Write to the `record` file what was sent (">") or received ("<"); `wire`: over HTTP."""
+        if self._file:
+            now = datetime.now(timezone.utc)  # noqa: UP017  for Python 3.9
+            line = {"time": now.isoformat(timespec="milliseconds")[:-6] + "Z", "way": way,
+                    **(wire.place if wire else {"on": "stdio"}), **more}
+            with suppress(OSError, ValueError):  # the disk is full, or the line is too long
+                self._file.write(encode({k: v for k, v in line.items() if v is not None}))
 
     def lost(self, problem: BaseException) -> None:
         """Fail all pending calls: the connection is lost."""
@@ -411,7 +428,7 @@ class Client(AbstractContextManager["Client"]):
             request.settle(problem)
 
     def _take_notification(self, message: Message, params: Message) -> None:
-        """Pass a notification to the request that it names, by token or id, and to callbacks."""
+        """Pass a notification to the request that it names and to callbacks."""
         name, meta = message["method"], _object(params.get("_meta"))
         ident = params.get("progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId")))
         found = [] if self.modern else list(self.subscriptions)  # type: list[Request]
@@ -467,21 +484,22 @@ class Client(AbstractContextManager["Client"]):
     def _answer_elicitation(self, params: Message, tags: list[Any]) -> Message:
         """Have the user fill in a form or visit a page: client/elicitation."""
         mode, form = str(params.get("mode", "form")), _object(params.get("requestedSchema"))
-        fields = {} if mode == "url" else form.get("properties")
+        fields: Any = {} if mode == "url" else form.get("properties")
         try:
             ask = self._modes[mode]
-            schema = Schema({"type": "object", "properties": fields,
-                             "required": form.get("required", [])})
+            schema = Schema({"type": "object", "required": form.get("required", []), "properties": {
+                name: json.loads(json.dumps(part), object_hook=_field)
+                for name, part in fields.items()}})
             if mode == "url" and not re.match("https?://", str(params.get("url"))):
                 raise ValueError("url must be http or https")
-        except (KeyError, ValueError) as problem:
+        except Exception as problem:  # noqa: BLE001  a form can be wrong in many ways
             raise RpcError(INVALID_PARAMS, f"cannot elicit {params}: {problem}") from None
         answer = _called(ask, params, tags)
         if answer in ("cancel", "decline", None, False):
             return {"action": answer or "decline"}
         if mode == "url":
             return {"action": "accept"}
-        content = {name: part["default"] for name, part in _object(fields).items()
+        content = {name: part["default"] for name, part in fields.items()
                    if "default" in _object(part)}
         content.update(answer)
         if schema.flaw(content):
@@ -499,10 +517,13 @@ class Client(AbstractContextManager["Client"]):
             self.transport.say(f"{method} failed: {type(problem).__name__}: {problem}")
             code = getattr(problem, "code", INTERNAL_ERROR)
             answer = {"error": {"code": code, "message": str(problem)}}
-        self._transmit({"jsonrpc": "2.0", "id": message["id"], **answer}, Request(self, method))
+        reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
+        with suppress(Exception):  # until it is sent, the question counts as open
+            self._transmit(reply, Request(self, method)).wait()
+        self._questions.release()
 
     def _ask(self, method: str, params: Any, member: str, *needed: str, **options: Any) -> Message:
-        """Send a request; its result must have a list `member` of objects with strings `needed`."""
+        """Send a request whose result has a list `member` of objects with strings `needed`."""
         self.open()
         if METHODS[method].capability not in self.capabilities:
             raise ServerLacks(f"the server does not declare {METHODS[method].capability}")
@@ -515,11 +536,11 @@ class Client(AbstractContextManager["Client"]):
     def _list(self, method: str, member: str, *needed: str) -> list[Message]:
         """Fetch all pages of a list: server/utilities/pagination."""
         found, params = [], {}  # type: list[Message], Message
-        self.open()
-        if METHODS[method].capability not in self.capabilities:
-            return found
         for _ in range(MAX_PAGES):
-            result = self._ask(method, params, member, "name", *needed)
+            try:
+                result = self._ask(method, params, member, "name", *needed)
+            except ServerLacks:
+                return found
             found += result[member]
             if result.get("nextCursor") is None:  # "" is a valid cursor
                 return found
@@ -533,7 +554,7 @@ class Client(AbstractContextManager["Client"]):
         for tool in list(tools) if self.transport.mirrors and self.modern else ():
             try:  # .../streamable-http §Schema Extension
                 _mirrors(tool.get("inputSchema"), {})
-            except Malformed as problem:
+            except (Malformed, RecursionError) as problem:
                 self.transport.say(f"ignored the tool {tool['name']}: {problem}")
                 tools.remove(tool)
         return tools
@@ -577,11 +598,11 @@ class Client(AbstractContextManager["Client"]):
             "ref": ref, "argument": {"name": argument, "value": value}, **context})
         values: list[str] = _member(_object(result.get("completion")), "values", list)
         if any(type(one) is not str for one in values):
-            raise Malformed(f"completions must be strings; the server sent {values!r:.200}")
+            raise Malformed(f"completions must be strings: {values!r:.200}")
         return values
 
     def ping(self) -> None:
-        """Check that the server answers: ping or, as modern servers have none, server/discover."""
+        """Check that the server answers: by ping or, in the modern era, server/discover."""
         self.request("server/discover" if self.modern else "ping")
 
     def set_level(self, level: str) -> None:
@@ -592,7 +613,7 @@ class Client(AbstractContextManager["Client"]):
         self.log_level = level  # modern: sent with each request
 
     def listen(self, wanted: Iterable[str], callback: Any = None,
-               timeout: float | None = None) -> Subscription:
+               timeout: Any = None) -> Subscription:
         """Subscribe to changes of "tools", "prompts", "resources" or URIs. See Subscription."""
         self.open()
         names = [wanted] if isinstance(wanted, str) else list(wanted)
@@ -606,10 +627,10 @@ class Client(AbstractContextManager["Client"]):
         return subscription
 
 
-# ==== 3. Subscriptions ====================================================================
-# Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox. Legacy: the
-# server notifies a session of all changes of lists, and of URIs given to resources/subscribe; no
-# listen request is sent, and closing sends nothing. ([2025-11-25] server/resources §Subscriptions)
+# ==== 3. Subscriptions ========================================
+# Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox. Legacy: a
+# session is told of all changes of lists, and of URIs given to resources/subscribe; nothing ends
+# that. ([2025-11-25] server/resources §Subscriptions)
 
 class Subscription(Request, AbstractContextManager["Subscription"]):
     """A server's changes: iterate over it, or give listen() a callback; close() it at the end.
@@ -631,12 +652,12 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 
     def _open_modern(self, wanted: list[str]) -> None:
         asked: Message = {what + "ListChanged": True for what in wanted if ":" not in what}
-        if len(asked) < len(wanted):
-            asked["resourceSubscriptions"] = [what for what in wanted if ":" in what]
+        uris = [what for what in wanted if ":" in what]
+        if uris:
+            asked["resourceSubscriptions"] = uris
         first = self.client._begin(self, {"notifications": asked}).next()
-        error = _object(first.get("error"))  # .../subscriptions §Acknowledgment
-        if "params" not in first and error.get("code") != METHOD_NOT_FOUND:
-            _result(first)
+        if "params" not in first and _object(first.get("error")).get("code") != METHOD_NOT_FOUND:
+            _result(first)  # .../subscriptions §Acknowledgment
         agreed = {"resourceSubscriptions": [],
                   **_object(_object(first.get("params")).get("notifications"))}
         names = [*agreed, *_member(agreed, "resourceSubscriptions", list)]
@@ -677,14 +698,14 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 
     def close(self) -> None:
         """End the subscription; do nothing if it has ended."""
-        if self in self.client.subscriptions:
+        with suppress(ValueError):
             self.client.subscriptions.remove(self)
             self.cancel()
             self.settled = self.settled or not self.client.modern  # nothing to cancel
             self.client._finish(self)
 
 
-# ==== 4. Checks and other small functions =================================================
+# ==== 4. Checks and other small functions =====================
 
 def _result(response: Message) -> Any:
     """Return the result of a response; RpcError if it is an error, Malformed if neither."""
@@ -696,7 +717,7 @@ def _result(response: Message) -> Any:
 
 def _member(value: Any, name: str, kind: type) -> Any:
     """Return a member of an object; Malformed if it is missing or of another type."""
-    if not isinstance(_object(value).get(name), kind):
+    if type(_object(value).get(name)) is not kind:  # true is not an int
         raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
     return value[name]
 
@@ -722,6 +743,15 @@ def _called(function: Any, *arguments: Any) -> Any:
     return asyncio.run(found) if inspect.iscoroutine(found) else found
 
 
+# The keywords of a form's fields; others, such as `pattern`, are ignored.
+_FIELD = "type minLength maxLength minimum maximum enum oneOf const items anyOf minItems maxItems"
+
+
+def _field(part: Message) -> Message:
+    """Return a part of a form: client/elicitation §Requested Schema."""
+    return {name: part[name] for name in _FIELD.split() if name in part}
+
+
 def _marked(schema: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield header, type and value of each argument with an x-mcp-header, at any depth."""
     for name, part in _object(_object(schema).get("properties")).items():
@@ -742,35 +772,16 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
     return {"Mcp-Param-" + name: mirror(value) for name, _, value in found if value is not None}
 
 
-def _events(lines: Iterable[str], request: Request) -> Iterator[tuple[str, str]]:
-    """Yield (kind, data) of each event in a stream (HTML Standard, section 9.2); store its id and
-    `retry` in the request."""
-    event = {}  # type: dict[str, list[str]]
-    for line in lines:
-        name, _, value = line.rstrip("\n").partition(":")
-        event.setdefault(name, []).append(value.removeprefix(" "))
-        if line == "\n":
-            request.last_id = event.get("id", [request.last_id])[-1]
-            with suppress(ValueError, KeyError):
-                request.retry = int(event["retry"][-1]) / 1000
-            data = "\n".join(event.get("data", ()))
-            if data:  # an event may have only an id
-                yield event.get("event", ["message"])[-1], data
-            event = {}
-
-
-# ==== 5. Transports: in this process, and stdio ===========================================
+# ==== 5. Transports: in this process, and stdio ===============
 # send() returns at once; responses come back through Client.receive(), exceptions through
-# Request.settle(). A message that gets no response settles its request once it is sent.
+# Request.settle(). What gets no response settles its request once it is sent.
 
 class Transport:
-    """The base class of transports; the client sets `client`."""
-    client: Client
-    up = False              # started, and not lost since
-    mirrors = False         # headers repeat parts of the body, and closing the connection cancels
-    start: Callable[[], None]                   # connect, or raise Disconnected
-    stop: Callable[[], None]                    # disconnect; start() may follow
-    send: Callable[[Message, Request], None]    # without waiting
+    """The base of transports. Each has start(), to connect or raise Disconnected; stop(), which
+    start() may follow; and send(message, request), which does not wait."""
+    client: Client      # set by the client
+    up = False          # started, and not lost since
+    mirrors = False     # headers repeat parts of the body, and closing the connection cancels
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
@@ -788,12 +799,12 @@ class Transport:
                     request.settle({})
             except BaseException as problem:  # noqa: BLE001  raised in the waiting thread
                 request.settle(problem)
-            request.hang_up()
+            request.hang_up(close=True)
         _thread(name, run)
 
 
 class MemoryTransport(Transport):
-    """A Server in this process. Each message runs on its own thread, so that calls can time out."""
+    """A Server in this process; each message has its own thread, so that calls can time out."""
     def __init__(self, server: Server) -> None:
         self.server = server
 
@@ -825,26 +836,28 @@ class StdioTransport(Transport):
     def __init__(self, command: Iterable[str], *, env: Any = None, cwd: str | None = None,
                  stderr: Any = None) -> None:
         self.command, self.cwd, self.process = list(command), cwd, None  # type: Any, Any, Any
-        self.env = {**{name: os.environ[name] for name in _INHERITED.split() if name in os.environ},
-                    **(env or {})}
+        self.env = {**{name: value for name, value in os.environ.items()
+                       if name in _INHERITED.split()}, **(env or {})}
         self.say = stderr or super().say  # type: ignore[method-assign]
 
     def start(self) -> None:
         import shutil
         from subprocess import PIPE, Popen
         self.stop()
+        self.outgoing = SimpleQueue()  # type: SimpleQueue[bytes | None]  # None: close stdin
+        self.exited, self.silent = threading.Event(), threading.Event()
+        self.last_lines = []  # type: list[str]
         try:  # on Windows, which() finds npx.cmd
             program = shutil.which(self.command[0], path=self.env.get("PATH")) or self.command[0]
-            process = self.process = Popen([program, *self.command[1:]], stdin=PIPE, stdout=PIPE,
-                                           stderr=PIPE, env=self.env, cwd=self.cwd,
-                                           start_new_session=True)  # a process group
+            process = self.process = Popen(
+                [program, *self.command[1:]], stdin=PIPE, stdout=PIPE, stderr=PIPE, env=self.env,
+                cwd=self.cwd, start_new_session=True)  # a process group
         except (OSError, ValueError, IndexError) as problem:
             raise Disconnected(f"cannot start {self.command}: {problem}") from None
-        self.outgoing: SimpleQueue[bytes | None] = SimpleQueue()  # None: close stdin
-        self.exited, self.last_lines, self.up = threading.Event(), [], True  # type: Any, Any, Any
-        self.threads = [_thread("mcp-stderr", self._forward, process)]  # _lose() joins it
-        self.threads += [_thread(name, target, process) for name, target in (
-            ("mcp-read", self._read), ("mcp-write", self._write), ("mcp-watch", self._watch))]
+        self.threads, self.up = [], True  # type: list[threading.Thread], bool
+        for name, target in (("mcp-watch", self._watch), ("mcp-stderr", self._forward),
+                             ("mcp-read", self._read), ("mcp-write", self._write)):
+            self.threads.append(_thread(name, target, process))
 
     def send(self, message: Message, request: Request) -> None:
         self.outgoing.put(encode(message))
@@ -864,7 +877,8 @@ class StdioTransport(Transport):
     def _read(self, process: Any) -> None:
         """Read lines until the output ends; runs on mcp-read."""
         with process.stdout:
-            for line in process.stdout:
+            # A line that is too long comes in pieces.
+            for line in iter(lambda: process.stdout.readline(MAX_MESSAGE_BYTES + 1), b""):
                 try:
                     if line.strip():
                         self.client.receive(line)
@@ -875,10 +889,11 @@ class StdioTransport(Transport):
     def _forward(self, process: Any) -> None:
         """Pass on what the server writes to stderr; runs on mcp-stderr."""
         with process.stderr:
-            for line in process.stderr:
+            for line in iter(lambda: process.stderr.readline(MAX_MESSAGE_BYTES + 1), b""):
                 text = line.decode("utf-8", "replace").rstrip()
                 self.last_lines = [*self.last_lines[1 - MAX_LAST_LINES:], text]
                 self.say(text)
+        self.silent.set()
 
     def _watch(self, process: Any) -> None:
         """Wait for the server to exit; runs on mcp-watch."""
@@ -888,9 +903,9 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _lose(self, process: Any) -> None:
-        """Mark the server as gone; fail all pending calls, quoting the end of its stderr."""
+        """Mark the server as gone; fail pending calls, quoting the end of its stderr."""
         if self.exited.wait(0.2):
-            self.threads[0].join(0.2)
+            self.silent.wait(0.2)
         if self.up and process is self.process:
             self.up = False
             said = [f"the server is gone (exit status {process.poll()})", *self.last_lines]
@@ -918,61 +933,80 @@ def _kill(process: Any, name: str) -> None:
             os.killpg(process.pid, getattr(signal, name))
 
 
-# ==== 6. HTTP =============================================================================
+# ==== 6. HTTP =================================================
 # Each message is a POST on its own thread, which may block; the caller waits in Request.next() and
-# closes the connection at the deadline. [legacy] A session has a stream, opened by GET; with
-# HTTP+SSE all responses arrive on it.
+# hangs up at the deadline. [legacy] A session has a stream, opened by GET; HTTP+SSE has no other.
 
 class _Wire:
-    """One HTTP connection; it carries one exchange at a time."""
+    """One HTTP connection, for one exchange. Any thread may hang up; all else is done by the thread
+    that made it. `place`: what record() says about it."""
     def __init__(self, url: str, tls: Any, timeout: float) -> None:
         (scheme, self.host), self.session, self.read = _origin(url), "", b""
-        self.connection: Any = HTTPConnection(self.host, timeout=timeout) if scheme == "http" \
-            else HTTPSConnection(self.host, timeout=timeout, context=tls)
-        self.response: Any = self.connection  # until there is one, for hang_up() to close
-        with self._failing():
+        with self.failing():
+            self.connection: Any = HTTPConnection(self.host, timeout=timeout) if scheme == "http" \
+                else HTTPSConnection(self.host, timeout=timeout, context=tls)
             self.connection.connect()
             self.socket = self.connection.sock
+        self.place: Message = {"on": self.socket.getsockname()[1]}  # our port
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Turn the exceptions of a broken connection into Disconnected."""
+    def failing(self, kind: Any = Disconnected) -> Iterator[None]:
+        """Turn the exceptions of a broken connection or URL into `kind`."""
         try:
             yield
-        except (OSError, HTTPException, ValueError, AttributeError) as problem:
-            raise Disconnected(f"{self.host}: {problem or type(problem).__name__}") from None
+        except (OSError, HTTPException, ValueError) as problem:
+            raise kind(f"{self.host}: {problem or type(problem).__name__}") from None
 
     def exchange(self, verb: str, url: str, headers: Message, body: bytes | None) -> None:
         """Send a request, and read the head of the response."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
-        with self._failing():
+        with self.failing():
             self.connection.request(verb, "/" + target.lstrip("/"), body, {
                 "User-Agent": "mcp_ref", **headers})
-            self.response = self.connection.getresponse()
+            self.response: Any = self.connection.getresponse()
         found = self.response.headers
         self.status, self.kind = self.response.status, found.get_content_type()
+        self.place["status"] = self.status
         self.headers = {name.lower(): ", ".join(found.get_all(name)) for name in found}
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the body as they arrive, ended by CR, LF or both; skip a BOM."""
-        with self._failing():
-            yield from io.TextIOWrapper(self.response, "utf-8-sig", "replace")
+    def events(self, request: Request) -> Iterator[tuple[str, str]]:
+        """Yield (kind, data) of each event in a stream (HTML Standard, section 9.2); store its id
+        and `retry` in the request. Malformed if an event is too large."""
+        event, size = {}, 0  # type: dict[str, list[str]], int
+        with self.failing():
+            text = io.TextIOWrapper(self.response, "utf-8-sig", "replace")
+            for line in iter(lambda: text.readline(MAX_MESSAGE_BYTES), ""):
+                name, _, value = line.rstrip("\n").partition(":")
+                event.setdefault(name, []).append(value.removeprefix(" "))
+                size += len(line)
+                if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
+                    raise Malformed(f"the server sent an event of more than {size} characters")
+                if line == "\n":
+                    request.last_id = event.get("id", [request.last_id])[-1]
+                    with suppress(ValueError, KeyError):
+                        request.retry = int(event["retry"][-1][:9]) / 1000
+                    data = "\n".join(event.get("data", ()))
+                    if data:  # an event may have only an id
+                        yield event.get("event", ["message"])[-1], data
+                    event, size = {}, 0
 
     def body(self) -> bytes:
         """Return the body, the same one each time."""
-        with self._failing():
+        with self.failing():
             self.read += self.response.read(MAX_MESSAGE_BYTES + 1)  # enough for decode() to refuse
         return self.read
 
-    def hang_up(self) -> None:
-        """Close the connection, from any thread; a blocked read ends."""
-        with suppress(OSError):
-            self.socket.shutdown(2)
-        self.connection.close()
-        self.response.close()
+    def hang_up(self, close: bool = os.name == "nt") -> None:
+        """End the exchange, from any thread: a read or write that blocks fails. `close`: free the
+        socket, too, on its own thread (on Windows, on any: nothing else ends a read there)."""
+        with suppress(OSError):  # it is closed
+            if close:
+                socket.close(self.socket.detach())
+            else:  # an SSLSocket's own shutdown() would break its reader
+                socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
-def fetch(verb: str, url: str, headers: dict[str, str], body: bytes | None = None,
+def fetch(verb: str, url: str, headers: Message, body: bytes | None = None,
           timeout: float = 30) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower case) and
     body. `timeout`: seconds for each socket operation. Raises Disconnected, also on timeout."""
@@ -981,7 +1015,7 @@ def fetch(verb: str, url: str, headers: dict[str, str], body: bytes | None = Non
         wire.exchange(verb, url, headers, body)
         return wire.status, wire.headers, wire.body()
     finally:
-        wire.hang_up()
+        wire.hang_up(close=True)
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -1060,46 +1094,46 @@ class HttpTransport(Transport):
             if isinstance(params.get(member), str):
                 found["Mcp-Name"] = mirror(params[member])
             if method == "tools/call":
-                tool = _object(client.tools.get(params.get("name")))
-                found.update(_mirrors(tool.get("inputSchema"), params.get("arguments")))
+                name = params.get("name")
+                if name not in client.tools:
+                    client.list_tools()  # its schema says which arguments become headers
+                schema = client.tools.get(name, {}).get("inputSchema")
+                found.update(_mirrors(schema, params.get("arguments")))
         return found
 
     def _post(self, message: Message, request: Request) -> None:
         """Post a message, and handle the response."""
-        body, opens = encode(message).rstrip(b"\n"), request.method == "initialize"
-        wire = self._open("POST", self._headers_of(message), request, body)
-        direct = wire.status == 200 and not self.post_to
-        if direct and opens:  # [2025-11-25] basic/transports §Session Management
+        wire = self._open("POST", self._headers_of(message), request, message)
+        status, opens = wire.status, request.method == "initialize"
+        if self.post_to or request.id not in self.client.running:  # no response is due here
+            if status >= 400:
+                raise self._refusal(wire)
+            return
+        if status == 200 and opens:  # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
-        if direct and wire.kind == "text/event-stream":
+        if status == 200 and wire.kind == "text/event-stream":
             self._follow(wire, request)
-        elif opens and not self.post_to and wire.status in (400, 404, 405):
-            refusal = self._refusal(wire)  # .../streamable-http §HTTP+SSE Transport
+        elif opens and status in (400, 404, 405):  # .../streamable-http §HTTP+SSE Transport
+            refusal = self._refusal(wire)
             self.sse = True
             self.listen(self.client.timeout)
             if not self.post_to:
                 raise refusal
             self._post(message, request)
-        else:
-            self._take_answer(wire, request)
-
-    def _take_answer(self, wire: _Wire, request: Request) -> None:
-        """Handle a JSON response of any status; HttpError if it is not a message."""
-        elsewhere = self.post_to or request.id not in self.client.running  # no response due here
-        if wire.status < 400 and elsewhere:
-            return
-        body = wire.body()
-        if wire.status >= 400 and (elsewhere or not self.client.modern or b'"error"' not in body):
+        elif status >= 400 and not (self.client.modern and b'"error"' in wire.body()):
             raise self._refusal(wire)
-        self.client.receive(body, request)
-        if not request.settled:
-            raise Malformed(f"expected the response to {request.method}, found {body!r:.200}")
+        else:
+            self.client.receive(wire.body(), request, wire)
+            if not request.settled:
+                raise Malformed(f"no response to {request.method} in {wire.read!r:.200}")
 
     def _refusal(self, wire: _Wire) -> Exception:
         """Return the exception for an HTTP response that is not a message."""
         status, said = wire.status, wire.body().decode("utf-8", "replace")
+        self.client.record("<", wire, text=said)
         # A lost session must be 404, but widely copied servers answer 400 and mention the session.
-        if wire.session and (status == 404 or status == 400 and "session" in said.lower()):
+        if wire.session and (status == 404 or status == 400 and "session" in said.lower()
+                             and str(INVALID_PARAMS) not in said):
             lost = _SessionLost("the server no longer knows the session")
             if wire.session == self.session:
                 self.session, self.up = "", False  # the next request reconnects
@@ -1123,25 +1157,27 @@ class HttpTransport(Transport):
                 if not self.sse:
                     request.inbox.put({"method": ""})  # listen() waits for it
             with suppress(Disconnected):  # broken or ended: the same
-                for kind, data in _events(wire.lines(), request):
+                for kind, data in wire.events(request):
                     if kind == "endpoint" and self.sse:  # [2024-11-05] §HTTP with SSE
-                        place = urljoin(self.url, data.strip())
-                        self.post_to = place if _origin(place) == self.origin else ""
+                        with wire.failing(Malformed):
+                            place = urljoin(self.url, data.strip())
+                            self.post_to = place if _origin(place) == self.origin else ""
                         request.inbox.put({"method": ""})
                     elif kind == "message":
                         owner = None if request is self.stream else request
-                        self.client.receive(data.encode(), owner)
+                        self.client.receive(data.encode(), owner, wire)
                     if request.settled:
                         return
             if self.client.modern or self.sse or not (request.last_id or request is self.stream):
                 raise Disconnected(f"the stream ended without a response to {request.method}")
-            request.hang_up()
+            wire.hang_up(close=True)
             request.over.wait(max(request.retry, 0.05))
             wire = None
 
-    def _open(self, verb: str, headers: Message, request: Request, body: Any = None) -> _Wire:
+    def _open(self, verb: str, headers: Message, request: Request, message: Any = None) -> _Wire:
         """Send an HTTP request and read the head of the response. Follows redirects, and asks
         `authorize` on 401 and 403. HttpError if that fails or, except for a POST, on 4xx or 5xx."""
+        body = encode(message, ascii=False)[:-1] if message else None
         url, opens = body and self.post_to or self.url, request.method == "initialize"
         for left in range(MAX_REDIRECTS, -1, -1):
             granted, wire = self.granted, _Wire(self.url, self.tls, CALL_SECONDS)
@@ -1149,26 +1185,29 @@ class HttpTransport(Transport):
             request.wire = wire
             if request.over.is_set():
                 raise Disconnected("the request has ended")
-            wire.session, sent = self.session * (not opens), {**headers}
+            wire.session, sent = self.session, {**headers}
             if wire.session:
                 sent["Mcp-Session-Id"] = wire.session
             if not opens:
                 sent["MCP-Protocol-Version"] = self.client.version
             for more in (self.own, granted):
                 sent.update(more(verb, url) if callable(more) else more)
+            self.client.record(">", wire, http=f"{verb} {urlsplit(url).path}", message=message,
+                               headers={k: v for k, v in sent.items() if k.lower()[:4] == "mcp-"})
             wire.exchange(verb, url, sent, body)
             status = wire.status
             if status in (401, 403) and self.authorize and left:
                 self._ask_for_grant(self._refusal(wire), granted, request)
             elif 300 <= status < 400 and left:
-                url = urljoin(url, wire.headers.get("location", ""))
-                if urlsplit(url)[:2] != self.origin:
-                    raise HttpError(status, f"{self.url} redirects to another origin: {url:.200}")
+                with wire.failing(Malformed):
+                    url = urljoin(url, wire.headers.get("location", ""))
+                    if _origin(url) != self.origin:
+                        raise HttpError(status, f"a redirect to another origin: {url:.200}")
             elif status < 300 or body and status >= 400 and status not in (401, 403):
                 return wire
             else:
                 break
-            wire.hang_up()
+            wire.hang_up(close=True)
         raise self._refusal(wire)
 
     def _ask_for_grant(self, refusal: Exception, granted: Any, request: Request) -> None:
@@ -1199,7 +1238,7 @@ def connect(target: Any, *, env: Any = None, cwd: str | None = None, stderr: Any
     `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`: name and
     version of this client. `declare`: further capabilities, such as {"extensions": {...}}.
     `log_level`: the least severe level for `on_log`. `trace(way, message)`: called with each
-    message; way is ">" (sent) or "<" (received)."""
+    message sent (way ">") or received ("<"). `record`: a binary file for them, as MCP_TRACE."""
     transport: Any = target
     if isinstance(target, str):
         transport = HttpTransport(target, headers=headers, tls=tls, authorize=authorize)
@@ -1212,13 +1251,14 @@ def connect(target: Any, *, env: Any = None, cwd: str | None = None, stderr: Any
     return client
 
 
-# ==== 7. The command line =================================================================
+# ==== 7. The command line =====================================
 # The exit status is 0; 1 if the server or the tool reports an error; 2 for any other error.
 
 _USAGE = """mcp_client.py list|call|read|prompt TARGET [NAME [KEY=VALUE ... | JSON]] [options]
 TARGET is a URL, or a FILE.py to serve. For any other server, omit it and put the server's command
 at the end: mcp_client.py list -- npx some-server. A tool's VALUE is JSON or, if it does not parse,
-text. --json prints the result as JSON, --trace all messages (to stderr); --header "NAME: VALUE".
+text. --json prints the result as JSON, --trace all messages (to stderr), --record FILE saves them
+for 10_picture.py. Also: --header "NAME: VALUE".
 """
 
 
@@ -1231,6 +1271,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--record", default=os.devnull)
     parser.add_argument("--revision", choices=versions(), default="")
     parser.add_argument("--timeout", type=float, default=CALL_SECONDS)
     parser.add_argument("--header", action="append", default=[])
@@ -1239,21 +1280,19 @@ def main(arguments: list[str]) -> int:
     if not target and words:
         target = words.pop(0)
         if os.path.isfile(target):
-            target = [sys.executable, str(sys.modules["mcp_ref"].__file__), "serve", target]
+            target = [sys.executable, str(mcp_ref.__file__), "serve", target]
     if not target or (given.verb == "list") == bool(words):
         parser.error(f"{given.verb}: expected TARGET and NAME (for list, only TARGET)")
-    for text, form in [(word, "{|.*=") for word in words[1:]] + [(h, ".*:") for h in given.header]:
-        if not re.match(form, text):
-            parser.error(f"expected KEY=VALUE, a JSON object or 'NAME: VALUE'; found {text!r}")
     try:
-        with connect(target, revision=given.revision, timeout=given.timeout, env=os.environ,
-                     headers=dict(re.split(": *", header, maxsplit=1) for header in given.header),
-                     on_log=_note, trace=_note if given.trace else None) as client:
+        with open(given.record, "ab", 0) as file, connect(
+                target, revision=given.revision, timeout=given.timeout, env=os.environ,
+                headers=_pairs(given.header, ":"),
+                on_log=_note, trace=_note if given.trace else None, record=file) as client:
             found = _run_verb(client, given.verb, words)
         print(json.dumps(found, indent=2) if given.json else "\n".join(_printed(found)), flush=True)
     except KeyboardInterrupt:
         return 130  # the shell convention for SIGINT
-    except BrokenPipeError:  # our reader has exited; avoid another error in the flush at exit
+    except BrokenPipeError:  # our reader has exited; the flush at exit must not fail, too
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception as problem:  # noqa: BLE001  users get a message, not a traceback
@@ -1266,6 +1305,14 @@ def _note(*words: Any) -> None:
     print(*[json.dumps(w) if isinstance(w, dict) else w for w in words], file=sys.stderr)
 
 
+def _pairs(words: list[str], mark: str) -> Message:
+    """Return the names and values in words such as NAME=VALUE."""
+    for word in words:
+        if mark not in word:
+            raise ValueError(f"expected NAME{mark}VALUE; found {word!r}")
+    return dict(word.split(mark, 1) for word in words)
+
+
 def _run_verb(client: Client, verb: str, words: list[str]) -> Any:
     """Run list, call, read or prompt; return the server's result."""
     if verb == "list":
@@ -1274,11 +1321,13 @@ def _run_verb(client: Client, verb: str, words: list[str]) -> Any:
                 "resourceTemplates": client.list_resource_templates()}
     if verb == "read":
         return {"contents": client.read_resource(words[0])}
-    values: Any = dict(word.split("=", 1) for word in words[1:] if word[0] != "{")
-    for name, text in values.items() if verb == "call" else ():
-        with suppress(ValueError):
-            values[name] = json.loads(text)
-    values = values or json.loads((words[1:] or ["{}"])[0])
+    if words[1:] and words[1].startswith("{"):
+        values = json.loads(words[1])
+    else:
+        values = _pairs(words[1:], "=")
+        for name, text in values.items() if verb == "call" else ():
+            with suppress(ValueError):
+                values[name] = json.loads(text)
     if verb == "prompt":
         return client.get_prompt(words[0], values)
     return client.call_tool(words[0], values, on_progress=_note)
