@@ -75,7 +75,7 @@ def play(command: list[str], bursts: list, ending: str) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)        # what is ignored is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)        # an ignored signal is inherited
     words = sys.argv[1:] or sys.exit(__doc__)
     command = [os.path.abspath(word) if os.path.exists(word) else word for word in words]
     command[:0] = [sys.executable] * command[0].endswith(".py")
