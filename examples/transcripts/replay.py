@@ -69,8 +69,8 @@ def shorten(came: str, written: str, known: dict[str, str]) -> str:
 
 def difference(written: str, came: str, known: dict[str, str]) -> str:
     """Show two texts if they differ; learn what the names in the first one stand for."""
-    for before, name in re.findall(r"(.{4,9})<([a-z ]+)>", written):
-        found = re.search(re.escape(before) + r'([^"\s,}-]+)', came)
+    for before, name, after in re.findall(r"(.{4,9})<([a-z ]+)>(.?)", written):
+        found = re.search(re.escape(before) + "(.+?)" + (re.escape(after) or "(?m:$)"), came)
         if found:
             known.setdefault(name, found[1])
     came = shorten(came, written, known)
@@ -90,7 +90,7 @@ class Pipe:
 
     def send(self, said: str) -> None:
         with contextlib.suppress(OSError):      # it has exited, which the next line will tell
-            self.server.stdin.write(said + "\n")
+            self.server.stdin.write(said.replace("\n", " ") + "\n")
 
     def receive(self) -> str:
         line: str = self.server.stdout.readline().strip()
