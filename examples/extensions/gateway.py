@@ -2,8 +2,8 @@
 """A gateway: many MCP servers behind one address, for clients of every revision.
 
 A JSON file lists the *upstream* servers, by command or by URL, and *profiles*: which servers a
-client sees and, by patterns, which of their tools. Without profiles there is one, "all". A host's
-"mcpServers" file works too. "revision" sets the revision to speak with an upstream.
+client sees and, by patterns, which of their tools. The default is one profile, "all". A host's
+"mcpServers" file works, too. "revision" sets the revision to speak with an upstream.
 
     {"servers": {"demo": {"command": ["python3", "mcp_ref.py"], "env": {"A": "b"}, "cwd": "."},
                  "web":  {"url": "http://127.0.0.1:8001/mcp", "headers": {"X-Api-Key": "k"}}},
@@ -15,8 +15,8 @@ client sees and, by patterns, which of their tools. Without profiles there is on
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes `demo+memo://today`.
 Calls, progress, log messages, cancellation and questions pass through, even between different
 revisions. A call runs on its handler's thread. Each upstream has one more thread, `keep-NAME`,
-which connects, fetches the lists, and reconnects when the upstream fails; until then only its tools
-are missing. Threads share dicts, each changed or replaced in one operation.
+which connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its tools
+are missing. Threads share dicts, each of which is changed or replaced in a single operation.
 
 Known limits: no completion; a legacy upstream cannot ask a modern client and gets an error; log
 messages, and questions on stdio, pass only while all calls to the upstream are from one client.
@@ -336,7 +336,7 @@ class Profile(Server):
 
 
 def is_shown(kind: str, theirs: str, patterns: list[str]) -> bool:
-    """Tell whether a profile shows an item: any, but tools only if a pattern matches their name."""
+    """Tell whether a profile shows an item: any but a tool whose name matches no pattern."""
     return kind != "tools" or any(fnmatch.fnmatchcase(theirs, one) for one in patterns)
 
 

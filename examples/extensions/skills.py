@@ -1,8 +1,8 @@
 """Skills: folders of instructions for a model, served as resources and verified by the host.
 
-The extension `io.modelcontextprotocol/skills`, both roles. A skill is a folder with a SKILL.md:
-instructions, below a header that says when to use them. A server serves each file as a resource
-and, for each skill, an *entry*: the header, and the size and digest of every file. A host fetches
+Both roles of the extension `io.modelcontextprotocol/skills`. A skill is a folder with a SKILL.md:
+instructions, below a header that says when to use them. A server offers each file as a resource
+and each skill as an *entry*: the header, and the size and digest of every file. A host fetches
 a file only when it is needed, and uses it only if it matches its entry.
 
     serve_skills(server, "folder")                  # a server: every skill in or below the folder
@@ -50,7 +50,7 @@ class SkillError(Exception):
 
 # ---- frontmatter ---------------------------------------------------------------------------
 #
-# Of YAML, only `key: value`, one nested level, quotes, | and > blocks and comments are accepted.
+# A part of YAML is accepted: `key: value`, one nested level, quotes, | and > blocks, and comments.
 
 PAIR = re.compile(r"([\w.-]+):(?: +(.*?))? *")
 BLOCK = re.compile(r"([|>])(-?)(?: +#.*)?")

@@ -1,6 +1,6 @@
 """Tasks: tool calls that return at once and keep running; the client polls for the result.
 
-The extension `io.modelcontextprotocol/tasks`, both roles. The response to tools/call is a taskId;
+Both roles of the extension `io.modelcontextprotocol/tasks`: tools/call is answered with a taskId;
 tasks/get then returns the task's state, tasks/update sends answers to the tool's questions, and
 tasks/cancel ends it. Only a request that declares the extension can become a task.
 
