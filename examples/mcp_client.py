@@ -303,7 +303,7 @@ class Client(AbstractContextManager["Client"]):
                 **options: Any) -> Any:
         """Send a request, answer the server's questions, return the result.
 
-        `started`: called with each Request before it is sent, so that you can cancel() it later.
+        `started`: called with each Request before it is sent; you can cancel() it later.
         `timeout`: seconds for each response; `on_progress`: called with progress, total and
         message, on this thread; `extend`: progress resets the timeout, up to `longest` seconds."""
         more: Message = {}
@@ -402,7 +402,7 @@ class Client(AbstractContextManager["Client"]):
             with suppress(RpcError):  # other JSON is ignored
                 kind = kind_of(one)
             if kind == "response":
-                # An error without an id: our message was unreadable. HTTP tells which one.
+                # An error without an id: our message was unreadable. HTTP tells which.
                 found = self.running.get(one["id"]) if is_id(one.get("id")) \
                     else request if "error" in one else None
                 if found:
@@ -487,9 +487,9 @@ class Client(AbstractContextManager["Client"]):
         fields: Any = {} if mode == "url" else form.get("properties")
         try:
             ask = self._modes[mode]
-            schema = Schema({"type": "object", "required": form.get("required", []), "properties": {
-                name: json.loads(json.dumps(part), object_hook=_field)
-                for name, part in fields.items()}})
+            known = json.loads(json.dumps(list(fields.values())), object_hook=_field)
+            schema = Schema({"type": "object", "properties": dict(zip(fields, known)),
+                             "required": list(map(str, form.get("required", [])))})
             if mode == "url" and not re.match("https?://", str(params.get("url"))):
                 raise ValueError("url must be http or https")
         except Exception as problem:  # noqa: BLE001  a form can be wrong in many ways
@@ -523,7 +523,7 @@ class Client(AbstractContextManager["Client"]):
         self._questions.release()
 
     def _ask(self, method: str, params: Any, member: str, *needed: str, **options: Any) -> Message:
-        """Send a request whose result has a list `member` of objects with strings `needed`."""
+        """Send a request. Its result has a list `member` of objects with strings `needed`."""
         self.open()
         if METHODS[method].capability not in self.capabilities:
             raise ServerLacks(f"the server does not declare {METHODS[method].capability}")
@@ -606,7 +606,7 @@ class Client(AbstractContextManager["Client"]):
         self.request("server/discover" if self.modern else "ping")
 
     def set_level(self, level: str) -> None:
-        """Ask for log messages of this level and above: mcp_ref.LOG_LEVELS. [deprecated]"""
+        """Ask for log messages of this level (mcp_ref.LOG_LEVELS) and above. [deprecated]"""
         self.open()
         if not self.modern:
             self.request("logging/setLevel", {"level": level})
@@ -629,8 +629,8 @@ class Client(AbstractContextManager["Client"]):
 
 # ==== 3. Subscriptions ========================================
 # Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox. Legacy: a
-# session is told of all changes of lists, and of URIs given to resources/subscribe; nothing ends
-# that. ([2025-11-25] server/resources §Subscriptions)
+# session is told of all changes of lists, and of URIs given to resources/subscribe, until it ends.
+# ([2025-11-25] server/resources §Subscriptions)
 
 class Subscription(Request, AbstractContextManager["Subscription"]):
     """A server's changes: iterate over it, or give listen() a callback; close() it at the end.
@@ -734,11 +734,11 @@ def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> threading
 
 
 def _called(function: Any, *arguments: Any) -> Any:
-    """Call an application's function, which may be async, or take only the first argument."""
+    """Call an application's function; it may be async, or take only the first argument."""
     import asyncio
     import inspect
     needed = [one for one in inspect.signature(function).parameters.values()
-              if one.kind < 2 and one.default is one.empty]  # positional, and without a default
+              if one.kind < 2 and one.default is one.empty]  # positional, without default
     found = function(*arguments[:max(1, len(needed))])
     return asyncio.run(found) if inspect.iscoroutine(found) else found
 
@@ -769,7 +769,7 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         "string", "integer", "boolean") and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", str(name))}
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed("each x-mcp-header must be a unique name of a string, integer or boolean")
-    return {"Mcp-Param-" + name: mirror(value) for name, _, value in found if value is not None}
+    return {f"Mcp-Param-{name}": mirror(value) for name, _, value in found if value is not None}
 
 
 # ==== 5. Transports: in this process, and stdio ===============
@@ -1292,7 +1292,7 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(found, indent=2) if given.json else "\n".join(_printed(found)), flush=True)
     except KeyboardInterrupt:
         return 130  # the shell convention for SIGINT
-    except BrokenPipeError:  # our reader has exited; the flush at exit must not fail, too
+    except BrokenPipeError:  # our reader has exited; now the flush at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception as problem:  # noqa: BLE001  users get a message, not a traceback
