@@ -79,7 +79,7 @@ class WsgiExchange(Exchange):
     def start(self, status: int, headers: dict, body: bytes | None) -> None:
         if body is not None and status != 204:
             headers = {"Content-Type": "text/plain", **headers, "Content-Length": str(len(body))}
-        self.todo.put((f"{status} {responses[status]}", list(headers.items())))
+        self.todo.put((f"{status} {responses.get(status, '')}", list(headers.items())))
         self.todo.put(body or b"")
 
     def write(self, data: bytes) -> None:

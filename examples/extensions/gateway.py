@@ -30,7 +30,6 @@ import hashlib
 import json
 import re
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -53,8 +52,8 @@ from mcp_ref import (
     RpcError,
     Schema,
     Server,
-    http_server,
     rules,
+    serve_http,
     versions,
 )
 
@@ -401,19 +400,6 @@ def read_config(path: str) -> tuple[dict[str, Upstream], dict[str, Profile]]:
     return upstreams, profiles
 
 
-def serve_http(profiles: list[Profile], host: str, port: int) -> None:
-    """Serve all profiles until interrupted."""
-    httpd = http_server(Paths(profiles, LOOPBACK if host in LOOPBACK else None), host, port)
-    for profile in profiles:
-        note(f"listens on http://{host}:{httpd.server_port}{profile.path}")
-    for number in signal.SIGINT, signal.SIGTERM:
-        signal.signal(number, lambda *_: sys.exit(0))
-    try:
-        httpd.serve_forever()
-    finally:
-        httpd.close()
-
-
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Many MCP servers behind one address.")
@@ -438,7 +424,10 @@ def main() -> None:
         if options.http is None:
             profile.run([])
         else:
-            serve_http(list(profiles.values()), host.strip("[]") or "127.0.0.1", int(port))
+            host = host.strip("[]") or "127.0.0.1"
+            paths = Paths(list(profiles.values()), LOOPBACK if host in LOOPBACK else None)
+            note("serves " + ", ".join(one.path for one in profiles.values()))
+            serve_http(paths.server, host, int(port), endpoint=paths)
     except (OSError, OverflowError) as problem:
         parser.error(f"--http {options.http}: {problem}")
     finally:
