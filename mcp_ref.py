@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_ref.py 0.2.0: the Model Context Protocol in one file. SPDX-License-Identifier: MIT
+# mcp_ref.py 0.3.0.dev: the Model Context Protocol in one file. SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
@@ -74,7 +74,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
 from typing import Any, Union
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev"
 __all__ = [
     "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_CLIENT",
     "META_LOG_LEVEL", "META_SERVER", "META_SUBSCRIPTION", "META_VERSION", "METHODS",
@@ -300,7 +300,7 @@ def invalid(problem: str, data: Any = None) -> RpcError:
     return RpcError(INVALID_PARAMS, "Invalid params: " + problem, data)
 
 
-def present(**members: Any) -> Message:
+def without_none(**members: Any) -> Message:
     """Return the members that are not None; the others are not sent."""
     return {key: value for key, value in members.items() if value is not None}
 
@@ -375,7 +375,7 @@ def kind_of(message: Any) -> str:
 def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> Message:
     """Make the response to a message that cannot be served, with its id if that is valid."""
     ident = message.get("id") if isinstance(message, dict) else None
-    response = {"jsonrpc": "2.0", "id": ident, "error": present(
+    response = {"jsonrpc": "2.0", "id": ident, "error": without_none(
         code=error.code, message=str(error), data=error.data)}
     if not is_id(ident):
         response.pop("id")  # basic/index §Error Responses
@@ -566,13 +566,13 @@ class Context:
         with self.lock:
             if is_id(token) and progress > self._progress:
                 self._progress = progress
-                self.notify("notifications/progress", present(
+                self.notify("notifications/progress", without_none(
                     progressToken=token, progress=progress, total=total, message=message))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send a JSON value, if the client wants its level, one of LOG_LEVELS. [deprecated]"""
         if self.client.get(META_LOG_LEVEL) in LOG_LEVELS[:LOG_LEVELS.index(level) + 1]:
-            self.notify("notifications/message", present(level=level, logger=logger, data=data))
+            self.notify("notifications/message", without_none(level=level, logger=logger, data=data))
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of this subscription: basic/patterns/subscriptions."""
@@ -763,7 +763,7 @@ class Server:
                  run: Handler | None = None, *, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
         self.brief = {"name": name, "version": version}  # in every result
-        self.info = {**self.brief, **known(info, "title description websiteUrl icons")}
+        self.info = {**self.brief, **checked_options(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
         self.state_key = key.encode() if isinstance(key, str) else key
@@ -814,7 +814,7 @@ class Server:
         def register(function: Handler) -> Handler:
             entry = Entry(function, output_schema={})
             entry.pattern = re.compile(pattern, re.DOTALL)
-            entry.hints = present(ttlMs=ttl_ms, cacheScope=cache_scope)
+            entry.hints = without_none(ttlMs=ttl_ms, cacheScope=cache_scope)
             if set(entry.pattern.groupindex) != set(entry.parameters):
                 raise ValueError(f"{entry.name}() must have the variables of {uri} as parameters")
             return self._add("templates" if entry.parameters else "resources", uri, entry, members,
@@ -828,7 +828,7 @@ class Server:
         """
         def register(function: Handler) -> Handler:
             entry = Entry(function, output_schema={})
-            arguments = [present(name=parameter, description=schema.get("description"),
+            arguments = [without_none(name=parameter, description=schema.get("description"),
                                  required=parameter in entry.required or None)
                          for parameter, schema in entry.input_schema["properties"].items()]
             return self._add("prompts", name or entry.name, entry, members,
@@ -841,8 +841,8 @@ class Server:
         if name in table:
             raise ValueError(f"{name!r} is already registered")
         key = {"templates": "uriTemplate", "resources": "uri"}.get(kind, "name")
-        entry.definition = {key: name, **present(description=entry.description or None, **derived),
-                            **known(members, "title description icons _meta " + options)}
+        entry.definition = {key: name, **without_none(description=entry.description or None, **derived),
+                            **checked_options(members, "title description icons _meta " + options)}
         table[name] = entry
         self.declared.add("resources" if kind == "templates" else kind)
         return entry.function
@@ -876,7 +876,7 @@ class Server:
     def capabilities(self, version: str) -> Message:
         """Return the server's capabilities, derived from what is registered."""
         declared = {name: CAPABILITIES[name] for name in CAPABILITIES if name in self.declared}
-        return {**declared, **present(extensions=self.extensions or None)}
+        return {**declared, **without_none(extensions=self.extensions or None)}
 
     # ---- dispatch
     def handle(self, message: Any, send: Send, *, peer: Peer | None = None, principal: Any = None,
@@ -961,7 +961,7 @@ class Server:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """server/discover §Response."""
     return {"supportedVersions": versions(), "capabilities": server.capabilities(ctx.version),
-            **present(instructions=server.instructions), "_meta": {META_SERVER: server.info}}
+            **without_none(instructions=server.instructions), "_meta": {META_SERVER: server.info}}
 
 
 def serve_listen(server: Server, ctx: Context) -> Message:
@@ -1001,7 +1001,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
         raise invalid("unknown cursor; list again without one")
     stop = int(cursor) + size
     return {member: definitions[stop - size:stop],
-            **present(nextCursor=str(stop) if stop < len(definitions) else None)}
+            **without_none(nextCursor=str(stop) if stop < len(definitions) else None)}
 
 
 def serve_call_tool(server: Server, ctx: Context) -> Message:
@@ -1072,7 +1072,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
         if not (isinstance(item, dict) and "role" in item):
             item = {"role": "user", "content": item}
         messages.append({**item, "content": content(item["content"])})
-    return present(description=entry.definition.get("description"), messages=messages)
+    return without_none(description=entry.definition.get("description"), messages=messages)
 
 
 def serve_complete(server: Server, ctx: Context) -> Message:
@@ -1119,11 +1119,11 @@ def check_params(method: str, params: Message) -> None:
             raise invalid(f"{method}: {name} is missing or has the wrong type")
 
 
-def known(members: Message, names: str) -> Message:
+def checked_options(members: Message, names: str) -> Message:
     """Return the members that are given; TypeError for one that does not exist."""
     for name in members.keys() - names.split():
         raise TypeError(f"unknown option {name!r}; expected one of {', '.join(names.split())}")
-    return present(**members)
+    return without_none(**members)
 
 
 # ---- content, and the results of tools
@@ -1177,7 +1177,7 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
         value = {"blob": value} if isinstance(value, bytes) else {"text": as_text(to_json(value))}
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
-    return {**present(uri=uri, mimeType=mime_type), **value}
+    return {**without_none(uri=uri, mimeType=mime_type), **value}
 
 
 def as_text(value: Any) -> str:
@@ -1474,7 +1474,7 @@ def serve_stdio(server: Server) -> bool:
 # out in place: no $ref, no anyOf at the root. So a type that contains itself is refused, as is any
 # hint without a JSON form; a schema written by hand (input_schema=) is the way out.
 
-Load = Callable[[Any], Any]
+Converter = Callable[[Any], Any]
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number",
                             None: "null", type(None): "null"}
 # The schemas of results that are text, content blocks, or may be either. They are not announced.
@@ -1596,7 +1596,7 @@ def schema_of(hint: Any) -> Message:
     return _read(hint)[0]
 
 
-def _read(hint: Any) -> tuple[Message, Load]:
+def _read(hint: Any) -> tuple[Message, Converter]:
     """Return the schema and the load of a hint."""
     args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):  # Annotated
@@ -1614,7 +1614,7 @@ def _read(hint: Any) -> tuple[Message, Load]:
         names = {_SCALARS.get(type(choice)) for choice in choices}
         if None not in names:
             name = names.pop() if len(names) == 1 else None
-            return present(type=name, enum=choices), _keep if args else kind
+            return without_none(type=name, enum=choices), _keep if args else kind
     if kind is Union or type(hint).__name__ == "UnionType":
         schemas, loads = zip(*map(_read, args))
         branches = list(zip(map(Schema, schemas), loads))
@@ -1622,16 +1622,16 @@ def _read(hint: Any) -> tuple[Message, Load]:
             (load(value) for branch, load in branches if branch.flaw(value) is None), value)
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         items, load = _read(args[1] if args else Any)
-        schema = present(type="object", additionalProperties=items or None)
+        schema = without_none(type="object", additionalProperties=items or None)
         return schema, lambda value: {key: load(item) for key, item in value.items()}
     if kind is tuple and args and args[-1] is not Ellipsis:
         schemas, loads = zip(*map(_read, args))
-        schema = present(type="array", prefixItems=list(schemas), minItems=len(args), items=False)
+        schema = without_none(type="array", prefixItems=list(schemas), minItems=len(args), items=False)
         return schema, lambda value: tuple(load(item) for load, item in zip(loads, value))
     if kind in (list, tuple, set, frozenset):
         items, load = _read(args[0] if args else Any)
         unique = kind in (set, frozenset) or None
-        schema = present(type="array", items=items or None, uniqueItems=unique)
+        schema = without_none(type="array", items=items or None, uniqueItems=unique)
         return schema, lambda value: kind(map(load, value))
     if any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "_fields", "__total__")):
         return _class(kind)
@@ -1642,7 +1642,7 @@ def _keep(value: Any) -> Any:
     return value
 
 
-def _class(kind: Any) -> tuple[Message, Load]:
+def _class(kind: Any) -> tuple[Message, Converter]:
     """Read a dataclass, a NamedTuple, or a TypedDict, which may have more members than it names."""
     hints = typing.get_type_hints(kind, include_extras=True)
     is_open = hasattr(kind, "__total__")
@@ -1662,10 +1662,10 @@ def _class(kind: Any) -> tuple[Message, Load]:
     return schema, lambda value: kind(**load(value))
 
 
-def _object(hints: Message, optional: Any, is_open: bool) -> tuple[Message, Load]:
+def _object(hints: Message, optional: Any, is_open: bool) -> tuple[Message, Converter]:
     """Return the schema and the load of an object with these members."""
     read = {name: _read(hint) for name, hint in hints.items()}
-    schema = present(
+    schema = without_none(
         type="object", properties={name: field for name, (field, _) in read.items()},
         required=[name for name in hints if name not in optional] or None,
         additionalProperties=None if is_open else False)
@@ -2611,7 +2611,7 @@ class Session:
     def __init__(self, server: Server, peer: Peer, version: str, params: Message) -> None:
         self.rules, self.peer, self.server = rules(version), peer, server
         self.ready = threading.Event()  # notifications/initialized has arrived
-        usable = {name: fit(self.rules, name, value)
+        usable = {name: downgrade(self.rules, name, value)
                   for name, value in params.get("capabilities", {}).items()
                   if name != "elicitation" or "elicitation/create" in self.rules.methods}
         self.meta = {META_CLIENT: params.get("clientInfo"), META_CAPABILITIES: usable,
@@ -2623,7 +2623,7 @@ class Session:
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of a change."""
         if self.ready.is_set():
-            self.peer.send({"jsonrpc": "2.0", "method": method, **present(params=params or None)})
+            self.peer.send({"jsonrpc": "2.0", "method": method, **without_none(params=params or None)})
 
 
 class LegacyContext(Context):
@@ -2651,8 +2651,8 @@ class LegacyContext(Context):
         if self.peer.send is not drop:
             self.server.listeners[session] = None
         self.peer.session = session
-        return present(protocolVersion=version, capabilities=self.server.capabilities(version),
-                       serverInfo=fit(session.rules, "server", self.server.info),
+        return without_none(protocolVersion=version, capabilities=self.server.capabilities(version),
+                       serverInfo=downgrade(session.rules, "server", self.server.info),
                        instructions=self.server.instructions)
 
     def close_stream(self) -> None:
@@ -2673,12 +2673,12 @@ class LegacyContext(Context):
         answers: dict[str, Any] = {}
         try:
             for ident, key in asked.items():
-                params = fit(self.rules, "elicitation", questions[key].get("params", {}))
+                params = downgrade(self.rules, "elicitation", questions[key].get("params", {}))
                 if "url" in params:  # [2025-11-25] client/elicitation §URL Mode
                     params.setdefault("elicitationId", os.urandom(16).hex())
                 self.peer.questions[ident] = inbox.put
                 self._emit({"jsonrpc": "2.0", "id": ident, "method": questions[key]["method"],
-                            **present(params=params or None)})
+                            **without_none(params=params or None)})
             for _ in asked:
                 response = None if self.peer.closed else inbox.get(timeout=ASK_SECONDS)
                 if response is None:
@@ -2700,7 +2700,7 @@ class LegacyContext(Context):
 
     def _shape(self, result: Message) -> Message:
         """Return a result without what the revision lacks."""
-        result = fit(self.rules, "result", result)
+        result = downgrade(self.rules, "result", result)
         if not isinstance(result.get("structuredContent", {}), dict):
             del result["structuredContent"]
         for tool in result.get("tools", ()):
@@ -2721,10 +2721,10 @@ _KINDS = {"tools": "tool", "resources": "resource", "resourceTemplates": "templa
           "messages": "message", "annotations": "annotations"}
 
 
-def fit(rules: Rules, kind: str, value: Any) -> Any:
+def downgrade(rules: Rules, kind: str, value: Any) -> Any:
     """Return an object of this kind, or a list of them, without what the revision lacks."""
     if isinstance(value, list):
-        return [fit(rules, kind, item) for item in value]
+        return [downgrade(rules, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
     block = value["type"] if kind == "content" else ""
@@ -2733,7 +2733,7 @@ def fit(rules: Rules, kind: str, value: Any) -> Any:
     if block == "resource_link" and "resource links" not in rules.features:
         return text("{name}: {uri}".format(**value))
     star = "" if kind in ("result", "annotations") else "*"
-    return {key: fit(rules, _KINDS[key], item) if key in _KINDS else item
+    return {key: downgrade(rules, _KINDS[key], item) if key in _KINDS else item
             for key, item in value.items()
             if rules.hidden.isdisjoint((f"{kind}.{key}", f"{star}.{key}"))}
 
