@@ -346,6 +346,12 @@ def from_base64(source: str) -> bytes:
     return base64.b64decode(source, validate=True)
 
 
+def unquote(text: str) -> str:
+    """Decode percent escapes; `urllib`, which also does it, is slow to import or even missing."""
+    return re.sub("(?:%[0-9A-Fa-f]{2})+", lambda escapes: bytes.fromhex(
+        escapes[0].replace("%", "")).decode("utf-8", "replace"), text)
+
+
 def is_id(value: Any) -> bool:
     """Tell whether a value may be an id or a progress token: a string or an integer."""
     return type(value) in (str, int)  # not bool
@@ -1730,7 +1736,7 @@ def form_of(fields: dict[str, Any]) -> Message:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Check = Callable[[Any], "str | None"]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
-            "propertyNames", "dependencies", "dependentRequired", "dependentSchemas"}
+            "dependencies", "dependentRequired", "dependentSchemas"}
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null":    lambda value: value is None,
@@ -1862,7 +1868,6 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        from urllib.parse import unquote
         target: Any = {"#": self._targets[0]}
         try:
             for step in unquote(node["$ref"]).split("/"):
@@ -1897,6 +1902,10 @@ class Schema:
         first = map(self._compile, node.get("prefixItems", ()))
         return _each(list, dict(enumerate(first)), self._compile(node.get("items", True)))
 
+    def _names(self, node: Message) -> Check:
+        test = _each(list, {}, self._compile(node["propertyNames"]))
+        return lambda value: test(list(value)) if isinstance(value, dict) else None
+
     def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
         checks = list(map(self._compile, parts))
         flaw = f": must match {words} {json.dumps(parts):.200}"
@@ -1920,6 +1929,7 @@ _RULES: dict[str, Callable[[Schema, Message], Check]] = {
     "if":    Schema._if,
     "required properties patternProperties additionalProperties": Schema._members,
     "prefixItems items": Schema._items,
+    "propertyNames": Schema._names,
 }
 # ======== Part II: the same over HTTP =====================================================
 # ======== 7. The endpoint: the rules of HTTP, without sockets =============================
