@@ -70,8 +70,8 @@ import time
 import types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Iterable
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Union
 
 __version__ = "0.3.0.dev"
@@ -328,7 +328,9 @@ def decode(data: bytes) -> Any:
 
 def encode(message: Any, *, ascii: bool = True) -> bytes:
     """Return a message as a line; TypeError, ValueError or RecursionError: it cannot be sent."""
-    line = ((_encode_ascii if ascii else _encode_text)(message) + "\n").encode("utf-8", "replace")
+    # Half of a surrogate pair becomes an escape, as JSON has it.
+    line = ((_encode_ascii if ascii else _encode_text)(message) + "\n").encode(
+        "utf-8", "backslashreplace")
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
@@ -390,11 +392,56 @@ def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> M
     return response
 
 
+def can_write(file: Any) -> bool:
+    """Tell whether a pipe or socket takes some KiB without waiting; True if that is unknown."""
+    import select
+    with suppress(AttributeError, OSError, TypeError, ValueError):  # no poll, no descriptor
+        poll = select.poll()
+        poll.register(file, select.POLLOUT)
+        return bool(poll.poll(0))
+    return True
+
+
 def log(line: str) -> None:
-    """Write a line to stderr, if there is one and someone reads it."""
+    """Write a line to stderr; drop it if there is none, or if the host does not read it."""
     with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(f"mcp_ref: {line}\n".encode("ascii", "backslashreplace").decode())
-        sys.stderr.flush()
+        if can_write(sys.stderr):
+            sys.stderr.write(f"mcp_ref: {line:.4000}\n")
+            sys.stderr.flush()
+
+
+def tracer() -> Callable[..., None]:
+    """Return a function that appends JSON lines to the file MCP_TRACE, or does nothing.
+
+    trace(way, on, data): `way` is ">" from the client and "<" from the server, `on` is "stdio" or
+    the number of a connection. Data that is not JSON becomes "text".
+    """
+    path, broken = os.environ.get("MCP_TRACE", ""), False
+    def trace(way: str, on: Any, data: bytes = b"", **more: Any) -> None:
+        nonlocal broken
+        now = time.time()
+        stamp = time.strftime(f"%Y-%m-%dT%H:%M:%S.{int(now % 1 * 1000):03d}Z", time.gmtime(now))
+        record = {"time": stamp, "way": way, "on": on, **more}
+        try:
+            record.update({"message": decode(data)} if data else {})
+        except RpcError:
+            record["text"] = data.decode("utf-8", "backslashreplace")
+        try:
+            with open(path, "ab", opener=functools.partial(os.open, mode=0o600)) as file:
+                file.write(encode(record))
+        except OSError as problem:
+            if not broken:
+                log(f"MCP_TRACE: {problem}")
+            broken = True
+    return trace if path else lambda *_, **__: None
+
+
+def run_aside(name: str, work: Work) -> None:
+    """Run something on a thread of its own, or here if no thread can be started."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        work()
 
 
 def log_failure(what: str, problem: BaseException) -> None:
@@ -425,6 +472,9 @@ def log_failure(what: str, problem: BaseException) -> None:
 # the transport knows; a *flaw* is what a Schema finds wrong with a value: a text, or None. In a
 # session, LegacyContext (section 10) takes the place of Context.
 
+# A request ends once: answered, cancelled by the client, or abandoned because the client has left.
+# Context._end() is the only place that decides which.
+
 STATE_SECONDS = 900  # until request state expires
 ASK_SECONDS = 300    # how long a legacy handler waits for an answer
 MAX_RUNNING = 1000   # requests that one peer may have in flight
@@ -450,6 +500,17 @@ class InputRequired(BaseException):
     """Stops a handler that lacks answers; not an Exception, which it might catch itself."""
 
 
+class Cancelled(BaseException):
+    """Stops a handler that waits, when its request is cancelled."""
+
+
+def lacks_answers(problem: BaseException) -> bool:
+    """Tell whether this is InputRequired, or the group of an asyncio.TaskGroup that has one."""
+    parts = getattr(problem, "exceptions", None)
+    return isinstance(problem, InputRequired) or (
+        isinstance(parts, tuple) and any(map(lacks_answers, parts)))
+
+
 class Context:
     """One request, as its handler sees it: declare a parameter `ctx: Context` to get it.
 
@@ -458,10 +519,10 @@ class Context:
     """
 
     cancelled = False
-    filter: Message                         # what a subscription asks for
-    closing: threading.Event | None = None  # ends a subscription
-    _ended = False                          # the response was sent
-    _progress = float("-inf")               # the last that was sent
+    filter: Message                # what a subscription asks for
+    closing: Work | None = None    # ends a subscription
+    _ended = False                 # nothing more is sent
+    _progress = float("-inf")      # the last that was sent
 
     def __init__(self, server: Server, peer: Peer, send: Send, message: Message, meta: Message,
                  principal: Any) -> None:
@@ -469,24 +530,34 @@ class Context:
         self.id, self.method = message["id"], message["method"]
         self.params: Message = message.get("params", {})
         self.meta, self.send = meta, send
-        self.lock = threading.RLock()  # orders the messages
-        self._answers: Message = {}    # by the key of the question
-        self._asked: set[str] = set()  # their keys in this run
-        self._on_cancel: list[Handler] = []
+        self.lock = threading.RLock()    # orders the messages; held while one is sent
+        self._ending = threading.Lock()  # guards all below; held briefly
+        self._wakes: list[Handler] = []  # for cancel() to call
+        self._asked: set[str] = set()    # keys of the questions in this run
+        self._missing: Message = {}      # the questions that have no answer, by key
+        self._names: dict[str, str] = {}  # digests of the questions so far, by key
+        self._answers: Message = {}      # by such a digest
 
     # ---- being served
     def admit(self, start: Handler) -> None:
         """Check that the request may be served, and start its handler; RpcError: it may not."""
-        check_params("_meta", self.meta)
-        self.peer.check(self)
-        version = self.meta[META_VERSION]
-        if version not in REVISIONS or not rules(version).modern:
-            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version",
+        version = self.meta.get(META_VERSION)
+        if self.method == "initialize" and version is None:  # in a copy without part III
+            version = self.params.get("protocolVersion", "")
+        else:
+            check_params("_meta", self.meta)
+            if self.meta.get(META_LOG_LEVEL, "info") not in LOG_LEVELS:
+                raise invalid(f"{META_LOG_LEVEL} must be one of " + ", ".join(LOG_LEVELS))
+            self.peer.check(self)
+        if version not in versions("modern"):  # the text is all that a legacy client can show
+            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version; supported: "
+                           + ", ".join(versions()),
                            {"supported": versions(), "requested": version})
-        self._enter(version, self.meta, start)
+        self._resolve(version, self.meta)
+        self._submit(start)
 
-    def _enter(self, version: str, client: Message, start: Handler) -> None:
-        """Find the method's function, check its params, start it. `client`: keys as in `_meta`."""
+    def _resolve(self, version: str, client: Message) -> None:
+        """Find the method's function and check its params. `client` has the keys of a `_meta`."""
         self.version, self.rules, self.client = version, rules(version), client
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
@@ -499,31 +570,32 @@ class Context:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self.may_ask = row and row.asks and method not in server.methods
         check_params(method, self.params)
-        if len(self.peer.running) >= MAX_RUNNING:
+
+    def _submit(self, start: Handler) -> None:
+        """Have the handler run."""
+        running = self.peer.running
+        if len(running) >= MAX_RUNNING:
             raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some")
-        self.peer.running[self.id] = self
+        running[self.id] = self
         start(self.run)
 
     def run(self) -> None:
         """Run the handler and send the response, whatever happens."""
         response = {} if self.cancelled else self._outcome()
-        self.peer.running.pop(self.id, None)  # the id may be used again
-        try:
-            self._emit(response)
-        except (TypeError, ValueError, RecursionError) as problem:
-            log(f"the result of {self.method} cannot be sent: {problem}")
-            self._emit(self._failure(RpcError(INTERNAL_ERROR)))
+        if response is not None:
+            self.finish(response)
 
-    def _outcome(self) -> Message:
-        """Run the handler and return the response."""
+    def _outcome(self) -> Message | None:
+        """Run the handler and return the response; None: finish() will be called later."""
         try:
             self._restore()
-            return self._respond(self._shape(self.function(self.server, self)))
-        except InputRequired as unwound:  # basic/patterns/mrtr §InputRequiredResult
-            questions, state = unwound.args
-            return self._respond({
-                "resultType": "input_required", "inputRequests": questions,
-                "requestState": self._sign(state), "_meta": {META_SERVER: self.server.brief}})
+            try:
+                result = self.function(self.server, self)
+            except BaseException as problem:
+                if not lacks_answers(problem):
+                    raise
+                return self._respond(self._input_required())
+            return None if result is None else self._respond(self._shape(result))
         except RpcError as problem:
             error = problem
         except NotFound:  # server/resources §Error Handling
@@ -535,12 +607,30 @@ class Context:
                 log_failure(self.method, problem)
         return self._failure(error)
 
+    def finish(self, response: Message) -> None:
+        """Send the response, unless the request has ended already; its id may be used again."""
+        self.peer.running.pop(self.id, None)
+        with self.lock:
+            if self._end():
+                try:
+                    self.send(response)
+                except (TypeError, ValueError, RecursionError) as problem:
+                    log(f"the result of {self.method} cannot be sent: {problem}")
+                    self.send(self._failure(RpcError(INTERNAL_ERROR)))
+
+    def _end(self, cancelled: bool = False) -> bool:
+        """End the request; False if it had ended."""
+        with self._ending:
+            ended, self._ended = self._ended, True
+            self.cancelled = self.cancelled or cancelled and not ended
+            return not ended
+
     def _respond(self, result: Message) -> Message:
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
     def _shape(self, result: Message) -> Message:
         """Complete a result: basic/index §ResultType, server/utilities/caching."""
-        hints = self.server.hints if self.row and self.row.cacheable else {}
+        hints = self.server.cache_hints if self.row and self.row.cacheable else {}
         meta = {META_SERVER: self.server.brief, **result.get("_meta", {})}
         return {"resultType": "complete", **hints, **result, "_meta": meta}
 
@@ -552,11 +642,10 @@ class Context:
 
     # ---- telling the client something while the request runs
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless the response was sent or it was cancelled."""
+        """Send a message of this request, unless it has ended."""
         with self.lock:
-            if not (self._ended or self.cancelled):
+            if not self._ended:
                 self.send(message)
-                self._ended = "method" not in message
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to this request, if its revision has it."""
@@ -565,7 +654,7 @@ class Context:
 
     def progress(self, progress: float, total: float | None = None,
                  message: str | None = None) -> None:
-        """Report progress, if the client wants it and it grows: basic/patterns/progress."""
+        """Report progress, if requested, and only when it increases: basic/patterns/progress."""
         token = self.meta.get("progressToken")
         if "progress messages" not in self.rules.features:  # [legacy]
             message = None  # [legacy]
@@ -576,35 +665,46 @@ class Context:
                     progressToken=token, progress=progress, total=total, message=message))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a JSON value, if the client wants its level, one of LOG_LEVELS. [deprecated]"""
+        """Send a JSON value, if the client asked for this level of LOG_LEVELS. [deprecated]"""
         if self.client.get(META_LOG_LEVEL) in LOG_LEVELS[:LOG_LEVELS.index(level) + 1]:
-            self.notify("notifications/message", without_none(level=level, logger=logger, data=data))
+            self.notify("notifications/message", without_none(
+                level=level, logger=logger, data=data))
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of this subscription: basic/patterns/subscriptions."""
         if not self.peer.can_write():
-            self.cancel()  # it does not read, and the caller must not wait
+            self.cancel()  # the client isn't reading; don't block the caller
         self.notify(method, {**params, "_meta": {META_SUBSCRIPTION: self.id}})
+
+    def end_subscription(self) -> None:
+        """Forget a subscription; unless the client has cancelled it, say so, and respond."""
+        self.server.listeners.pop(self, None)
+        if self.peer.running.pop(self.id, None) and not self.cancelled:
+            self.tell("notifications/cancelled", {"requestId": self.id, "reason": "closing"})
+            self.finish(self._respond(self._shape({"_meta": {META_SUBSCRIPTION: self.id}})))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect and go on; the client comes back for the rest."""
 
     def on_cancel(self, function: Handler) -> None:
-        """Call a function, on another thread, when the client cancels (now if it has)."""
-        self._on_cancel.append(function)
-        if self.cancelled:
-            function()
+        """Have a function called once, on a thread of its own, when (or if) the client cancels."""
+        self.wake_with(functools.partial(run_aside, "mcp-cancel", function))
+
+    def wake_with(self, wake: Handler) -> None:
+        """Have cancel() call a function that does not block, once."""
+        with self._ending:
+            if not self.cancelled:
+                self._wakes.append(wake)
+                return
+        wake()
 
     def cancel(self) -> None:
-        """Note that the client has cancelled: nothing more is sent for this request."""
-        self.cancelled = True
-        for function in list(self._on_cancel):
-            try:
-                function()
-            except Exception as problem:  # noqa: BLE001  a notification is never answered
-                log_failure("on_cancel", problem)
+        """End the request without a response. Does not block; may be called on any thread."""
+        if self._end(cancelled=True):
+            for wake in self._wakes:
+                wake()
 
-    # ---- asking the client: the user, its model, for the folders to work in
+    # ---- asking for user input, model output, or folders
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Message:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel", "content": {}}."""
         return self._ask_one(key, elicitation(message, **form))
@@ -618,7 +718,8 @@ class Context:
         return self._ask_one(key, roots())["roots"]
 
     def _ask_one(self, key: str, question: Message) -> Message:
-        # The digest as key: on a retry, no other question can find the answer to this one.
+        if not isinstance(key, str):
+            raise TypeError("key= names the question; a field called key needs schema=")
         key = key or digest(question)[:16]
         return dict(self.ask({key: question})[key])
 
@@ -626,8 +727,10 @@ class Context:
         """Ask {key: elicitation(...) | sampling(...) | roots()} at once; return answers by key.
 
         ClientLacks: the client did not declare what is needed. AskError: it answers with an error,
-        or not at all. ValueError: a key is used twice in a run.
+        or not at all. ValueError: a key is used twice in a run. RuntimeError: a coroutine asks.
         """
+        if self.server.is_on_loop():
+            raise RuntimeError("a coroutine asks with `await asyncio.to_thread(ctx.elicit, ...)`")
         for question in questions.values():
             name, params = METHODS[question["method"]].capability, question.get("params", {})
             part = params.get("mode", "tools" if "tools" in params else "")
@@ -635,42 +738,57 @@ class Context:
             # client/elicitation §Capabilities: `elicitation: {}` means forms.
             if not isinstance(declared, dict) or part and part not in declared \
                     and (part != "form" or "url" in declared):
-                raise ClientLacks(MISSING_CAPABILITY, f"the client did not declare {name} {part}",
+                needed = f"`{name}.{part}`" if part else f"`{name}`"
+                raise ClientLacks(MISSING_CAPABILITY, f"the client did not declare {needed}",
                                   {"requiredCapabilities": {name: {part: {}} if part else {}}})
-        if self._asked & questions.keys():
-            raise ValueError("the same question was asked twice: give each its own key=")
-        self._asked.update(questions)
+        with self._ending:
+            if self._asked & questions.keys():
+                raise ValueError("the same question was asked twice: give each its own key=")
+            self._asked.update(questions)
         return self._obtain(questions)
 
     def _obtain(self, questions: Message) -> Message:
         """Take the answers in the request; stop the handler if one is missing or unusable."""
         if not self.may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        given = self.params.get("inputResponses") or {}
-        for key in questions.keys() & given.keys():
-            if not flaw_of_answer(questions[key], given[key]):  # else it is asked for again
-                self._answers[key] = given[key]
-        missing = {key: questions[key] for key in questions if key not in self._answers}
+        names = {key: digest(question)[:16] for key, question in questions.items()}
+        found = {key: self._answers[name] for key, name in names.items() if name in self._answers}
+        missing = {key: question for key, question in questions.items()
+                   if key not in found or flaw_of_answer(question, found[key])}
+        with self._ending:
+            self._names.update(names)
+            self._missing.update(missing)
         if missing:
-            state = to_base64(encode([time.time() + STATE_SECONDS, self._answers]))
-            raise InputRequired(missing, state)
-        return {key: self._answers[key] for key in questions}
+            raise InputRequired
+        return found
 
     # ---- request state: the answers so far, kept by the client between two runs. It can read but
     # not change them: they are signed, together with the request and the principal, and expire.
-    # (basic/patterns/mrtr §Server Requirements)
+    # (basic/patterns/mrtr §Server Requirements) An answer belongs to the digest of its question: to
+    # other words under the same key, or without a state that says what was asked, it is not one.
+    def _input_required(self) -> Message:
+        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
+        with self._ending:
+            state = encode([time.time() + STATE_SECONDS, self._names, self._answers])
+            return {"resultType": "input_required", "inputRequests": dict(self._missing),
+                    "requestState": self._sign(to_base64(state)),
+                    "_meta": {META_SERVER: self.server.brief}}
+
     def _restore(self) -> None:
-        """Take the answers from the request state; RpcError if it is not valid here."""
-        state = self.params.get("requestState")
-        if state is None or not self.may_ask:
+        """Take the answers from the request and its state; RpcError if that is not valid here."""
+        if not self.may_ask:
             return
-        import hmac
-        expires, body = 0, state.partition(".")[0]
-        if state.isascii() and hmac.compare_digest(self._sign(body), state):
-            expires, self._answers = decode(from_base64(body))
-        if expires < time.time():
-            raise invalid("requestState was changed, belongs to another request, or has expired; "
-                          "send the request again without it")
+        state = self.params.get("requestState")
+        if state is not None:
+            import hmac
+            expires, body = 0, state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(self._sign(body), state):
+                expires, self._names, self._answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid("requestState was changed, belongs to another request, or has "
+                              "expired; send the request again without it")
+        for key, answer in (self.params.get("inputResponses") or {}).items():
+            self._answers[self._names.get(key, key)] = answer
 
     def _sign(self, body: str) -> str:
         """Return request state that is valid for this request and principal only."""
@@ -683,7 +801,8 @@ class Context:
 def digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value."""
     import hashlib
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+    text = json.dumps(value, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # ---- the questions: requests without an id
@@ -694,6 +813,8 @@ def elicitation(message: str, /, *, url: str = "", schema: Message | None = None
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or Optional), a
     pair of hint and default, or a JSON Schema. Ask for secrets with `url`. (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema, (dict, type(None))):
+        raise TypeError("url= is a page and schema= a whole form: fields of that name need schema=")
     form = {"mode": "url", "url": url} if url else {
         "mode": "form", "requestedSchema": schema or form_of(fields)}
     return {"method": "elicitation/create", "params": {"message": message, **form}}
@@ -759,21 +880,24 @@ class Server:
     `instructions` tell a model how to use it. `page_size`: items per page of a list (None: all).
     `state_key` signs request state; processes that serve the same clients must share it. `run`
     puts handlers on a thread: it is given a function without arguments, to be called once.
+    `loop`: the asyncio event loop of `async def` handlers; None: one on a thread of its own.
     `ttl_ms` and `cache_scope` ("private", "public") are caching hints. `info`: title, description,
     websiteUrl, icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
     `prompts`, and call changed(). `on_watch` is called with each URI that clients subscribe to.
     """
 
+    served = False  # whether any server of this process was served
+
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
                  page_size: int | None = None, state_key: bytes | str | None = None,
-                 run: Handler | None = None, *, ttl_ms: int = 0,
+                 run: Handler | None = None, *, loop: Any = None, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
         self.brief = {"name": name, "version": version}  # in every result
         self.info = {**self.brief, **checked_options(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
         self.state_key = key.encode() if isinstance(key, str) else key
-        self.hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         self.tools: dict[str, Entry] = {}
         self.resources: dict[str, Entry] = {}
         self.templates: dict[str, Entry] = {}
@@ -784,7 +908,8 @@ class Server:
         self.extensions: dict[str, Message] = {}  # settings, by identifier
         self.on_watch: Handler = drop
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
-        self._run_on = run
+        self._run_on, self._given_loop, self._loop = run, loop, loop  # type: Any, Any, Any
+        self._lock = threading.Lock()  # guards the start of the loop
         self.declared = {"", "logging"}  # capabilities; those of deleted tools stay
 
     # ---- registering. `members` are title, description, icons and _meta; tools and resources also
@@ -815,12 +940,12 @@ class Server:
         """
         pattern = re.sub(r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}", lambda found: "(?P<{}>{})".format(
             found[2], ".+" if found[1] else "[^/?#]+"), re.escape(uri))
-        if not re.fullmatch(r"[A-Za-z][\w+.-]*:[!-~]*", uri) or re.search("[{}]", pattern):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", uri) or re.search("[{}]", pattern):
             raise ValueError(f"{uri!r} must be an ASCII URI with a scheme, {{name}} or {{+name}}")
         def register(function: Handler) -> Handler:
             entry = Entry(function, output_schema={})
             entry.pattern = re.compile(pattern, re.DOTALL)
-            entry.hints = without_none(ttlMs=ttl_ms, cacheScope=cache_scope)
+            entry.cache_hints = without_none(ttlMs=ttl_ms, cacheScope=cache_scope)
             if set(entry.pattern.groupindex) != set(entry.parameters):
                 raise ValueError(f"{entry.name}() must have the variables of {uri} as parameters")
             return self._add("templates" if entry.parameters else "resources", uri, entry, members,
@@ -847,14 +972,15 @@ class Server:
         if name in table:
             raise ValueError(f"{name!r} is already registered")
         key = {"templates": "uriTemplate", "resources": "uri"}.get(kind, "name")
-        entry.definition = {key: name, **without_none(description=entry.description or None, **derived),
-                            **checked_options(members, "title description icons _meta " + options)}
+        entry.definition = {
+            key: name, **without_none(description=entry.description or None, **derived),
+            **checked_options(members, "title description icons _meta " + options)}
         table[name] = entry
         self.declared.add("resources" if kind == "templates" else kind)
         return entry.function
 
     def completion(self, reference: str, argument: str) -> Handler:
-        """Register what completes an argument: (text so far, dict of the others) -> all values."""
+        """Register a completer for an argument: (text so far, dict of the others) -> all values."""
         def register(function: Handler) -> Handler:
             self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
@@ -882,7 +1008,7 @@ class Server:
     def capabilities(self, version: str) -> Message:
         """Return the server's capabilities, derived from what is registered."""
         declared = {name: CAPABILITIES[name] for name in CAPABILITIES if name in self.declared}
-        return {**declared, **without_none(extensions=self.extensions or None)}
+        return {**declared, **without_none(extensions=dict(self.extensions) or None)}
 
     # ---- dispatch
     def handle(self, message: Any, send: Send, *, peer: Peer | None = None, principal: Any = None,
@@ -918,17 +1044,46 @@ class Server:
 
     def call_handler(self, entry: Entry, arguments: Message, ctx: Context, *values: Any) -> Any:
         """Call a registered function on the thread where it is to run."""
-        if not self._run_on:
-            return entry.call(arguments, ctx, *values)
+        call = functools.partial(entry.call, arguments, ctx, *values)
+        result = self._call_elsewhere(call) if self._run_on and not entry.is_async else call()
+        return self._await(result, ctx) if isinstance(result, types.CoroutineType) else result
+
+    def _call_elsewhere(self, call: Handler) -> Any:
+        """Have `run=` call a function, and wait for its result."""
         from concurrent.futures import Future
         outcome: Future[Any] = Future()
         def thunk() -> None:
             try:
-                outcome.set_result(entry.call(arguments, ctx, *values))
-            except BaseException as problem:  # noqa: BLE001  raised again where it belongs
+                outcome.set_result(call())
+            except BaseException as problem:  # raised again where it belongs
                 outcome.set_exception(problem)
+                if isinstance(problem, (KeyboardInterrupt, SystemExit)):
+                    raise  # it concerns this thread, too
         self._run_on(thunk)
         return outcome.result()
+
+    def _await(self, coroutine: Any, ctx: Context) -> Any:
+        """Run a coroutine on the event loop, and wait for its result on this thread."""
+        import asyncio
+        def run_forever() -> None:
+            while True:
+                with suppress(SystemExit, KeyboardInterrupt):  # of a handler
+                    loop.run_forever()
+        with self._lock:
+            if not self._loop:
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=run_forever, name="mcp-loop", daemon=True).start()
+                self._loop = loop
+        if self.is_on_loop() or self._given_loop and not self._loop.is_running():
+            coroutine.close()
+            raise RuntimeError("loop= must run, and on another thread than the request")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        ctx.wake_with(future.cancel)
+        return future.result()
+
+    def is_on_loop(self) -> bool:
+        """Tell whether this is the thread of the loop of `async def` handlers: it must not wait."""
+        return bool(self._loop and sys.modules["asyncio"]._get_running_loop() is self._loop)
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests; ClientLacks if it asks, RpcError for an error."""
@@ -950,13 +1105,19 @@ class Server:
                 listener.tell(name, {"uri": what} if ":" in what else {})
 
     def run(self, arguments: list[str] | None = None, **options: Any) -> None:
-        """Serve on stdio, or with `--http [HOST:]PORT` over HTTP; `options`: see serve_http()."""
+        """Serve on stdio, or with `--http [HOST:]PORT` over HTTP; `options`: see Endpoint.
+
+        `arguments` are those of the command line, if not given. Returns when the client has left,
+        or after SIGINT or SIGTERM. Cleaning up, and the exit status, are yours.
+        """
+        if isinstance(arguments, str) or "transport" in options:
+            raise TypeError('for HTTP, call run(["--http", "8000"]), or start with --http PORT')
+        if self.is_on_loop():
+            raise RuntimeError("run() would block this event loop (loop=); call it with "
+                               "`await asyncio.to_thread(server.run)`")
         words = " ".join(sys.argv[1:] if arguments is None else arguments).replace("=", " ").split()
         if "--http" not in words:
-            finished = serve_stdio(self)
-            leaving = threading.Timer(LEAVE_SECONDS if finished else 0, os._exit, (0,))
-            leaving.daemon = True  # threads of handlers may keep us here
-            leaving.start()
+            serve_stdio(self)
         elif "serve_http" in globals():
             serve_http_at(self, words[words.index("--http") + 1:], options)
         else:
@@ -970,37 +1131,29 @@ def serve_discover(server: Server, ctx: Context) -> Message:
             **without_none(instructions=server.instructions), "_meta": {META_SERVER: server.info}}
 
 
-def serve_listen(server: Server, ctx: Context) -> Message:
+def serve_listen(server: Server, ctx: Context) -> Message | None:
     """basic/patterns/subscriptions: acknowledge what is granted, then wait for the end."""
     wanted = ctx.params["notifications"]
     uris = wanted.get("resourceSubscriptions", [])
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise invalid("resourceSubscriptions must be an array of strings")
     ctx.filter = {row.filter: wanted[row.filter] for row in NOTIFICATIONS.values()
-                  if row.capability in server.declared and wanted.get(row.filter)}
+                  if row.filter and row.capability in server.declared and wanted.get(row.filter)}
     for uri in ctx.filter.get("resourceSubscriptions", ()):
         server.on_watch(uri)
-    ctx.closing = closing = threading.Event()
-    ctx.on_cancel(closing.set)
     # Listen before acknowledging, or a change in between would be lost; the lock orders the two.
-    try:
-        with ctx.lock:
-            server.listeners[ctx] = None
-            ctx.tell("notifications/subscriptions/acknowledged", {"notifications": ctx.filter})
-        if not ctx.peer.closed:
-            closing.wait()
-    finally:
-        server.listeners.pop(ctx, None)
-    if ctx.peer.ordered:  # a pipe: basic/patterns/cancellation, the one that servers send
-        ctx.tell("notifications/cancelled", {"requestId": ctx.id, "reason": "closing"})
-    return {"_meta": {META_SUBSCRIPTION: ctx.id}}
+    with ctx.lock:
+        server.listeners[ctx] = None
+        ctx.notify("notifications/subscriptions/acknowledged", {
+            "notifications": ctx.filter, "_meta": {META_SUBSCRIPTION: ctx.id}})
+    return ctx.peer.carry(ctx)
 
 
 def serve_list(server: Server, ctx: Context) -> Message:
     """server/utilities/pagination: a page of definitions, in the order of registration."""
     kind = ctx.method.split("/")[-2]
     member = "resourceTemplates" if kind == "templates" else kind
-    definitions = [entry.definition for entry in getattr(server, kind).values()]
+    definitions = [entry.definition for entry in list(getattr(server, kind).values())]
     size = server.page_size or len(definitions) or 1
     cursor = ctx.params.get("cursor") or "0"
     if cursor not in map(str, range(0, len(definitions) + 1, size)):
@@ -1025,7 +1178,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     except RpcError:
         raise
     except (Exception, SystemExit) as problem:  # noqa: BLE001
-        log_failure(f"tool {name}", problem)
+        if not ctx.cancelled:
+            log_failure(f"tool {name}", problem)
         return tool_error(str(problem) if problem.args and not isinstance(problem, KeyError)
                           else repr(problem))
 
@@ -1044,7 +1198,7 @@ def serve_read(server: Server, ctx: Context) -> Message:
     value = server.call_handler(entry, variables, ctx)
     parts = value if isinstance(value, list) and any(map(is_contents, value)) else [value]
     mime_type = entry.definition.get("mimeType")
-    return {**entry.hints, "contents": [contents(uri, mime_type, part) for part in parts]}
+    return {**entry.cache_hints, "contents": [contents(uri, mime_type, part) for part in parts]}
 
 
 # server/resources §Security Considerations: a variable may become part of a path. An empty or
@@ -1055,7 +1209,6 @@ _ESCAPES = re.compile(
 
 def find_resource(server: Server, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound."""
-    from urllib.parse import unquote
     if uri in server.resources:
         return server.resources[uri], {}
     for template, entry in list(server.templates.items()):
@@ -1095,8 +1248,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     others = (ctx.params.get("context") or {}).get("arguments") or {}
     key = entry.definition.get("uriTemplate", entry.definition["name"])
     completer = server.completions.get((key, name))
-    values = list(server.call_handler(
-        completer, {}, ctx, *(typed, others)[:len(completer.parameters)])) if completer else []
+    values = list(server.call_handler(completer, {}, ctx, typed, others)) if completer else []
     return {"completion": {"values": values[:MAX_COMPLETIONS], "total": len(values),
                            "hasMore": len(values) > MAX_COMPLETIONS}}
 
@@ -1106,7 +1258,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
-SERVED: dict[str, Callable[[Server, Context], Message]] = {
+SERVED: dict[str, Callable[[Server, Context], Message | None]] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
     **dict.fromkeys(("tools/list", "resources/list", "resources/templates/list", "prompts/list"),
@@ -1201,10 +1353,12 @@ def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     if isinstance(value, dict) and "resultType" in value and ctx.rules.modern:
         return value  # of an extension
     blocks = value if isinstance(value, list) and value else [value]
-    if isinstance(value, dict) and isinstance(value.get("content"), list) and (
-            not entry.output or "structuredContent" in value or value.get("isError")):
-        result = value  # a complete result
-    elif not entry.output and (value is None or all(map(is_content, blocks))):
+    is_content_only = value is None or all(map(is_content, blocks))
+    is_result = isinstance(value, dict) and isinstance(value.get("content"), list) and (
+        not entry.output or "structuredContent" in value or value.get("isError"))
+    if is_result:
+        result = value
+    elif is_content_only and not entry.output:
         result = {"content": [] if value is None else blocks}
     else:
         plain = to_json(value)
@@ -1214,9 +1368,8 @@ def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     if entry.output and not result.get("isError"):
         flaw = entry.output.flaw(result.get("structuredContent"))
         if flaw:
-            hint = getattr(entry.function, "__annotations__", {}).get("return", "differently")
-            raise TypeError(f"{entry.name}() returned {type(value).__name__}, but is annotated "
-                            f"{getattr(hint, '__name__', hint)}: {flaw}")
+            raise TypeError(f"{entry.name}() returned {type(value).__name__}, which its output "
+                            f"schema does not allow: {flaw}")
     return {**result, "content": [content(item) for item in result["content"]]}
 
 
@@ -1228,17 +1381,18 @@ def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
-#     end of input, DELETE             no      -              no: what runs is finished
+#     end of input, DELETE             later   -              no: what runs is finished
 
 
 def drop(message: Any) -> None:
-    """Send to nobody."""
+    """Discard a message."""
 
 
 class Peer:
     """The other end of a pipe or a session: give the same one to every handle() that belongs to it.
 
-    `send` takes messages that belong to no request. `ordered`: messages arrive as they were sent.
+    `send` takes messages that belong to no request. `ordered`: messages arrive in the order they
+    were sent.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -1255,6 +1409,18 @@ class Peer:
     def can_write(self) -> bool:
         """Tell whether a message can be sent without waiting; True if unknown."""
         return True
+
+    def carry(self, ctx: Context) -> Message | None:
+        """Carry a subscription to its end; on a pipe, no thread has to wait for that."""
+        closing = threading.Event()
+        ctx.closing = ctx.end_subscription if self.ordered else closing.set
+        ctx.wake_with(ctx.closing)
+        if self.closed:
+            ctx.closing()
+        if not self.ordered:
+            closing.wait()
+            ctx.server.listeners.pop(ctx, None)
+        return None if self.ordered else {"_meta": {META_SUBSCRIPTION: ctx.id}}
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing, and an unknown id is ignored."""
@@ -1274,29 +1440,46 @@ class Peer:
             self.session.server.listeners.pop(self.session, None)  # [legacy]
         for ctx in list(self.running.values()):
             if ctx.closing:
-                ctx.closing.set()
+                ctx.closing()
         for answer in list(self.questions.values()):  # [legacy]
             answer(None)  # [legacy]
 
 
 # ======== 6. stdio ========================================================================
 # One thread, the reader, reads a line and runs its handler on the spot, as fast as a plain loop.
-# The main thread is the watch: if a handler takes longer than BLINK_SECONDS, it starts another
+# The main thread is a watchdog: if a handler takes longer than BLINK_SECONDS, it starts another
 # reader, and the first one ends with its handler. While such slow handlers run, every further
-# handler gets a thread of its own, so that no request waits for another.
+# handler gets a thread of its own, so that no request waits for another. Where no thread can be
+# started, requests wait for a thread that ends: each is still answered exactly once.
 #
 #     thread                       what it does
 #     the caller of serve_stdio()  watches the reader, and waits for the end
 #     mcp-reader                   reads, decodes, runs handlers that are fast
 #     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
 #     mcp-hang-up                  notices that the client has closed our stdout
+#     mcp-cancel                   runs the on_cancel functions of one request
+#     mcp-loop                     runs `async def` handlers
 #
 # Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and print(), C
 # libraries and child processes find the null device and stderr in their place.
+#
+# All threads are daemons: once serve_stdio() has returned, they hold nobody up.
 
 MAX_THREADS = 64      # slow handlers at once; further ones wait
 BLINK_SECONDS = 0.01  # until a handler counts as slow
 LEAVE_SECONDS = 1.8   # for running handlers at the end of input; hosts kill after 2 s
+
+
+class Turn:
+    """A handler on the reader's thread. The thread that claims its turn reads on.
+
+    That is the reader, if the handler ends soon; else another reader, which the watchdog starts.
+    """
+
+    def __init__(self) -> None:
+        lock = threading.Lock()
+        self.claim = functools.partial(lock.acquire, False)  # takes it; False if it is taken
+        self.taken = lock.locked
 
 
 class Pipe(Peer):
@@ -1308,60 +1491,66 @@ class Pipe(Peer):
         # A file puts its descriptor into binary mode; else \n is \r\n on Windows.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
-        trace = os.environ.get("MCP_TRACE")
-        self._trace: Any = trace and os.open(trace, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+        self._trace = tracer()
         self._writing = threading.Lock()  # guards writing to stdout
-        self._over = False                # nothing more will be read
-        self._patience = 0.0              # seconds that running handlers get
+        self._left = False                # the client has left, or a signal has come
+        self._deadline = 0.0              # until then, running handlers may finish
         self._lock = threading.Lock()     # guards these two:
         self._threads: list[threading.Thread] = []  # one reads, the others run slow handlers
-        self._waiting: list[Work] = []  # handlers without a thread
-        # Free while a reader runs a handler. The reader takes it when the handler ends; if the
-        # watch takes it before that, the handler counts as slow.
-        self._inline = threading.Lock()
-        self._inline.acquire()            # none runs
-        self._active = threading.Event()  # the watch is looking at it
+        self._waiting: list[Work] = []    # handlers without a thread
+        self._turn = Turn()               # of the handler that a reader started last
+        self._idle = False                # the watchdog sleeps until _wake is released
+        self._wake = threading.Lock()
+        self._wake.acquire()
 
     def _write(self, message: Any) -> None:
         line = encode(message)
+        self._trace("<", "stdio", line)
         try:
             with self._writing:
-                if self._trace:
-                    os.write(self._trace, b"< " + line)
                 while line:
                     line = line[self._out.write(line):]  # a pipe may take less than all
         except OSError:
-            self._end(0)  # nobody reads
+            self.leave()  # nobody reads
 
-    def _end(self, patience: float) -> None:
-        self._patience, self._over = patience, True
-        self._active.set()
+    def leave(self, patience: float = 0.05) -> None:
+        """Have serve() return. A signal handler may call this: it waits for no lock."""
+        deadline = time.monotonic() + patience
+        self._deadline = min(self._deadline or deadline, deadline)
+        self._left = True
+        self._wake_up()
 
-    def _spawn(self, name: str, target: Work) -> None:
+    def _wake_up(self) -> None:
+        self._idle = False
+        with suppress(RuntimeError):  # it is awake
+            self._wake.release()
+
+    def _spawn(self, name: str, target: Work) -> bool:
+        """Start a thread; False if there are none left."""
         thread = threading.Thread(target=target, name=name, daemon=True)
         self._threads.append(thread)
-        thread.start()
+        with suppress(RuntimeError):
+            thread.start()
+            return True
+        self._threads.remove(thread)
+        return False
 
     # ---- the reader: no queue and no other thread stands between a line and its handler
-    def _read(self) -> None:
-        """Read and serve lines until there are no more, or another thread reads."""
-        reading = True
+    def _read(self, turn: Turn) -> None:
+        """Read and serve lines if it is our turn, until there are no more or another reads."""
+        reading = turn.claim()
         def start(work: Work) -> None:
             nonlocal reading
-            if len(self._threads) > 1:  # this one may be slow, too
-                with self._lock:
-                    self._waiting.append(work)
-                    if len(self._threads) <= MAX_THREADS:
-                        self._spawn("mcp-call", self._run_waiting)
+            if len(self._threads) > 1 and self._hand_over(work):
                 return
-            self._inline = inline = threading.Lock()
-            if not self._active.is_set():
-                self._active.set()
+            self._turn = turn = Turn()
+            if self._idle:
+                self._wake_up()
             try:
                 work()
             finally:
-                reading = inline.acquire(False)
-        while reading and not self._over:
+                reading = turn.claim()
+        while reading and not self._left:
             try:
                 line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
                 while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -1369,18 +1558,17 @@ class Pipe(Peer):
             except OSError:
                 line = b""
             if not line:
-                self._end(LEAVE_SECONDS)
+                self.leave(LEAVE_SECONDS)
             elif not line.isspace():
                 self._serve(line.rstrip(b"\r\n"), start)
         if not reading:
             self._run_waiting()
 
     def _serve(self, line: bytes, start: Handler) -> None:
-        """Serve one line. Whatever is wrong with it, the next one is served, too."""
+        """Serve one line. A bad line never stops the next."""
         message = None
+        self._trace(">", "stdio", line)
         try:
-            if self._trace:
-                os.write(self._trace, b"> " + line + b"\n")
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=start)
         except RpcError as error:
@@ -1389,6 +1577,17 @@ class Pipe(Peer):
         except Exception as problem:  # noqa: BLE001  reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self))
+
+    # ---- slow handlers
+    def _hand_over(self, work: Work) -> bool:
+        """Leave a handler to other threads; False if the reader is alone."""
+        with self._lock:
+            if len(self._threads) < 2:
+                return False
+            self._waiting.append(work)
+            if len(self._threads) <= MAX_THREADS:
+                self._spawn("mcp-call", self._run_waiting)  # or a slow one runs it when it ends
+            return True
 
     def _run_waiting(self) -> None:
         """Run handlers that have no thread, until there are none left."""
@@ -1400,81 +1599,136 @@ class Pipe(Peer):
                 work = self._waiting.pop(0)
             work()
 
-    # ---- the watch
+    # ---- the watchdog
     def serve(self) -> bool:
-        """Serve until the client leaves; tell whether all handlers have ended.
-
-        If two looks in a row find the same handler unfinished, it is slow. After a second without
-        calls, looking stops until the next one: an idle server must not keep a processor awake.
-        """
-        self._spawn("mcp-reader", self._read)
-        threading.Thread(target=self._await_hang_up, name="mcp-hang-up", daemon=True).start()
-        seen, idle = self._inline, 0
-        while not self._over:
-            if self._inline is not seen:
-                seen, idle = self._inline, 0
-            elif seen.acquire(False):
-                self._spawn("mcp-reader", self._read)
+        """Serve until the client leaves or a signal comes; tell whether all handlers have ended."""
+        with suppress(RuntimeError):  # no threads left
+            threading.Thread(target=self._await_hang_up, name="mcp-hang-up", daemon=True).start()
+        try:
+            if self._spawn("mcp-reader", functools.partial(self._read, self._turn)):
+                self._watch()
             else:
-                idle += 1
-                if idle == 100:  # one more look follows, or a handler could be missed
-                    self._active.clear()
-            if idle > 100:
-                self._active.wait()
+                self._read(self._turn)  # without a watchdog
+        finally:
+            abandoned = self._finish()
+        return not abandoned
+
+    def _watch(self) -> None:
+        """Start another reader whenever two consecutive checks find the same handler unfinished.
+
+        After a second without calls, checking stops until the next one: an idle server must not
+        wake the CPU.
+        """
+        seen, checks = self._turn, 0
+        while not self._left:
+            if self._turn is not seen:
+                seen, checks = self._turn, 0
+            elif not seen.taken():  # if no thread can be started, the next check tries again
+                self._spawn("mcp-reader", functools.partial(self._read, seen))
+            checks = checks + 1 if seen.taken() else 0
+            self._idle = checks >= 100  # one more check follows, or a handler could be missed
+            if checks > 100:
+                self._wake.acquire(timeout=-1 if os.name == "posix" else 0.1)
             else:
                 time.sleep(BLINK_SECONDS)
-        return self._leave()
 
     def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout, also if there is nothing to write."""
+        """Notice that the client has closed our stdout, even when there is nothing to write."""
         import select
         if hasattr(select, "poll"):  # on Windows, the next write notices it
             poll = select.poll()
             poll.register(self._out, 0)  # errors and hang-ups are always reported
             poll.poll()
-            self._end(0)
+            self.leave()
 
-    def _leave(self) -> bool:
-        """Let running handlers finish; tell whether all did."""
-        self.close()
-        deadline = time.monotonic() + self._patience
-        for thread in list(self._threads):
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if self.running:
-            log(f"the client has left; requests abandoned: {len(self.running)}")
-        return not any(thread.is_alive() for thread in self._threads)
+    def _finish(self) -> list[Context]:
+        """Let running handlers finish; return the requests that are abandoned."""
+        if not self._spawn("mcp-close", self.close):  # it may write to a client that does not read
+            self.close()
+        while any(one.is_alive() for one in self._threads) and time.monotonic() < self._deadline:
+            time.sleep(BLINK_SECONDS)
+        abandoned = list(self.running.values())
+        if abandoned:
+            log(f"the client has left; requests abandoned: {len(abandoned)}")
+        for ctx in abandoned:
+            ctx.cancel()
+        return abandoned
+
+
+@contextmanager
+def signals(react: Callable[[int, bool], Any]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
+
+    react(number, late) may only set flags; it returns whether it had a use for another signal. If
+    not, a late one, LEAVE_SECONDS after the last, ends the process. An earlier one is ignored:
+    hosts send SIGINT and then SIGTERM, which must not end the author's cleanup. So the handlers
+    stay once a signal has come.
+    """
+    import signal
+    last, found = 0.0, {}  # type: float, dict[Any, Any]
+    def handle(number: int, frame: Any) -> None:
+        nonlocal last
+        late = time.monotonic() - last > LEAVE_SECONDS
+        if react(number, late) or not last:
+            last = time.monotonic()
+        elif late:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                found[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in () if last else found:
+            signal.signal(number, found[number])
+
+
+_guarded: list[int] = []  # where the client's descriptors are, once guard_stdio() has moved them
+
+
+def guard_stdio() -> list[int]:
+    """Move descriptors 0 and 1 away, for good; return where they are now."""
+    if _guarded:
+        return _guarded
+    null = 0
+    while null < 3:  # what was closed now leads to the null device
+        null = os.open(os.devnull, os.O_RDWR)
+    _guarded[:] = os.dup(0), os.dup(1)  # which no child process inherits
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    if sys.stdout and sys.stdout is sys.__stdout__:
+        with suppress(OSError, ValueError):
+            print(end="", flush=True)  # what was printed so far
+        sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    def forget() -> None:  # a forked child must not hold the client's pipe
+        for descriptor in _guarded:
+            os.dup2(null, descriptor, inheritable=False)
+        _guarded.clear()
+    if os.name == "posix":
+        for descriptor in _guarded:
+            os.set_blocking(descriptor, True)
+        os.register_at_fork(after_in_child=forget)
+    return _guarded
 
 
 def serve_stdio(server: Server) -> bool:
-    """Serve the client on stdin and stdout until it leaves; tell whether all handlers have ended.
+    """Serve the client on stdin and stdout until it leaves, or SIGINT or SIGTERM comes.
 
-    Takes descriptors 0 and 1 for good. SIGINT gets its default action, unless you have set one:
-    like SIGTERM, it ends the process at once, whatever a handler does. (basic/transports/stdio)
+    Returns whether all handlers have ended; the others are abandoned after LEAVE_SECONDS, or at
+    once after a signal. Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
-    import signal
-    if threading.current_thread() is threading.main_thread() \
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    source, out = os.dup(0), os.dup(1)  # which no child process inherits
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(2 if sys.stderr else null, 1)
-    os.close(null)
-    # What is printed is text, and goes to stderr at once.
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    for descriptor in (source, out) if os.name == "posix" else ():
-        os.set_blocking(descriptor, True)
-        # A forked child must not hold the client's pipe.
-        os.register_at_fork(after_in_child=functools.partial(
-            os.closerange, descriptor, descriptor + 1))
-    return Pipe(server, source, out).serve()
+    Server.served = True
+    pipe = Pipe(server, *guard_stdio())
+    with signals(lambda *_: pipe.leave()):
+        return pipe.serve()
 
 
 # ======== A. Type hints to JSON Schema and back ===========================================
 # A function's hints say what a client may send. One walk over a hint gives two things, once, when
-# the function is registered: the JSON Schema that clients see, and a *load*, which turns a JSON
-# value that fits the schema into what the function expects: an Enum's member, a dataclass, a tuple.
+# the function is registered: the JSON Schema that clients see, and a *converter*, which turns a
+# value that fits it into what the function expects: an Enum's member, a dataclass, a tuple.
 #
 # Hosts are picky about schemas. What is generated is an object at the root, with each type written
 # out in place: no $ref, no anyOf at the root. So a type that contains itself is refused, as is any
@@ -1498,16 +1752,20 @@ class Entry:
 
     definition: Message       # as it is listed
     pattern: re.Pattern[str]  # of the URIs that a template stands for
-    hints: Message            # caching hints of a resource
+    cache_hints: Message      # of a resource
 
     def __init__(self, function: Handler, input_schema: Message | None = None,
                  output_schema: Message | None = None) -> None:
+        if not callable(function):
+            raise TypeError(f"expected a function, found {function!r}; for a name, write name=")
         self.function = function
         self.name = getattr(function, "__name__", str(function))
         self.description, notes = _documentation(function.__doc__ or "")
         try:
             hints = typing.get_type_hints(function, include_extras=True)
             names, defaults, is_open = _signature(function)
+            code = getattr(function, "__code__", None)
+            self.is_async = bool(code and code.co_flags & 128)  # as inspect.CO_COROUTINE
             takers = [name for name in names
                       if Context in (hints.get(name), *typing.get_args(hints.get(name)))]
             if len(takers) > 1 or "ctx" in names and "ctx" not in hints:
@@ -1516,7 +1774,7 @@ class Entry:
             self.parameters = [name for name in names if name != self.context]
             hints = hints if input_schema is None else {}
             fields = {name: hints.get(name, Any) for name in self.parameters}
-            schema, self._load = _object(fields, defaults, is_open)
+            schema, self._convert = _object(fields, defaults, is_open)
             result = schema_of(hints.get("return", Any)) if output_schema is None else {}
         except (NameError, TypeError, AttributeError, SyntaxError, RecursionError) as problem:
             hint = "before 3.10, write Optional or Union" if "for |" in str(problem) else \
@@ -1549,16 +1807,13 @@ class Entry:
             raise invalid(flaw)
         return values
 
-    def call(self, arguments: Message, ctx: Any, *positional: Any) -> Any:
-        """Call the function with arguments that match `input`; run a coroutine to its end."""
-        arguments = self._load(arguments)
+    def call(self, arguments: Message, ctx: Any, *values: Any) -> Any:
+        """Call the function with arguments that match `input`; `values` are further ones."""
+        arguments = self._convert(arguments)
+        arguments.update(zip(self.parameters, values))
         if self.context:
             arguments[self.context] = ctx
-        result = self.function(*positional, **arguments)
-        if isinstance(result, types.CoroutineType):
-            import asyncio
-            return asyncio.run(result)
-        return result
+        return self.function(**arguments)
 
 
 def _signature(function: Any) -> tuple[list[str], Message, bool]:
@@ -1582,7 +1837,7 @@ def _signature(function: Any) -> tuple[list[str], Message, bool]:
 def _documentation(doc: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into the description and what it says about each parameter.
 
-    Understood are `name: text` and `name (type): text` under "Args:", and `:param name: text`.
+    Recognizes `name: text` and `name (type): text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1603,52 +1858,63 @@ def schema_of(hint: Any) -> Message:
 
 
 def _read(hint: Any) -> tuple[Message, Converter]:
-    """Return the schema and the load of a hint."""
+    """Return the schema and the converter of a hint."""
     args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):  # Annotated
-        schema, load = _read(args[0])
+        schema, convert = _read(args[0])
         for note in hint.__metadata__:
             if isinstance(note, (str, dict)):
                 schema.update({"description": note} if isinstance(note, str) else note)
-        return schema, load
+        return schema, convert
     if hint in (Any, object):
         return {}, _keep
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}, int if kind is int else _keep  # 1.0 is an integer
-    if kind is typing.Literal or hasattr(kind, "__members__"):
-        choices = list(args) or [member.value for member in kind]
-        names = {_SCALARS.get(type(choice)) for choice in choices}
-        if None not in names:
-            name = names.pop() if len(names) == 1 else None
-            return without_none(type=name, enum=choices), _keep if args else kind
     if kind is Union or type(hint).__name__ == "UnionType":
-        schemas, loads = zip(*map(_read, args))
-        branches = list(zip(map(Schema, schemas), loads))
-        return {"anyOf": list(schemas)}, lambda value: next(
-            (load(value) for branch, load in branches if branch.flaw(value) is None), value)
+        return _read_union(args)
     if kind is dict and args[:1] in ((), (str,), (Any,)):
-        items, load = _read(args[1] if args else Any)
+        items, convert = _read(args[1] if args else Any)
         schema = without_none(type="object", additionalProperties=items or None)
-        return schema, lambda value: {key: load(item) for key, item in value.items()}
-    if kind is tuple and args and args[-1] is not Ellipsis:
-        schemas, loads = zip(*map(_read, args))
-        schema = without_none(type="array", prefixItems=list(schemas), minItems=len(args), items=False)
-        return schema, lambda value: tuple(load(item) for load, item in zip(loads, value))
+        return schema, lambda value: {key: convert(item) for key, item in value.items()}
     if kind in (list, tuple, set, frozenset):
-        items, load = _read(args[0] if args else Any)
-        unique = kind in (set, frozenset) or None
-        schema = without_none(type="array", items=items or None, uniqueItems=unique)
-        return schema, lambda value: kind(map(load, value))
+        return _read_list(kind, args)
     if any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "_fields", "__total__")):
-        return _class(kind)
-    raise TypeError(f"{hint} has no JSON form")
+        return _read_class(kind)
+    choices = list(args) if kind is typing.Literal else [
+        member.value for member in getattr(kind, "__members__", {}).values()]
+    names = {_SCALARS.get(type(choice)) for choice in choices}
+    if not choices or None in names:
+        raise TypeError(f"{hint} has no JSON form")
+    schema = without_none(type=names.pop() if len(names) == 1 else None, enum=choices)
+    return schema, _keep if kind is typing.Literal else kind
+
+
+def _read_union(args: Any) -> tuple[Message, Converter]:
+    schemas, converters = zip(*map(_read, args))
+    branches = list(zip(map(Schema, schemas), converters))
+    return {"anyOf": list(schemas)}, lambda value: next(
+        (convert(value) for branch, convert in branches if branch.flaw(value) is None), value)
+
+
+def _read_list(kind: Any, args: Any) -> tuple[Message, Converter]:
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        schemas, converters = zip(*map(_read, args))
+        return {"type": "array", "prefixItems": list(schemas), "minItems": len(args),
+                "items": False}, lambda value: tuple(
+                    convert(item) for convert, item in zip(converters, value))
+    items, convert = _read(args[0] if args else Any)
+    unique = kind in (set, frozenset)
+    if unique and args and (typing.get_origin(args[0]) or args[0]).__hash__ is None:
+        raise TypeError(f"{args[0]} is not hashable, so it cannot be in a set")
+    schema = without_none(type="array", items=items or None, uniqueItems=unique or None)
+    return schema, lambda value: kind(map(convert, value))
 
 
 def _keep(value: Any) -> Any:
     return value
 
 
-def _class(kind: Any) -> tuple[Message, Converter]:
+def _read_class(kind: Any) -> tuple[Message, Converter]:
     """Read a dataclass, a NamedTuple, or a TypedDict, which may have more members than it names."""
     hints = typing.get_type_hints(kind, include_extras=True)
     is_open = hasattr(kind, "__total__")
@@ -1664,20 +1930,21 @@ def _class(kind: Any) -> tuple[Message, Converter]:
         names, defaults, _ = _signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
         hints, optional = {name: hints.get(name, Any) for name in names[1:]}, set(defaults)
         is_open = any(not one.init for one in getattr(kind, "__dataclass_fields__", {}).values())
-    schema, load = _object(hints, optional, is_open)
-    return schema, lambda value: kind(**load(value))
+    schema, convert = _object(hints, optional, is_open)
+    return schema, lambda value: kind(**convert(value))
 
 
 def _object(hints: Message, optional: Any, is_open: bool) -> tuple[Message, Converter]:
-    """Return the schema and the load of an object with these members."""
+    """Return the schema and the converter of an object with these members."""
     read = {name: _read(hint) for name, hint in hints.items()}
     schema = without_none(
         type="object", properties={name: field for name, (field, _) in read.items()},
         required=[name for name in hints if name not in optional] or None,
         additionalProperties=None if is_open else False)
-    loads = {name: load for name, (_, load) in read.items() if load is not _keep}
+    converters = {name: convert for name, (_, convert) in read.items() if convert is not _keep}
     return schema, lambda value: {
-        name: loads[name](item) if name in loads else item for name, item in value.items()}
+        name: converters[name](item) if name in converters else item
+        for name, item in value.items()}
 
 
 def to_json(value: Any) -> Any:
@@ -2283,8 +2550,10 @@ class Endpoint:
             if isinstance(exchange.principal, types.CoroutineType):
                 import asyncio
                 exchange.principal = asyncio.run(exchange.principal)
-            if self.authorize and exchange.principal in (None, False):
-                raise HttpError(401, "not authorized")
+            if exchange.principal is False or self.authorize and exchange.principal is None:
+                raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
+            if self.authorize:
+                digest(exchange.principal)
             verbs[exchange.method](self, exchange)
 
     def post(self, exchange: Exchange) -> None:
@@ -2363,16 +2632,13 @@ _HEAD = re.compile(r"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n"
 def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
                endpoint: Endpoint | None = None, **options: Any) -> None:
     """Serve over HTTP until SIGINT or SIGTERM; `options` are those of Endpoint."""
-    import signal
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
     log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        httpd.serve_forever()
-    httpd.close()
+    with signals(lambda *_: httpd.endpoint.closed.set()):
+        httpd.serve_forever(0.05)
+        httpd.close()
 
 
 def serve_http_at(server: Server, words: list[str], options: Message) -> None:
@@ -2519,9 +2785,9 @@ class SocketExchange(Exchange):
 
 USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
 
-Serves the server in a file, or its public functions as tools, or a small demonstration, on stdio or
-over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all
-messages on stdio to FILE. The client is examples/mcp_client.py."""
+Runs a program that serves, or serves a file's public functions as tools, or a small demonstration,
+on stdio or over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment
+appends all messages to FILE, as JSON lines. The client is examples/mcp_client.py."""
 
 
 def demo() -> Server:
@@ -2538,44 +2804,71 @@ def demo() -> Server:
     return server
 
 
-def load(path: str) -> tuple[Server, Message]:
-    """Return a file's server, or one of its public functions, and the options of its run()."""
-    import importlib
+def serve_file(path: str, words: list[str]) -> None:
+    """Run a program that serves, or serve the public functions of any other file.
+
+    A program runs as `__main__`, with its own run() and all its options. If it ends without having
+    served, its server is served, but not if it has a run() that did not come: its options matter.
+    """
+    import ast
     name, suffix = os.path.splitext(os.path.basename(path))
     if suffix != ".py" or not os.path.isfile(path):
         usage_error(f"serve: {path} is not a Python file")
+    if not words:
+        guard_stdio()  # before its first line runs
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    run, options = Server.run, {}  # type: Any, Message
-    Server.run = lambda *_, **given: options.update(given)  # type: ignore[method-assign]
-    with redirect_stdout(sys.stderr):  # stdout is for messages
-        members = vars(importlib.import_module(name))
-    Server.run = run  # type: ignore[method-assign]
-    # `server` wins; others are called mcp or app.
-    found = [one for one in (*members.values(), members.get("server")) if isinstance(one, Server)]
-    if found:
-        return found[-1], options
-    server = Server(name)
-    for key, value in members.items():
-        if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
-            server.tool(value)
-    if not server.tools:
-        usage_error(f"serve: {path} has neither a `server` nor a public function")
-    return server, options
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(), path)
+    calls = serving_calls(tree)
+    if not calls and words and not words[0].startswith("--http"):
+        usage_error(f"serve: unknown option {words[0]}")
+    module = types.ModuleType("__main__" if calls else name)
+    module.__file__ = path
+    if calls:
+        sys.modules["__main__"], sys.argv = module, [path, *words]
+    sys.modules.setdefault(module.__name__, module)  # not in place of a library's
+    exec(compile(tree, path, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    if Server.served:
+        return
+    members = {**vars(module), "": vars(module).get("server")}  # it wins over mcp, app, ...
+    servers = [value for value in members.values() if isinstance(value, Server)]
+    if not calls:
+        servers = [Server(name)]
+        for key, value in members.items():
+            if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
+                servers[0].tool(value)
+    if not servers or calls - {"Server"} or not (calls or servers[0].tools):
+        usage_error(f"serve: {path} has neither served, nor a server or a public function")
+    servers[-1].run(words)
+
+
+def serving_calls(tree: Any) -> set[str]:
+    """Name the calls in a file that make or run a server, as far as that can be seen."""
+    import ast
+    nodes = list(ast.walk(tree))
+    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    modules = {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import)
+               for alias in node.names}
+    calls -= {"run", *(name + ".run" for name in modules)}
+    return {call.rpartition(".")[2] for call in calls} & {
+        "Server", "Endpoint", "serve_stdio", "serve_http", "http_server", "run"}
 
 
 def tables() -> str:
-    """Return a line for each row of the tables, with a column for each revision."""
-    order = list(reversed(REVISIONS))
-    lines = [" ".join(["", *order]).rjust(99)]
+    """Return a line for each row of the tables: name, sender or HTTP status, and each revision."""
+    order, senders = list(reversed(REVISIONS)), {">": "client", "<": "server", "<>": "both"}
+    row_of = "  {:41} {:6} {:10} {:10} {:10} {:10} {}".format
+    lines = [row_of("", "", *order)]
     for title in ("methods", "notifications", "features", "errors"):
         lines.append(title)
         for key, row in globals()[title.upper()].items():
-            cells = [f"{key} {row.name}" if title == "errors" else key]
+            name = f"{key} {row.name}" if title == "errors" else key
+            cells = [name, senders.get(getattr(row, "way", ""), getattr(row, "status", ""))]
             for place, version in enumerate(order, 1):
                 old = getattr(row, "deprecated", "") in order[:place]
                 served = key in getattr(rules(version), title)
                 cells.append(("deprecated" if old else "yes") if served else "")
-            lines.append("  {:42} {:10} {:10} {:10} {:10} {}".format(*cells).rstrip())
+            lines.append(row_of(*cells).rstrip())
     return "\n".join(lines)
 
 
@@ -2593,19 +2886,16 @@ def main(words: list[str]) -> None:
         print(USAGE)
     elif words == ["--version"]:
         import hashlib
-        with open(__file__, "rb") as file:
-            print(f"mcp_ref {__version__} sha256:{hashlib.sha256(file.read()).hexdigest()}")
+        source = globals()["__loader__"].get_data(__file__)  # also from a zip archive
+        print(f"mcp_ref {__version__} sha256:{hashlib.sha256(source).hexdigest()}")
     elif words == ["tables"]:
         print(tables())
     elif words[0] != "serve":
         usage_error(f"unknown command: {words[0]}")
     elif len(words) < 2 or words[1].startswith("-"):
         usage_error("serve: missing FILE.py")
-    elif words[2:] and not words[2].startswith("--http"):
-        usage_error(f"serve: unknown option {words[2]}")
     else:
-        server, options = load(words[1])
-        server.run(words[2:], **options)
+        serve_file(words[1], words[2:])
 
 
 # ======== Part III [legacy]: clients up to 2025-11-25 =====================================
@@ -2633,7 +2923,8 @@ class Session:
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of a change."""
         if self.ready.is_set():
-            self.peer.send({"jsonrpc": "2.0", "method": method, **without_none(params=params or None)})
+            self.peer.send({"jsonrpc": "2.0", "method": method,
+                            **without_none(params=params or None)})
 
 
 class LegacyContext(Context):
@@ -2649,7 +2940,8 @@ class LegacyContext(Context):
         if session is None or self.peer.ordered and not session.ready.is_set():
             raise invalid("send `initialize` and notifications/initialized first, or put "
                           f"{META_VERSION} and {META_CAPABILITIES} into params._meta")
-        self._enter(session.rules.version, session.meta, start)
+        self._resolve(session.rules.version, session.meta)
+        self._submit(start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization."""
@@ -2678,7 +2970,7 @@ class LegacyContext(Context):
         """Send the questions as requests, and wait for all the answers."""
         import queue
         inbox = queue.SimpleQueue[Any]()
-        self.on_cancel(lambda: inbox.put(None))
+        self.wake_with(lambda: inbox.put(None))
         asked = {next(self.peer.question_ids): key for key in questions}
         answers: dict[str, Any] = {}
         try:
@@ -2692,7 +2984,7 @@ class LegacyContext(Context):
             for _ in asked:
                 response = None if self.peer.closed else inbox.get(timeout=ASK_SECONDS)
                 if response is None:
-                    raise InputRequired({}, "") if self.cancelled else AskError("the client left")
+                    raise Cancelled if self.cancelled else AskError("the client left")
                 key = asked[response["id"]]
                 error, answers[key] = response.get("error"), response.get("result")
                 if isinstance(error, dict):
