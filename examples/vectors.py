@@ -34,8 +34,7 @@ from typing import Any
 Json = dict[str, Any]
 FOLDER = pathlib.Path(__file__).resolve().with_suffix("")
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
-MODERN = "2026-07-28"                   # the first revision without a handshake
-META = "io.modelcontextprotocol/"
+MODERN, META = "2026-07-28", "io.modelcontextprotocol/"        # the first without a handshake
 CLIENT = {"name": "vectors", "version": "1.0"}
 LIMIT, FLOOD = 16 << 20, 20_000         # bytes of a line or body, messages in a conversation
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -127,10 +126,11 @@ def mismatch(pattern: Any, value: Any, saved: Json, at: str = "") -> str:
 
 
 def filled(value: Any, saved: Json) -> Any:
-    """Put saved values where a vector uses them."""
+    """Put saved values where a vector uses them; leave out what is optional and not there."""
     if isinstance(value, dict):
-        return saved[value["$use"]] if list(value) == ["$use"] else {
-            name: filled(item, saved) for name, item in value.items()}
+        return saved[value["$use"]] if "$use" in value else {
+            name: filled(item, saved) for name, item in value.items() if not isinstance(item, dict)
+            or "$optional" not in item or item["$use"] in saved}
     return [filled(item, saved) for item in value] if isinstance(value, list) else value
 
 
@@ -193,15 +193,17 @@ class Stdio(Link):
         listener.join(0.5)
         self.inbox.put((0, "left", b"".join(said).decode(errors="replace")))
 
-    def close(self, seconds: float = 2) -> bool:
-        """Close stdin; say whether the process leaves in time, or has to be killed."""
+    def close(self, seconds: float = 2) -> str:
+        """Close stdin; say whether the process has left in time, or was killed."""
         self.outbox.put(None)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(seconds) is not None
+            self.process.wait(seconds)
+            return "left"
         with contextlib.suppress(OSError, AttributeError):      # Windows has no groups
             os.killpg(self.process.pid, signal.SIGKILL)         # its children, too
         self.process.kill()
-        return self.process.wait() is None
+        self.process.wait()
+        return "killed"
 
 
 class Http(Link):
@@ -210,7 +212,7 @@ class Http(Link):
     def __init__(self, url: str, sse: bool = False) -> None:
         super().__init__()
         self.url, self.sse, self.ready = urllib.parse.urlsplit(url), sse, threading.Event()
-        self.target = self.url._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        self.target = self.page = self.url._replace(scheme="", netloc="", fragment="").geturl()
         self.sockets: dict[int, Any] = {}
         if sse:
             self.send(0, b"", "GET", {"accept": "text/event-stream"})
@@ -225,7 +227,8 @@ class Http(Link):
         connection = kind(self.url.hostname, self.url.port, timeout=30)
         text, what = b"", "http" if number else "left"
         try:
-            connection.request(verb, self.target, body or None, headers)
+            target = self.target if verb == "POST" else self.page
+            connection.request(verb, target or "/", body or None, headers)
             socket = self.sockets[number] = connection.sock
             answer = connection.getresponse()
             self.inbox.put((number, "http", {"status": answer.status, "headers": {
@@ -254,7 +257,7 @@ class Http(Link):
             elif event and not line.strip():
                 events = [*events, event]
                 self.inbox.put((number, "http", {"events": events}))
-                if event.get("event") == "endpoint":
+                if event.get("event") == "endpoint" and not number:
                     self.target = urllib.parse.urljoin(self.target, event.get("data", ""))
                     self.ready.set()
                 elif event.get("data") and event.get("event", "message") == "message":
@@ -275,11 +278,7 @@ class Failed(Exception):
 
 
 class Talk:
-    """Play the steps of a vector, and keep all that is said.
-
-    Patterns can forbid what is no message, kept as {"rubbish": it}, and answers that nobody waits
-    for, kept as {"unasked": it}.
-    """
+    """Play the steps of a vector, and keep all that is said, also as `rubbish` or `unasked`."""
 
     def __init__(self, server: Server, link: Stdio | Http, vector: Json) -> None:
         self.server, self.link, self.vector = server, link, vector
@@ -344,8 +343,7 @@ class Talk:
         """Make the headers of a message, changed as the step says; all names are lower case."""
         found = {"accept": "text/event-stream"} if step.get("verb") == "GET" else {
             "content-type": "application/json", "accept": "application/json, text/event-stream"}
-        if not self.server.legacy or self.link.initialized and (
-                self.server.revision >= "2025-06-18"):
+        if not self.server.legacy or self.link.initialized and self.server.revision > REVISIONS[1]:
             found["mcp-protocol-version"] = self.server.revision
         if self.link.session:
             found["mcp-session-id"] = self.link.session
@@ -384,7 +382,7 @@ class Talk:
         verbatim = not {"request", "notify", "reply"} & set(step)
         if not verbatim or "send" in step:
             message = step.get("reply") or self.message(step)
-            body = json.dumps(message).encode()
+            body = json.dumps(message, ensure_ascii=False).encode()
         members = [member if isinstance(member, dict) else {} for member in (
             message if isinstance(message, list) and message else [message])]
         ids = [m["id"] for m in members if is_a(m.get("id"), "string|integer") and "method" in m]
@@ -395,9 +393,12 @@ class Talk:
         headers = self.headers(message, step) if number else {}
         self.sent = f"{step.get('verb', '')} {headers or ''} {body.decode(errors='replace')}"
         self.link.send(number, body, step.get("verb", "POST"), headers)
-        answer = self.until(lambda: self.answer([None, *ids], number), "answer") if (
+        ids += [None] * bool(verbatim or number)
+        answer = self.until(lambda: self.answer(ids, number), "answer") if (
             {"request", "expect"} & set(step) and "later" not in step) else {}
         self.judge(step.get("expect", {"jsonrpc": "2.0"}) if answer else {}, answer)
+        if number and "later" not in step:          # the next message must not overtake this one
+            self.until(lambda: self.link.exchanges[number] or None, "HTTP response")
         self.http(step, number)
         return answer
 
@@ -414,12 +415,14 @@ class Talk:
 
     def wait(self, step: Json) -> None:
         """Wait for a message, and reply to it; an error answer ends the waiting."""
-        pattern, source = step["await"], self.labels.get(step.get("from", ""), 0)
-        exchanges = [self.link.exchanges[number] for number in self.labels.values() if number]
+        pattern, source = step["await"], self.labels.get(step.get("from", "?"), 0)
+        instead = {"error": {}, **{name: pattern[name] for name in {"id"} & set(pattern)}}
         message = self.until(lambda: self.pick(
-            lambda number, message: source in (0, number) and ("error" in message or fits(
-                pattern, message, dict(self.saved)))) or next((
-                    exchange for exchange in exchanges if exchange.get("status", 0) >= 400), None),
+            lambda number, message: source in (0, number) and fits(
+                {"$any": [pattern, instead]}, message, dict(self.saved))) or next((
+                    self.link.exchanges[number] for number in self.labels.values()
+                    if "body" in self.link.exchanges[number] and number not in dict(self.heard)
+                    and self.link.exchanges[number].get("status", 500) >= 400), None),
             show(pattern, 200))
         self.judge(pattern, message)
         if "reply" in step:
@@ -432,6 +435,11 @@ class Talk:
         for step in self.vector["steps"]:
             if self.server.carrier in step.get("on", self.server.carrier):
                 VERBS[next(filter(VERBS.get, step))](self, step)
+        for label, number in list(self.labels.items()):
+            if number == 0 and json.dumps(self.saved.get(label)) in self.link.waiting:
+                self.link.waiting.remove(json.dumps(self.saved[label]))
+                self.send({"notify": "notifications/cancelled",
+                           "params": {"requestId": self.saved[label]}})
         return not self.link.waiting and all(
             "id" not in message or "method" not in message or "replied" in message
             for _, message in self.heard)
@@ -445,11 +453,10 @@ VERBS: dict[str, Callable[[Any, Json], Any]] = {
     "barrier": lambda talk, step: talk.send(BARRIER[talk.server.legacy]),
     "heard":   lambda talk, step: talk.judge(step["heard"], [m for _, m in talk.heard]),
     "hang_up": lambda talk, step: talk.link.close(talk.labels[step["hang_up"]]),
-    "exit":    lambda talk, step: talk.judge(
-        {"exit": True}, {"exit": talk.link.close(step["exit"])})}
+    "exit":    lambda talk, step: talk.judge("left", talk.link.close(step["exit"]))}
 
 
-# ---- what a server has, and the runs
+# ---- what a server has, the runs, and the reports
 
 LISTS = {"tool": ("tools/list", "tools", "name"), "prompt": ("prompts/list", "prompts", "name"),
          "resource": ("resources/list", "resources", "uri"),
@@ -489,7 +496,7 @@ class Server:
         link.session = opening.get("mcp-session-id", "")
         talk.send({"notify": "notifications/initialized", "http": {"status": {"$type": "integer"}}})
         if self.carrier == "http" and "own" not in vector:
-            talk.send({"verb": "GET"})          # some servers ask on this stream
+            talk.send({"verb": "GET", "later": True})       # some servers ask on this stream
         return link
 
     def survey(self) -> str:
@@ -504,14 +511,12 @@ class Server:
             return str(failure)
         self.has = {"capabilities": result.get("capabilities", {})}
         for kind, (method, member, name) in LISTS.items():
-            self.has[kind] = []
-            params: Json | None = {}
-            with contextlib.suppress(Failed, OSError):
-                while params is not None and len(self.has[kind]) < 1000:
-                    result = talk.send({"request": method, "params": params}).get("result", {})
-                    self.has[kind] += [inside(item, name) for item in result.get(member, ())]
-                    cursor = result.get("nextCursor")
-                    params = {"cursor": cursor} if is_a(cursor, "string") else None
+            self.has[kind], params = [], Json()
+            with contextlib.suppress(Failed, OSError, KeyError):    # to the end of the last page
+                while len(self.has[kind]) < 1000:
+                    result = talk.send({"request": method, "params": params})["result"]
+                    self.has[kind] += [inside(item, name) for item in result[member]]
+                    params = {"cursor": result["nextCursor"]}
         link.close()
         return ""
 
@@ -549,11 +554,11 @@ class Server:
             link.close()
         return row, [message for _, message in talk.heard] if talk else []
 
-    def play_page(self, page: list[Json], rules: list[Json], fresh: bool) -> list[Json]:
+    def play_all(self, vectors: list[Json], rules: list[Json], fresh: bool) -> list[Json]:
         """Play vectors one after the other, and charge the rules that hold for every message."""
         links: dict[str, Stdio | Http] = {}
         rows: dict[str, Json] = {}
-        for vector in page:
+        for vector in vectors:
             used = bool(links)
             row, heard = self.play(vector, links)
             if used and row["verdict"] in VERDICTS.values():
@@ -566,12 +571,10 @@ class Server:
                 if bad and rule["id"] not in rows:
                     rows[rule["id"]] = {**row, **rule, "verdict": VERDICTS[rule["level"]],
                                         "why": f"in {row['id']}", "sent": "", "received": bad[0]}
-            while links and (fresh or vector is page[-1]):
+            while links and (fresh or vector is vectors[-1]):
                 links.popitem()[1].close()
         return list(rows.values())
 
-
-# ---- reports
 
 def report(rows: list[Json]) -> None:
     """Print a line for each page, and then each failure once, with where it happened."""
@@ -604,9 +607,9 @@ def write_junit(path: str, rows: list[Json]) -> None:
 
 
 def main() -> int:
-    """Read the command line, play several pages at once, report."""
+    """Read the command line, play several revisions at once, report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--revisions", default="", help="DATE,DATE: these, and insist on them")
+    parser.add_argument("--revisions", help="DATE,DATE: play these, and insist on them")
     parser.add_argument("--only", action="append", default=[], help="a vector or a page")
     parser.add_argument("--sse", default="", help="URL of HTTP+SSE (default: sse beside URL)")
     parser.add_argument("--json", help="write all outcomes to this file")
@@ -616,9 +619,8 @@ def main() -> int:
     parser.add_argument("target", help="URL or COMMAND")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the COMMAND")
     options = parser.parse_args()
-    wanted = list(filter(None, options.revisions.split(",")))
     servers = [Server([options.target, *options.arguments], options.sse, options.timeout,
-                      revision) for revision in wanted or REVISIONS]
+                      revision) for revision in (options.revisions or ",".join(REVISIONS)).split(",")]
     vectors = [{"page": path.stem, "steps": [], **vector} for path in sorted(FOLDER.glob("*.json"))
                if path.stem != "schema" for vector in json.loads(path.read_text("utf-8"))
                if not options.only or {vector["id"], path.stem} & set(options.only)]
@@ -629,20 +631,19 @@ def main() -> int:
             fit = [vector for vector in vectors if server.revision in vector["revisions"]
                    and server.carrier in vector["carriers"] and not why]
             rules = [vector for vector in fit if "every" in vector]
-            jobs += [pool.submit(server.play_page, [
-                vector for vector in fit if vector["page"] == page], rules, options.fresh)
-                for page in sorted({vector["page"] for vector in fit})]
+            jobs += [pool.submit(server.play_all, part, rules, options.fresh)
+                     for part in (fit[::2], fit[1::2])]
         for number, job in enumerate(concurrent.futures.as_completed(jobs), 1):
             rows += job.result()
-            print(f"\r{number} of {len(jobs)} pages", end="\r", file=sys.stderr, flush=True)
+            print(f"\r{number} of {len(jobs)} parts", end="\r", file=sys.stderr, flush=True)
     report(rows)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     if options.junit:
         write_junit(options.junit, rows)
     verdicts = {row["verdict"] for row in rows}
-    return int("broken" in verdicts or not verdicts - {"skipped"} or bool(wanted) and not all(
-        server.has for server in servers))
+    return int("broken" in verdicts or not verdicts - {"skipped"} or not all(
+        server.has for server in servers if options.revisions))
 
 
 if __name__ == "__main__":
