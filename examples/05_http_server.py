@@ -1,85 +1,90 @@
-r"""A server over HTTP, and who may call it.
+r"""A server over HTTP: who may call it, and what it opens before it runs and closes afterwards.
 
-For servers that do not run on the machine of their clients. Read 01_hello_server.py first. Next:
-06_client.py; mount.py shows the same under another HTTP server.
+For servers that do not run on the machine of their clients. Read 01_hello_server.py first. Lessons
+14 to 17, 22 and 23 have the messages. Next: 06_client.py.
 
-With `--http 8000`, a server that ends in `server.run()` goes over HTTP, on this machine only. This
-one wants a token, and learns whose it is. In two terminals:
+With `--http 8000`, a server that ends in `server.run()` serves HTTP, on this machine only. This one
+requires a token and identifies its owner. In two terminals:
 
     python3 examples/05_http_server.py --http 8000
     python3 examples/mcp_client.py call http://127.0.0.1:8000/mcp count to=2 \
         --header "Authorization: Bearer sesame"
 
-Each message is a POST of its own. Three headers repeat what the body says, for proxies that route
-requests without reading bodies; the server checks that they agree. With --demo this file sends the
-same request three times: without a token, with one, and with a request for progress. Since progress
-is sent before the result, the last answer is not one object but a stream of events:
+Each message is a POST of its own, and headers repeat for proxies what the body says. With --demo
+this file sends the same request three times: without a token, with one, and with a request for
+progress, which is answered by a stream of events, the result last:
 
     $ python3 examples/05_http_server.py --demo
     401 application/json
     {"jsonrpc":"2.0","error":{"code":-32600,"message":"..."}}
     200 application/json
-    {"jsonrpc":"2.0","id":1,"result":{..."text":"ada can count to 2."...}}
+    {"jsonrpc":"2.0","id":1,"result":{..."text":"ada counted to 2, in call 1."...}}
     200 text/event-stream
     data: {..."method":"notifications/progress","params":{...,"progress":1,"total":2}}
     data: {..."method":"notifications/progress","params":{...,"progress":2,"total":2}}
-    data: {"jsonrpc":"2.0","id":1,"result":{..."text":"ada can count to 2."...}}
+    data: {"jsonrpc":"2.0","id":1,"result":{..."text":"ada counted to 2, in call 2."...}}
+    The database is closed.
 
-bearer() is for tokens that you hand out yourself; extensions/oauth_server.py checks those that an
-authorization server issues. To serve other machines, put a proxy with TLS in front, and name it:
-`hosts=["mcp.example.org"]`.
+run() returns when the client has left or a signal has come, so `with open_database() as db` around
+it is all that cleaning up needs, on stdio too. Over HTTP, SIGTERM lets running calls end first.
+
+bearer() is for tokens that you hand out; extensions/oauth_server.py checks those of authorization
+servers. For other machines, put a proxy with TLS in front: `hosts=["mcp.example.org"]` names it.
 """
-from __future__ import annotations
-
+import contextlib
+import sqlite3
 import sys
 import threading
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]       # where mcp_ref.py is
-from mcp_ref import (
-    META_CAPABILITIES,
-    META_VERSION,
-    Context,
-    Endpoint,
-    Server,
-    bearer,
-    encode,
-    http_server,
-)
+import mcp_ref
 
-server = Server("counter")
-known = bearer({"sesame": "ada"})           # token: whose it is; read yours from a safe place
+server = mcp_ref.Server("counter")
+known = mcp_ref.bearer({"sesame": "ada"})   # token: whose it is; read yours from a safe place
+lock = threading.Lock()                     # handlers run on several threads
+
+
+@contextlib.contextmanager
+def open_database():
+    """Open the database; close it, whatever happens."""
+    with contextlib.closing(sqlite3.connect(":memory:", check_same_thread=False)) as db:
+        db.execute("create table calls (caller)")
+        yield db
+    print("The database is closed.")
 
 
 @server.tool
-def count(to: int, ctx: Context) -> str:
+def count(to: int, ctx: mcp_ref.Context) -> str:
     """Count up to a number."""
     for number in range(1, to + 1):
         ctx.progress(number, to)
-    return f"{ctx.principal} can count to {to}."
+    with lock, db:
+        call = db.execute("insert into calls values (?)", [ctx.principal]).lastrowid
+    return f"{ctx.principal or 'someone'} counted to {to}, in call {call}."
 
 
 def demo(port: int, token: str, **wishes: str) -> None:
     """Be a modern client: send one request, print the answer."""
     from mcp_client import fetch
-    meta = {META_VERSION: "2026-07-28", META_CAPABILITIES: {}, **wishes}
+    meta = {mcp_ref.META_VERSION: "2026-07-28", mcp_ref.META_CAPABILITIES: {}, **wishes}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "count", "arguments": {"to": 2}, "_meta": meta}}
     status, headers, body = fetch("POST", f"http://127.0.0.1:{port}/mcp", {
         "Authorization": "Bearer " + token, "Content-Type": "application/json",
         "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "count",
-    }, encode(message))
+    }, mcp_ref.encode(message))
     print(status, headers["content-type"])
     print(body.decode().replace("\n\n", "\n").strip())
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--demo"]:
-        server.run(authorize=known)         # or serve_http(server, "127.0.0.1", 8000, ...)
-    else:
-        httpd = http_server(Endpoint(server, authorize=known))      # on a free port
-        threading.Thread(target=httpd.serve_forever).start()
-        demo(httpd.server_port, "")
-        demo(httpd.server_port, "sesame")
-        demo(httpd.server_port, "sesame", progressToken="p1")
-        httpd.close()
+    with open_database() as db:
+        if sys.argv[1:] != ["--demo"]:
+            server.run(authorize=known)     # or serve_http(server, "127.0.0.1", 8000, ...)
+        else:                               # on any free port
+            httpd = mcp_ref.http_server(mcp_ref.Endpoint(server, authorize=known))
+            threading.Thread(target=httpd.serve_forever).start()
+            for token, wishes in ("", {}), ("sesame", {}), ("sesame", {"progressToken": "p1"}):
+                demo(httpd.server_port, token, **wishes)
+            httpd.close()
