@@ -467,19 +467,20 @@ VERDICTS = {"MUST": "broken", "SHOULD": "unwise", "text": "remark"}     # of a f
 class Server:
     """The server under test, in one revision over one carrier."""
 
-    def __init__(self, target: list[str], sse: str, seconds: float, revision: str) -> None:
-        self.target, self.seconds, self.revision = target, seconds, revision
-        self.carrier, self.url, self.legacy = "stdio", target[0], revision < MODERN
+    def __init__(self, options: argparse.Namespace, revision: str) -> None:
+        self.command, self.url = [options.target, *options.arguments], options.target
+        self.seconds, self.revision, self.legacy = options.timeout, revision, revision < MODERN
+        self.carrier = "stdio"
         if re.match("https?://", self.url):
             self.carrier = "sse" if revision == REVISIONS[0] else "http"
         if self.carrier == "sse":
-            self.url = sse or self.url.rpartition("/")[0] + "/sse"
+            self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
         self.has: Json = {}
         self.silences = 0
 
     def connect(self, vector: Json) -> Stdio | Http:
         """Open a link, with a session if the revision has them."""
-        link = Stdio(self.target) if self.carrier == "stdio" else Http(
+        link = Stdio(self.command) if self.carrier == "stdio" else Http(
             self.url, self.carrier == "sse")
         if not self.legacy or vector.get("own") == "connection":
             return link
@@ -619,8 +620,8 @@ def main() -> int:
     parser.add_argument("target", help="URL or COMMAND")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the COMMAND")
     options = parser.parse_args()
-    servers = [Server([options.target, *options.arguments], options.sse, options.timeout,
-                      revision) for revision in (options.revisions or ",".join(REVISIONS)).split(",")]
+    servers = [Server(options, date)
+               for date in (options.revisions or ",".join(REVISIONS)).split(",")]
     vectors = [{"page": path.stem, "steps": [], **vector} for path in sorted(FOLDER.glob("*.json"))
                if path.stem != "schema" for vector in json.loads(path.read_text("utf-8"))
                if not options.only or {vector["id"], path.stem} & set(options.only)]
