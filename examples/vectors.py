@@ -470,10 +470,9 @@ class Server:
     def __init__(self, options: argparse.Namespace, revision: str) -> None:
         self.command, self.url = [options.target, *options.arguments], options.target
         self.seconds, self.revision, self.legacy = options.timeout, revision, revision < MODERN
-        self.carrier = "stdio"
-        if re.match("https?://", self.url):
-            self.carrier = "sse" if revision == REVISIONS[0] else "http"
-        if self.carrier == "sse":
+        self.carrier = "http" if re.match("https?://", self.url) else "stdio"
+        if self.carrier == "http" and revision == REVISIONS[0]:
+            self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
         self.has: Json = {}
         self.silences = 0
