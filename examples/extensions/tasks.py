@@ -48,7 +48,6 @@ METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY = -32601, -32602, -32021
 
 
 # ---- the server ----------------------------------------------------------------------------
-#
 # Each run of a tool has its own thread. `_lock` guards the tasks; no request is handled under it.
 
 class Task:
@@ -96,8 +95,7 @@ class Tasks:
     def tool(self, function: Any = None, *, required: bool = False, **options: Any) -> Any:
         """Register a tool whose calls become tasks: @tasks.tool, with or without options.
 
-        A client without the extension waits for the result, or gets an error if tasks are
-        `required`. Other options are those of server.tool().
+        Other clients wait for the result, or get an error if `required`; options: server.tool()'s.
         """
         if function is None:
             return functools.partial(self.tool, required=required, **options)
@@ -181,7 +179,10 @@ class Tasks:
         return task
 
     def _run(self, task: Task) -> None:
-        threading.Thread(target=self._work, args=(task,), name="task", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, args=(task,), name="task", daemon=True).start()
+        except RuntimeError:            # no threads are left: this request waits for the run
+            self._work(task)
 
     def _work(self, task: Task) -> None:
         """Run the tool once. Its answer is used after the run, when the id may be used again."""
@@ -326,5 +327,4 @@ def _result(state: Message) -> Message:
     if state["status"] == "failed":
         code, message = state["error"].get("code"), str(state["error"].get("message", ""))
         raise RpcError(code if type(code) is int else -32603, message, state["error"].get("data"))
-    result: Message = state["result"]
-    return result
+    return dict(state["result"])
