@@ -48,8 +48,9 @@ the order of the lines. At the end nothing may be left that no line expects.
 Other lines (one that starts with four spaces continues the line before; # starts a comment):
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
-    wait NAME / open NAME               wait until NAME is reported (`slow` reports the gate where
-                                        it waits, then `GATE passed`) / open the gate NAME
+    wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports the gate where
+                                        it waits, then `GATE passed`) / open the gate NAME /
+                                        NAME was reported only once
     changed WHAT                        server.changed(WHAT); like `open`, it may overtake messages
                                         on a pipe: a `quiet` before it prevents that
     quiet                               the server has sent nothing since
@@ -69,6 +70,7 @@ MCP_PATIENCE the seconds to wait before a test fails.
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import dataclasses
 import enum
@@ -99,6 +101,7 @@ import time
 import tokenize
 import typing
 import webbrowser
+import zipfile
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
@@ -207,16 +210,16 @@ def empty(stage: Stage):
     return mcp.Server("empty")
 
 
-def fixture(stage: Stage):
+def fixture(stage: Stage, **options):
     """Make a server with some of everything."""
     server = mcp.Server("test", "1.2", "Use it gently.", title="Test",
-                        websiteUrl="https://example.org")
+                        websiteUrl="https://example.org", **options)
     fixture_tools(server, stage)
     fixture_resources(server)
-    fixture_more_tools(server)
+    fixture_more_tools(server, stage)
 
     @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
-    def verb(params: dict, ctx: Context) -> dict:
+    def verb(ctx: Context, params: dict) -> dict:
         return {"got": params.get("x"), "version": ctx.version}
     return server
 
@@ -269,7 +272,7 @@ def fixture_tools(server, stage: Stage):
             return f"failed: {type(problem).__name__}"
 
 
-def fixture_more_tools(server):
+def fixture_more_tools(server, stage: Stage):
     """Add tools for notifications, streams, and headers that repeat arguments."""
     @server.tool
     def tell(method: str, ctx: Context) -> str:
@@ -286,6 +289,32 @@ def fixture_more_tools(server):
     def quits(ctx: Context) -> str:
         ctx.cancel()
         return "unheard"
+
+    @server.tool
+    def stops(ctx: Context) -> str:
+        def told():
+            stage.stop("told")
+            stage.report("told passed")
+        for function in (sys.exit, lambda: 1 / 0, told):
+            ctx.on_cancel(function)
+        stage.stop("stops")
+        return "unheard"
+    loops = []
+
+    @server.tool
+    async def coroutine(ctx: Context, what: str = "") -> str:
+        if what == "waits":
+            stage.report("waits")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stage.report("unwound")
+        if what == "asks":
+            return (await asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int))["action"]
+        if what == "asks at once":
+            return ctx.elicit("Which?", x=int)["action"]
+        loops.append(asyncio.get_running_loop())        # a session would belong to the first one
+        return f"{len(set(loops))} {threading.current_thread().name}"
     part = {name: {"type": kind, "x-mcp-header": name} for name, kind in (
         ("region", ["string", "null"]), ("n", "integer"), ("on", "boolean"), ("deep", "string"))}
     inner = {"type": "object", "properties": {"deep": part.pop("deep")}}
@@ -579,7 +608,8 @@ class Talk:
             self.ours: self.send, self.theirs: self.expect, self.ours * 2: self.send_raw,
             "handshake": self.handshake, "call": self.call, "quiet": self.quiet,
             "returns": self.returns, "raises": self.raises,
-            "wait": lambda name: self.until(lambda: name in self.reached, f"the gate {name}")}
+            "wait": lambda name: self.until(lambda: name in self.reached, f"the gate {name}"),
+            "once": self.once}
         self.line = WIRES[options.get("line", carrier)][self.played](self)
 
     def __call__(self, text: str):
@@ -744,6 +774,9 @@ class Talk:
         self.send('"quiet" ' + ("server/discover" if self.version in MODERN else "ping"))
         self.expect('"quiet" {}')
         assert not self.came, self.came
+
+    def once(self, name: str):
+        assert self.reached.count(name) == 1, self.reached
 
     def finish(self):
         """End the conversation; nothing may be owed, and nothing may have come unexpected."""
@@ -1107,9 +1140,7 @@ class PlayedHttp(Site):
 WIRES = {"memory": (Memory, PlayedMemory), "pipe": (Pipe, PlayedPipe), "http": (Http, PlayedHttp)}
 
 
-# ------------------------------------------------------------------------------------------
-# Rules of the wire: design.md §7, row by row, in every revision
-# ------------------------------------------------------------------------------------------
+# ======== Rules of the wire: design.md §7, row by row, in every revision
 
 test_requests = scripts(r'''
 == errors have their code in every revision; names that tutorials teach get a hint
@@ -1192,7 +1223,10 @@ resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 ''' + "".join(f'resources/read {{"uri": "{uri}"}} => error {{INVALID_PARAMS}}\n' for uri in (
     "file:///../x", "file:///%2e%2e/b", "file:///a%2f..%2fb", "file:////etc", "file:///C:/x",
     "file:///..%5cx", "file:///a%00b", "file:///%ff", "test://item/1/..", "test://item/1/a%5Cb",
-    "test://item/1/a%2Fb")))
+    "test://item/1/a%2Fb")) + ("" if "III" in PARTS else '''
+== a copy without part III answers `initialize` with its versions | on: modern | bare
+initialize => error {UNSUPPORTED_PROTOCOL_VERSION} {"supported": ["{VERSION}"]}
+'''))
 
 # The answer to lines that are not messages.
 JUNK = {
@@ -1215,7 +1249,7 @@ test_junk = scripts("== junk is refused, and the stream goes on\n" + "".join(
 quiet
 == any string or integer is an id, and comes back as it went
 ''' + "".join(f"> {ident} tools/list\n< {ident} {{}}\n" for ident in (
-    '0', '""', '-5', '12345678901234567890', '"é"')))
+    '0', '""', '-5', '12345678901234567890', '"é"', r'"\ud800"')))
 
 test_batches = scripts(r'''
 == in a batch, only responses share the array, and what cannot be sent fails alone | on: 2025-03-26
@@ -1340,9 +1374,7 @@ raises Disconnected out of memory
 ''')
 
 
-# ------------------------------------------------------------------------------------------
-# The core: what is offered, listed, called and read, in each revision (design.md §4 to §6, §11)
-# ------------------------------------------------------------------------------------------
+# ======== The core: what is offered, listed, called and read, in each revision
 
 def core(stage: Stage):
     """Make a server with rarer cases; its questions have keys, so that scripts know them."""
@@ -1429,15 +1461,24 @@ def core_questions(server):
 
 def paged(stage: Stage):
     """Make a server with three of everything, whose handlers run on a thread of their own."""
-    jobs = queue.Queue()
-    threading.Thread(target=lambda: [job() for job in iter(jobs.get, None)], name="main-loop",
-                     daemon=True).start()
+    jobs, left = queue.Queue(), []
+
+    def main_loop():
+        for job in iter(jobs.get, None):
+            try:
+                job()
+            except BaseException as problem:    # noqa: BLE001
+                left.append(type(problem).__name__)
+    threading.Thread(target=main_loop, name="main-loop", daemon=True).start()
     server = mcp.Server("paged", page_size=2, run=jobs.put)
     server.method("completion/complete")(lambda params: {"completion": {
         "values": list(params["argument"])}})
     server.tool(name="a")(lambda: threading.current_thread().name)
-    server.tool(name="b")(lambda: sys.exit("told you"))
-    server.tool(name="c")(lambda: "")
+
+    @server.tool
+    def b(what: str):
+        raise {"exit": SystemExit, "key": KeyboardInterrupt, "error": ValueError}[what]("told you")
+    server.tool(name="c")(lambda: str(left))
     for name in "abc":
         server.prompt(name=name)(lambda: "")
         server.resource("test://" + name, name=name)(lambda: "")
@@ -1476,15 +1517,20 @@ example.org/verb {"x": 5} => {"got": 5, "version": "{VERSION}"}
 < - notifications/progress {"progressToken": 0, "progress": 2.5}
 < 1 {"content": [{"text": "done"}]}
 == log levels
+[modern] tools/list {"_meta": {"{META}logLevel": "loud"}} => error {INVALID_PARAMS} logLevel
 [legacy] logging/setLevel {"level": "alert"} => {}
 [modern] :talk => "said"
 > 1 tools/call {"name": "talk", "_meta": {"{META}logLevel": "alert"}}
 < - notifications/message {"level": "alert", "logger": "talker", "data": {"says": "alert"}}
 < - notifications/message {"level": "emergency"}
 < 1 {"content": [{"text": "said"}]}
-== run= decides where handlers run; an extension takes over a method | server: paged
+== run= decides where handlers run, and gets its own exceptions; an extension takes over a method
+    | server: paged
 :a => "main-loop"
-:b => {"isError": true, "content": [{"text": "told you"}]}
+:b {"what": "exit"} => {"isError": true, "content": [{"text": "told you"}]}
+:b {"what": "key"} => error {INTERNAL_ERROR}
+:b {"what": "error"} => {"isError": true}
+:c => "['SystemExit', 'KeyboardInterrupt']"
 completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"values": ["mine"]}}
 ''' + "".join('''
 == pages of @ | on: 2025-11-25 modern memory | server: paged
@@ -1497,13 +1543,6 @@ completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"val
     ("resources/templates/list", "resourceTemplates"))))
 
 test_core = scripts(r'''
-== a server introduces itself | on: 2025-11-25..
-[2025-11-25] initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
-    {"serverInfo": {"title": "Core", "description": "d"}, "instructions": null}
-[modern] server/discover => {"supportedVersions": ["{VERSION}", "..."], "capabilities": {
-    "tools": {"listChanged": true}, "prompts": {"listChanged": true}, "completions": {},
-    "resources": {"listChanged": true, "subscribe": true}, "logging": {}},
-    "_meta": {"{META}serverInfo": {"name": "core", "version": "2"}}, "instructions": null}
 == what a tool may return, and what it may not | on: memory
 [legacy] :numbers {"good": true} => {"content": [{"text": "[1, 2]"}], "structuredContent": null}
 [modern] :numbers {"good": true} => {"content": [{"text": "[1, 2]"}], "structuredContent": [1, 2]}
@@ -1632,8 +1671,9 @@ tools/call {"name": "rounds", "requestState": "{STATE}"} => error {INVALID_PARAM
 [legacy] :roots ? q roots/list {} -> {"roots": [{"name": "?"}]} => {"isError": true}
 [legacy] :roots ? q roots/list {} -> error -1 no => {"isError": true}
 == a question is asked again if its answer is missing or unusable | on: modern memory
-''' + "".join(f'''tools/call {{"name": "rounds", "inputResponses": {given}}} =>
-    {{"inputRequests": {{"one": {{}}}}}}
+tools/call {"name": "rounds", "inputResponses": {"one": {NO}}} => {"inputRequests": {"one": {}}}
+''' + "".join(f'''tools/call {{"name": "rounds", "requestState": "{{STATE}}", "inputResponses":
+    {given}}} => {{"inputRequests": {{"one": {{}}}}}}
 ''' for given in (
     '{}', '{"two": {NO}}', '{"one": 3}', '{"one": {"action": "maybe"}}',
     '{"one": {"action": "accept"}}', '{"one": {"action": "accept", "content": {"one": "x"}}}')
@@ -1659,6 +1699,11 @@ def modern(method: str, ident=1, **params) -> dict:
         META + "protocolVersion": MODERN[0], META + "clientCapabilities": {"elicitation": {}}}}}
 
 
+OPENING = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {}}}
+READY = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+
+
 def ask(server, method: str, principal=None, **params):
     """Return the result, or the error, of such a request."""
     sent = []
@@ -1670,24 +1715,59 @@ def test_state_is_bound_to_the_principal_and_shared_by_the_key():
     one, two, other = (mcp.Server("s", state_key=key) for key in ("k", b"k", None))
     for server in (one, two, other):
         core_questions(server)
-    state = ask(one, "tools/call", "ann", name="rounds")["requestState"]
-    for server, principal, good in ((one, "ann", True), (two, "ann", True), (two, "bob", False),
-                                    (two, None, False), (other, "ann", False)):
+    ann = ["ann", {"sub": 1}]
+    state = ask(one, "tools/call", ann, name="rounds")["requestState"]
+    for server, principal, good in ((one, ann, True), (two, ["ann", {"sub": 1}], True),
+                                    (two, "bob", False), (two, None, False), (other, ann, False)):
         answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
         assert answer.get("code") == (None if good else CODES["INVALID_PARAMS"]), answer
 
 
-def test_a_question_is_named_by_its_digest():
-    server, names = mcp.Server("s"), iter("ab")
+@pytest.mark.parametrize("key", ["", "sure"])
+@pytest.mark.parametrize("with_state", [True, False])
+def test_an_answer_serves_the_text_of_its_question_only(key, with_state):
+    server, files = mcp.Server("s"), [1]
 
     @server.tool
     def delete(ctx: Context) -> str:
-        return ctx.elicit(f"Delete {next(names)}?", x=bool)["action"]
+        return ctx.elicit(f"Delete {files[-1]}?", key=key, x=bool)["action"]
+
+    def reply(asked: dict, state=True) -> dict:
+        state = {"requestState": asked["requestState"]} if state else {}
+        return ask(server, "tools/call", name="delete", **state, inputResponses={
+            name: {"action": "decline"} for name in asked["inputRequests"]})
     first = ask(server, "tools/call", name="delete")
-    replies = {key: {"action": "decline"} for key in first["inputRequests"]}
-    second = ask(server, "tools/call", name="delete", inputResponses=replies,
-                 requestState=first["requestState"])
-    assert not replies.keys() & second["inputRequests"].keys()
+    files.append(1000)
+    second = reply(first, with_state)
+    assert second["inputRequests"] and reply(second)["content"][0]["text"] == "decline"
+    assert key or not first["inputRequests"].keys() & second["inputRequests"].keys()
+    files.pop()
+    assert reply(first)["content"][0]["text"] == "decline"
+
+
+def test_state_that_cannot_be_signed_fails_its_request_only(capfd):
+    server, peer, sent = mcp.Server("s"), mcp.Peer(), []
+    core_questions(server)
+    server.state_key = object()
+    for name in ("rounds", "twice"):
+        server.handle(modern("tools/call", name=name), sent.append, peer=peer)
+    assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
+
+
+test_coroutines = scripts(r'''
+== coroutines share one loop, run at the same time, and are cancelled
+> 2 :coroutine {"what": "waits"}
+wait waits
+:coroutine => "1 mcp-loop"
+:coroutine => "1 mcp-loop"
+> - notifications/cancelled {"requestId": 2}
+wait unwound
+quiet
+== a coroutine asks from a thread | on: 2025-06-18.. | declare: {"elicitation": {}}
+[legacy] :coroutine {"what": "asks"} ? q elicitation/create {} -> {NO} => "decline"
+[modern] :coroutine {"what": "asks"} => {"inputRequests": "*"}
+:coroutine {"what": "asks at once"} => {"isError": true}
+''')
 
 
 def test_server_call_calls_a_tool():
@@ -1705,6 +1785,7 @@ def test_server_call_calls_a_tool():
     ("no-scheme", lambda s: s.resource("no-scheme")(lambda: "")),
     ("{a}", lambda s: s.resource("x://{a}")(lambda: "")),
     ("noprefix", lambda s: s.method("noprefix")(lambda params: {})),
+    ("name=", lambda s: s.tool("name")), ("name=", lambda s: s.prompt("name")),
     ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: ""))])
 def test_mistakes_are_refused_at_once(word, mistake):
     with pytest.raises((TypeError, ValueError), match=re.escape(word)):
@@ -1712,7 +1793,7 @@ def test_mistakes_are_refused_at_once(word, mistake):
 
 
 # The public names that no other test uses, or their parameters in order; by part.
-PUBLIC = {"I": """Server(name,version,instructions,page_size,state_key,run,ttl_ms,cache_scope)
+PUBLIC = {"I": """Server(name,version,instructions,page_size,state_key,run,loop,ttl_ms,cache_scope)
     Server.tool(function,name,input_schema,output_schema) Server.prompt(function,name)
     Server.resource(uri,name,mime_type,ttl_ms,cache_scope) Server.completion(reference,argument)
     Server.method(name,extension,settings,mirrored)
@@ -1736,9 +1817,7 @@ def test_public_names_and_parameters(entry):
         assert given[:wanted.count(",") + 1] == wanted.split(",")
 
 
-# ------------------------------------------------------------------------------------------
-# Schemas: type hints to JSON Schema and back, and which values a schema lets through
-# ------------------------------------------------------------------------------------------
+# ======== Schemas: type hints to JSON Schema and back, and which values a schema lets through
 # ruff: noqa: UP007, UP045 (Python 3.9 evaluates no X | Y)
 
 
@@ -1866,7 +1945,8 @@ def test_a_tool_may_be_a_method_and_its_docstring_describes_its_parameters(funct
 @pytest.mark.parametrize("signature, word", [
     ("(x: int, /)", ""), ("(*x: int)", ""), ("(x: 'Nowhere')", "Nowhere"), ("(x: Path)", "Path"),
     ("(ctx)", "ctx: Context"), ("(a: Context, b: Context)", "Context"), ("() -> bytes", "bytes"),
-    ("(x: dict[int, str])", "int"), ("(x: Literal[b''])", "b''"), ("(x: Optional[Path])", "Path")])
+    ("(x: dict[int, str])", "int"), ("(x: set[dict])", "set"),
+    ("(x: Literal[b''])", "b''"), ("(x: Optional[Path])", "Path")])
 def test_a_signature_that_cannot_be_served_is_refused_by_name(signature, word):
     scope = dict(globals())
     exec(f"def wrong{signature}: ...", scope)           # noqa: S102
@@ -1911,6 +1991,12 @@ VALIDATION = [
     ({"anyOf": [INT, STR]}, [1, "a"], [([], "/: integer")]),
     ({"oneOf": [{"multipleOf": 2}, {"minimum": 6}]}, [2, 7], [(6, "/: one"), (5, "/: ")]),
     ({"not": INT}, ["a"], [(1, "/: match")]),
+    ({"propertyNames": {"maxLength": 1}}, [{"a": 1}, 5], [({"ab": 1}, "/")]),
+    ({"contains": INT}, [["", 1], ""], [([""], "/: "), ([], "/: ")]),
+    ({"contains": INT, "minContains": 0, "maxContains": 1}, [[], [1]], [([1, 2], "/: ")]),
+    ({"dependentRequired": {"a": ["b"]}}, [{"b": 1}, {"a": 1, "b": 1}], [({"a": 1}, "/b: ")]),
+    ({"dependentSchemas": {"a": {"maxProperties": 1}}}, [{"b": 1, "c": 1}],
+     [({"a": 1, "b": 1}, "/")]),
     ({"if": INT, "then": {"minimum": 5}, "else": STR}, [5, ""], [(4, "/: 5"), ([], "/: ")]),
     ({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": INT}}, [1], [("x", "/: integer")]),
     ({"properties": {"n": {"$ref": "#"}}, "additionalProperties": False}, [{"n": {"n": {}}}],
@@ -1935,7 +2021,7 @@ def test_what_a_schema_lets_through(schema, valid, invalid):
     3, None, {"type": "thing"}, {"properties": {"a": {"pattern": "("}}}, {"$ref": "#/nowhere"},
     {"items": {"$ref": "http://example.org/s"}}, {"$ref": "other.json#/a"}, {"type": ["thing"]},
     {"$schema": "http://json-schema.org/draft-07/schema#"}, *({"items": {name: {}}} for name in (
-        "contains", "dependentRequired", "dependentSchemas", "unevaluatedItems"))],
+        "unevaluatedProperties", "unevaluatedItems"))],
     ids=str)
 def test_a_schema_that_cannot_be_checked_is_refused(schema):
     with pytest.raises(ValueError):
@@ -1953,9 +2039,7 @@ def test_random_schemas_and_values_never_crash():
             assert all((checked.flaw(value) or "/")[0] == "/" for value in values)
 
 
-# ------------------------------------------------------------------------------------------
-# stdio and processes: design.md §8, hosts.md, and the command line
-# ------------------------------------------------------------------------------------------
+# ======== stdio and processes: design.md §8, hosts.md, and the command line
 
 needs_http = pytest.mark.skipif("II" not in PARTS, reason="needs part II")
 
@@ -1992,6 +2076,25 @@ wait b passed
 wait a passed
 > - notifications/cancelled {"requestId": 0}
 quiet
+== subscriptions hold no slot of the tools | on: modern pipe
+''' + "".join(f'''> {n} subscriptions/listen {{"notifications": {{"toolsListChanged": true}}}}
+< - notifications/subscriptions/acknowledged
+''' for n in range(2, 202)) + r'''> 0 :slow {"gate": "a"}
+wait a
+:add {"a": 1} => "3"
+open a
+< 0 {}
+== what a handler does on_cancel is done once, on a thread of its own
+> 1 :stops
+wait stops
+> - notifications/cancelled {"requestId": 1}
+wait told
+[!http-2026-07-28] > - notifications/cancelled {"requestId": 1}
+quiet
+open told
+wait told passed
+once told
+open stops
 == of too many requests in flight, the last is refused | on: 2025-11-25 modern pipe
     | limits: {"MAX_RUNNING": 1}
 > 1 :slow {"gate": "a"}
@@ -2023,11 +2126,24 @@ nobody/knows => error {METHOD_NOT_FOUND}
 
 # ---- a program, which is this function alone, in a process of its own
 
-def a_program(seconds: float):
-    """Serve tools that misbehave."""
-    print("printed at import")
+def a_program(seconds: float, say=print):
+    """Serve tools that misbehave; what comes after run() is the author's."""
+    import asyncio
+    import atexit
+    say("printed at import")
     mcp.LEAVE_SECONDS = seconds
     server = mcp.Server("s")
+
+    def forked(generations: int, *opened: int) -> int:
+        """Fork; tell whether each child finds open what its parent had opened."""
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            [os.fstat(descriptor) for descriptor in opened]
+            os._exit(generations and forked(generations - 1, *os.pipe()))
+        finally:
+            os._exit(99)
 
     @server.tool
     def do(what: str) -> str:
@@ -2036,6 +2152,7 @@ def a_program(seconds: float):
             "write": lambda: os.write(1, b"dirt\n"), "shell": lambda: os.system("echo dirt"),
             "child": lambda: subprocess.call([sys.executable, "-c", "print('dirt')"]),
             "cat": lambda: subprocess.check_output(["cat"], text=True),
+            "nap": lambda: threading.Event().wait(0.02), "forks": lambda: forked(1),
             "fork": lambda: os.fork() or os._exit(threading.Event().wait(3))}[what]())
 
     @server.tool
@@ -2044,20 +2161,35 @@ def a_program(seconds: float):
         while what == "computing":
             pass
         threading.Event().wait()
-    server.run()
-    print("after", file=sys.stderr)
+
+    @server.tool
+    async def asks(ctx: mcp.Context):
+        await asyncio.to_thread(ctx.elicit, "Which?", x=int)
+    atexit.register(say, "at exit")
+    try:
+        server.run()
+        signalled = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        say("after a signal" if signalled else "after")
+        if signalled:
+            os.kill(os.getpid(), signal.SIGTERM)        # so soon after the first, it is ignored
+    finally:
+        threading.Event().wait(0.04)
+        say("closed")
+    sys.exit(7)
 
 
 class Program(subprocess.Popen):
     """a_program(), started in "/" with next to nothing in its environment."""
 
-    def __init__(self, seconds: float = 60, **env: str):
+    def __init__(self, seconds: float = 60, before: str = "", say: str = "print", log=None,
+                 **env: str):
         if not POSIX:
             pytest.skip("Windows has other signals and descriptors")
         source = "import os, signal, subprocess, sys, threading\n" \
             f"sys.path[:0] = [{str(MCP_REF.parent)!r}]\nimport mcp_ref as mcp\n" \
-            f"signal.alarm({3 * PATIENCE:g})\n{inspect.getsource(a_program)}\na_program({seconds})"
-        self.log = tempfile.TemporaryFile()     # noqa: SIM115  (a pipe could fill up)
+            f"signal.alarm({3 * PATIENCE:g})\n{inspect.getsource(a_program)}\n" \
+            f"{before}\na_program({seconds}, {say})"
+        self.log = log or tempfile.TemporaryFile()     # noqa: SIM115  (a pipe could fill up)
         super().__init__(
             [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", source],
             0, None, -1, -1, self.log, cwd="/", env={"PATH": os.environ["PATH"], **env})
@@ -2070,69 +2202,114 @@ class Program(subprocess.Popen):
     def read(self):
         """Return the next message: nothing else may be on stdout."""
         line = self.stdout.readline()
-        assert line.endswith(b"\n") and line.isascii(), (line, self.log.seek(0), self.log.read())
+        assert line.endswith(b"\n") and line.isascii(), (line, self.said())
         assert json.loads(line)["jsonrpc"] == "2.0", line
         return json.loads(line)
+
+    def said(self) -> str:
+        """Return what is on stderr, if that is a file."""
+        return self.log.seekable() and (self.log.seek(0), self.log.read().decode())[1]
 
     def call(self, tool: str, ident=1, **arguments):
         self.stdin.write(mcp.encode(modern("tools/call", ident, name=tool, arguments=arguments)))
         return self.read()
 
-    def end(self, how: str = "stdin") -> tuple[int, str]:
-        """Close a stream or send a signal; return the exit status and stderr."""
+    def end(self, how: str = "stdin") -> int:
+        """Close a stream or send a signal; return the exit status."""
         if how in ("stdin", "stdout"):
             getattr(self, how).close()
         else:
             self.send_signal(getattr(signal, how))
         status = self.wait(PATIENCE)
         assert self.stdout.closed or not self.stdout.read()
-        self.log.seek(0)
-        return status, self.log.read().decode()
+        return status
 
 
 def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
     (tmp_path / "trace").write_text("before\n")
     with Program(MCP_TRACE=str(tmp_path / "trace")) as program:
         for what, text in (("print", "None"), ("write", "5"), ("shell", "0"), ("read", ""),
-                           ("child", "0"), ("cat", "")):
+                           ("child", "0"), ("cat", ""), ("forks", "0")):
             answer = program.call("do", what, what=what)
             assert (answer["id"], answer["result"]["content"][0]["text"]) == (what, text)
-        status, said = program.end()
-        assert (status, said.count("dirt")) == (0, 4)
-        assert "printed at import" in said and said.endswith("after\n")
-    lines = (tmp_path / "trace").read_text().splitlines()
-    assert [line[:2] for line in lines] == ["be", *["> ", "< "] * 6]
-    assert json.loads(lines[-2][2:])["id"] == "cat" and json.loads(lines[-1][2:]) == answer
+        program.stdin.write(b"junk\n")
+        assert program.read()["error"] and program.end() == 7
+        assert program.said().startswith("printed at import") and program.said().count("dirt") == 4
+    _, *lines = (tmp_path / "trace").read_bytes().decode().splitlines()
+    lines = [json.loads(line) for line in lines]
+    assert [line["way"] + line["on"] for line in lines] == [">stdio", "<stdio"] * 8
+    assert lines[-4]["message"]["id"] == "forks" and lines[-3]["message"] == answer
+    assert lines[-2]["text"] == "junk" and re.fullmatch(
+        r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", lines[-2]["time"])
 
 
-@pytest.mark.skipif(not LEGACY, reason="needs part III")
-def test_silence_for_a_cancelled_request_and_a_closed_peer():
-    with talk("2025-11-25", "memory") as t:
-        @t.line.server.tool
-        def stop(ctx: Context):
-            ctx.on_cancel(lambda: 1 / 0)
-            ctx.on_cancel(lambda: t.report("told"))
-            ctx.cancel()
-        t('> 1 :stop\nwait told\n> - notifications/cancelled {"requestId": 1}')
-        t.line.peer.close()
-        t("changed tools")
+@pytest.mark.parametrize("streams, answers", [
+    ("<in", 1), ("<in >out", 1), ("<in >out 2>err", 1), ("<in 2>&-", 1), ("<in >out 2>&-", 1),
+    ("</dev/null", 0), ("<&-", 0), ("<in >&-", 0), ("<&- >&- 2>&-", 0)])
+def test_stdin_stdout_and_stderr_may_be_anything(streams, answers, tmp_path):
+    call = modern("tools/call", name="do", arguments={"what": "write"})
+    (tmp_path / "in").write_bytes(mcp.encode(call))
+    (tmp_path / "out").touch()
+    with Program() as program:
+        words = program.args
+    done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *words], cwd=tmp_path,
+                          env={}, capture_output=True, timeout=3 * PATIENCE, check=False)
+    out, said = done.stdout + (tmp_path / "out").read_bytes(), done.stderr.decode()
+    assert (done.returncode, out.count(b"\n")) == (7, answers) and "Traceback" not in said, said
+    assert answers == 0 or json.loads(out)["result"]["content"][0]["text"] == "5"
 
 
-@pytest.mark.parametrize("how, status", [
-    ("stdin", 0), ("stdout", 0), ("SIGINT", -2), ("SIGTERM", -15)])
+def test_a_host_that_drains_no_stderr_holds_up_nothing():
+    source, out = os.pipe()
+    with open(source, "rb"), Program(say="str", log=open(out, "wb")) as program:
+        for _ in range(1000):
+            program.stdin.write(b"junk" * 50 + b"\n")
+            assert program.read()["error"]
+        before = time.monotonic()
+        assert program.end() == 7 and time.monotonic() - before < 2
+
+
+@pytest.mark.parametrize("threads", range(5))
+def test_without_threads_each_request_is_answered_once(threads):
+    before = textwrap.dedent(f"""
+        left, start = iter(range({threads})), threading.Thread.start
+        def refuse(thread):
+            if next(left, None) is None:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+        threading.Thread.start = refuse""")
+    with Program(before=before) as program:
+        for ident in range(20):
+            call = modern("tools/call", ident, name="do", arguments={"what": "nap"})
+            program.stdin.write(mcp.encode(call))
+        answers = [program.read() for _ in range(20)]
+        assert sorted(one["id"] for one in answers if "result" in one) == list(range(20))
+        assert program.end() == 7 and "Traceback" not in program.said()
+
+
+@pytest.mark.parametrize("how", ["stdin", "stdout", "SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("tool, what", [
     ("do", "write"), ("do", "fork"), ("busy", "waiting"), ("busy", "computing")])
-def test_it_leaves_quickly_and_quietly(tool, what, how, status):
-    with Program(0.05 if how == "stdin" else 60) as program:
+def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
+    with Program(0.01 if how == "stdin" else 60) as program:
         for ident in (1, 2):
             program.call(tool, ident, what=what)
         before = time.monotonic()
-        found, said = program.end(how)
-        assert found == status and time.monotonic() - before < 2
-        abandoned = how in ("stdin", "stdout") and tool == "busy"
-        assert bool(re.search(r"abandoned.*\b2\b", said)) == abandoned
-        assert how == "stdout" or ("after" in said) == (how == "stdin" and not abandoned)
+        assert program.end(how) == 7 and time.monotonic() - before < 2, program.said()
+        said = program.said()
+        after = "after a signal" if how.startswith("SIG") else "after"
+        assert said.endswith(after + "\nclosed\nat exit\n"), said
+        assert bool(re.search(r"abandoned.*\b2\b", said)) == (tool == "busy")
         assert "Traceback" not in said and "Fatal" not in said, said
+
+
+@pytest.mark.parametrize("before, status", [
+    ("", -signal.SIGTERM),          # a second one, later than LEAVE_SECONDS
+    ("signal.signal(signal.SIGINT, lambda *_: sys.exit(5))", 5)])
+def test_a_later_signal_ends_the_program_and_the_authors_handlers_stay(before, status):
+    with Program(-1, before) as program:
+        program.call("do", what="read")
+        assert program.end("SIGINT") == status
 
 
 def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
@@ -2167,33 +2344,54 @@ def listening(*words):
             process.kill()
 
 
-TOOL = "from mcp_ref import Server\nserver = Server('s')\n@server.tool\ndef a(): 'A.'\n"
+# Both kinds of file print before anything else.
+TOOL = ("import os, sys\nos.system('echo x')\nprint('y')\nfrom mcp_ref import Server\n"
+        "server = Server('s')\n@server.tool\ndef a(): 'A.'\n")
+FUNCTIONS = ("from beside import *\nfrom os.path import join\nimport asyncio\nprint('y')\n"
+             "def g(x: int):\n    'G.'\n    asyncio.run(None)\n"
+             "def _h(): 'H.'\nclass C: pass\ni = len\n")
+MAIN = "if __name__ == '__main__':\n    "
 
 
 @needs_http
-@pytest.mark.parametrize("source, names", [
-    ("", ["add", "echo"]), (TOOL + "def b(): 'No tool.'\nif __name__ == '__main__':\n    1 / 0\n"
-                            "server.run()\n", ["a"]),
-    (("from beside import *\nfrom os.path import join\nprint('x')\ndef g(x: int): 'G.'\n"
-     "def _h(): 'H.'\nclass C: pass\ni = len\n"), ["g"])])
-def test_a_file_is_served_or_else_a_demo(source, names, tmp_path):
-    (tmp_path / "given.py").write_text(source)
-    (tmp_path / "beside.py").write_text("def other(): 'Not defined there.'\n")
-    words = ["-m", "mcp_ref", "serve", str(tmp_path / "given.py")] if source else [str(MCP_REF)]
+@pytest.mark.parametrize("name, source, status, tools", [
+    ("", "", 0, "add echo"),
+    # A program is run, with its own end; if it has not served by then, its server is served.
+    *[("given.py", TOOL + more, status, "a") for more, status in (
+        ("", 0), (MAIN + "server.run()\n    sys.exit(3)", 3), ("def b(): 'Not a tool.'", 0),
+        ("assert Server.run.__name__ == 'run' and sys.argv == [__file__]", 0))],
+    ("given.py", "from beside import server\nserver.run()", 0, "other"),
+    *[("given.py", TOOL + more, status, "") for more, status in (
+        ("sys.exit(4)", 4), ("1 / 0", 1),
+        ("def main(): server.run(authorize=print)", 2))],       # or else anyone might call
+    # Public functions are served; the file is imported, under its own name.
+    *[(name, FUNCTIONS + MAIN + "1 / 0", 0, "g") for name in (
+        "given.py", "json.py", "time.py", "my.server.py")]])
+def test_a_file_is_served_or_else_a_demo(name, source, status, tools, tmp_path):
+    (tmp_path / "beside.py").write_text(TOOL.replace("a()", "other()"))
+    (tmp_path / (name or "x")).write_text(source)
+    words = ["-m", "mcp_ref", "serve", str(tmp_path / name)] if name else [str(MCP_REF)]
     done = command(*words, text=json.dumps(modern("tools/list")))
-    assert done.returncode == 0 and done.stdout, done.stderr
-    assert sorted(tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]) == names
+    assert done.returncode == status and bool(done.stdout) == bool(tools), done.stderr
+    assert not tools or sorted(
+        tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]) == tools.split()
 
 
 @needs_http
-def test_a_served_file_keeps_the_options_of_its_run(tmp_path):
-    (tmp_path / "given.py").write_text(TOOL + "server.run(authorize=lambda headers: None)\n")
-    words = [sys.executable, MCP_REF, "serve", tmp_path / "given.py", "--http", "localhost:0"]
-    with subprocess.Popen(words, text=True, stdin=-3, stderr=-1) as child, \
-            contextlib.ExitStack() as stack:
-        stack.callback(child.kill)
-        port = int(re.search(r"http://localhost:(\d+)/mcp", child.stderr.readline())[1])
-        assert exchange(port, "POST", "/mcp", {})[0] == 401
+@needs_posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_served_program_keeps_its_options_and_its_cleanup(number, tmp_path):
+    (tmp_path / "given.py").write_text(TOOL + MAIN + """
+    try:
+        server.run(authorize=lambda headers: None)
+    finally:
+        print("closed", *sys.argv[1:], flush=True)
+    sys.exit(3)""")
+    with listening(MCP_REF, "serve", tmp_path / "given.py") as (child, url):
+        assert exchange(int(re.search(r":(\d+)", url)[1]), "POST", "/mcp", {})[0] == 401
+        child.send_signal(number)
+        assert child.wait(PATIENCE) == 3
+        assert child.stdout.read().endswith("closed --http 0\n")
 
 
 @needs_http
@@ -2209,16 +2407,24 @@ def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
     assert keyword in done.stderr, done.stderr
 
 
-def test_what_run_does_not_understand_and_what_part_i_lacks_is_named():
-    done = command("-c", "import mcp_ref; mcp_ref.Server('x').run()", "--http", "x")
-    assert done.returncode and ("PORT" if "II" in PARTS else "part II") in done.stderr
+@pytest.mark.parametrize("words, options, keyword", [
+    ("--http x", "", "PORT" if "II" in PARTS else "part II"),
+    ("", "transport='http'", "--http")])
+def test_what_run_does_not_understand_and_what_part_i_lacks_is_named(words, options, keyword):
+    code = f"import mcp_ref; mcp_ref.Server('x').run({options})"
+    done = command("-c", code, *words.split())
+    assert done.returncode and keyword in done.stderr, done.stderr
 
 
 @needs_http
-def test_help_version_and_tables():
+def test_help_version_and_tables(tmp_path):
     assert "serve FILE.py" in command("-m", "mcp_ref", "--help").stdout
     digest = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()
-    assert command("-m", "mcp_ref", "--version").stdout == f"mcp_ref 0.2.0 sha256:{digest}\n"
+    shown = f"mcp_ref {mcp.__version__} sha256:{digest}\n"
+    with zipfile.ZipFile(tmp_path / "it.zip", "w") as archive:
+        archive.write(MCP_REF, "__main__.py")
+    for words in (["-m", "mcp_ref"], [str(tmp_path / "it.zip")]):
+        assert command(*words, "--version").stdout == shown
     lines = command("-m", "mcp_ref", "tables").stdout.splitlines()
     head = next(line for line in lines if all(date in line for date in ORDER))
     for table in (mcp.METHODS, mcp.NOTIFICATIONS, mcp.FEATURES, mcp.ERRORS):
@@ -2259,7 +2465,7 @@ def test_random_bytes_never_silence_the_next_line():
             assert came["id"] == f"p{number}", line
         program.stdin.write(mcp.encode(modern("prompts/list", "last")).rstrip())
         program.stdin.close()               # a last line needs no line end
-        assert program.read()["id"] == "last" and program.end()[0] == 0
+        assert program.read()["id"] == "last" and program.end() == 7
 
 
 @needs_http
@@ -2298,9 +2504,9 @@ def test_a_storm_leaves_nothing_behind():
             if any(map(operator.gt, counts(), before)):
                 threading.Event().wait(0.02)
         assert not any(map(operator.gt, counts(), before)), (counts(), before)
-# ------------------------------------------------------------------------------------------
-# HTTP: design.md §9
-# ------------------------------------------------------------------------------------------
+
+
+# ======== HTTP: design.md §9
 
 class Exchanges(Http):
     """Plays lines about single HTTP exchanges, which the scripts of the runner do not show:
@@ -2752,27 +2958,7 @@ def test_a_mounted_endpoint_says_how_each_stream_ends_and_checks_origins():
     assert sent[0][0] == 403
 
 
-@needs_http
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_process_that_serves_http_leaves_quickly(number):
-    code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import {Path(__file__).stem} as tests;"
-            "tests.fixture(tests.Stage()).run(['--http', '0'])")
-    child = subprocess.Popen([sys.executable, "-c", code], text=True, stderr=subprocess.PIPE,
-                             stdin=subprocess.DEVNULL)
-    call = modern("tools/call", name="slow", arguments={"gate": "a"})
-    call["params"]["_meta"]["progressToken"] = 0
-    with child, contextlib.ExitStack() as stack:
-        stack.callback(child.kill)
-        port = int(re.search(r"http://127.0.0.1:(\d+)/mcp", child.stderr.readline())[1])
-        connection = request_to(port, "POST", "/mcp", headers_of(call), mcp.encode(call))
-        assert stack.enter_context(connection.getresponse()).status == 200
-        child.send_signal(number)
-        assert (child.wait(2), child.stderr.read()) == (0, "")
-
-
-# ------------------------------------------------------------------------------------------
-# The client: design.md §10. First: which era the server speaks
-# ------------------------------------------------------------------------------------------
+# ======== The client: design.md §10. First: which era the server speaks
 
 SESSION = '''> initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}}
 < {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}, "serverInfo": {"name": "s"}}
@@ -4185,13 +4371,10 @@ def test_a_host_uses_only_what_was_approved_and_verified():
                 host.load(*host.list_skills())
 
 
-# ==========================================================================================
-# The course: what goes beyond the outputs that its docstrings print
-# ==========================================================================================
+# ======== The course: what goes beyond the outputs that its docstrings print
 
 COURSE = HERE / "examples"
 mount = load("mount", COURSE / "mount.py")
-READY = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
 
 
 def mounted_answer(how: str, verb: str, headers: dict, message):
@@ -4279,14 +4462,12 @@ def test_a_socket_carries_both_eras():
     example = load("socket_example", COURSE / "09_socket.py")
     call = modern("tools/call", name="greet", arguments={"name": "Ada"})
     bare = {**call, "params": {**call["params"], "_meta": {}}}
-    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}}
     ours, theirs = socket.socketpair()
     with ours, ours.makefile("r", newline="\n") as answers:
         example.in_thread(example.serve, theirs)
         ours.settimeout(PATIENCE)
         for sent, word in ((b"junk\n", "-32700"), (mcp.encode(call), "Hello, Ada!"),
-                           (mcp.encode(opening), "2025-06-18"),
+                           (mcp.encode(OPENING), "2025-11-25"),
                            (READY + mcp.encode(bare), "Hello, Ada!")):
             ours.sendall(sent)
             assert word in answers.readline()
@@ -4351,9 +4532,7 @@ def test_an_exercise_accepts_its_solution_and_explains_wrong_attempts(number):
         assert re.search("received|jsonrpc", replay.check(number, solution.replace(right, wrong)))
 
 
-# ==========================================================================================
-# Documents: printed commands print what they say; copies that are cut work; budgets are kept
-# ==========================================================================================
+# ======== Documents: printed commands print what they say; cut copies work; budgets are kept
 
 README = (HERE / "README.md").read_text("utf-8")
 DOCUMENTS = {"README": "\n".join(re.findall(r"(?ms)^```console\n(.*?)^```", README)), **{
@@ -4432,10 +4611,10 @@ def test_no_revision_is_named_outside_the_tables():
 # By parts: what design.md cuts from the module; the heading at which the tests are cut; those left
 # out: they need part III (some only for a bare `ping`), or show what the other copy has shown.
 CUTS = {
-    "I": (r"# =+ Part II: .*", "# HTTP: ",
-          "test_eras or leaves or random or (test_requests or test_core) and pipe"),
-    "I II": (r"# =+ Part III .*\n# =+ The end of part III.*?\n", "# The client: ",
-             "test_eras or leaves or random or memory or pipe or schema or stdout or storm or "
+    "I": (r"# =+ Part II: .*", "# =+ HTTP: ",
+          "test_eras or random or returns or stdin or (test_requests or test_core) and pipe"),
+    "I II": (r"# =+ Part III .*\n# =+ The end of part III.*?\n", "# =+ The client: ",
+             "test_eras or random or memory or pipe or schema or stdout or storm or returns or "
              + "wrong or hides or connections or bearer or mounted or paths or hosts")}
 
 
@@ -4444,7 +4623,7 @@ def run_on_copy(parts: str, folder: Path):
     cut, heading, left_out = CUTS[parts]
     before, after = re.split("(?ms)^" + cut, MCP_REF.read_text("utf-8"))
     kept = re.sub(r"(?m)^.*# \[legacy\] *\n", "", before + after)
-    tests = Path(__file__).read_text("utf-8").partition("\n" + heading)[0]
+    tests = re.split("(?m)^" + heading, Path(__file__).read_text("utf-8"))[0]
     folder.mkdir()
     (folder / "mcp_ref.py").write_text(kept, "utf-8")
     (folder / "test_cut.py").write_text(tests, "utf-8")
@@ -4464,34 +4643,34 @@ def test_a_cut_copy_is_a_complete_modern_server(tmp_path):
 # The table of design.md §2. A pattern for paths; most lines, bytes, tokens (0: any number) of each
 # file, or of all together, if there is a fourth number: how many files there may be.
 BUDGETS = {
-    "mcp_ref.py":                                 (3300, 168000, 25800),
-    "examples/mcp_client.py":                     (1350, 70000, 10400),
-    "test_mcp_ref.py":                            (4700, 240000, 0),
-    "examples/vectors/*.json":                    (0, 300000, 0, 99),
-    "examples/vectors/CLAUSES.md":                (0, 90000, 0),
-    "examples/vectors/README.md":                 (150, 0, 0),
-    "examples/vectors.py":                        (650, 0, 0),
-    "examples/10_picture.py":                     (220, 0, 0),
-    "examples/[0-9][0-9]_*.py":                   (90, 0, 0),
-    "examples/mount.py":                          (150, 0, 0),
-    "examples/config.py":                         (60, 0, 0),
-    "examples/check.py":                          (85, 0, 0),
-    "examples/extensions/oauth.py":               (750, 0, 0),
-    "examples/extensions/oauth_server.py":        (170, 0, 0),
-    "*/tasks.py|*/skills.py":                     (330, 0, 0),
-    "examples/extensions/gateway.py":             (450, 0, 0),
+    "mcp_ref.py": (3300, 168000, 25800),
+    "examples/mcp_client.py": (1350, 70000, 10400),
+    "test_mcp_ref.py": (4700, 240000, 0),
+    "examples/vectors/*.json": (0, 300000, 0, 99),
+    "examples/vectors/CLAUSES.md": (0, 90000, 0),
+    "examples/vectors/README.md": (150, 0, 0),
+    "examples/vectors.py": (650, 0, 0),
+    "examples/10_picture.py": (220, 0, 0),
+    "examples/[0-9][0-9]_*.py": (90, 0, 0),
+    "examples/mount.py": (150, 0, 0),
+    "examples/config.py": (60, 0, 0),
+    "examples/check.py": (85, 0, 0),
+    "examples/extensions/oauth.py": (750, 0, 0),
+    "examples/extensions/oauth_server.py": (170, 0, 0),
+    "*/tasks.py|*/skills.py": (330, 0, 0),
+    "examples/extensions/gateway.py": (450, 0, 0),
     "examples/extensions/skills/*|*gateway.json": (60, 0, 0, 3),
-    "examples/benchmark.py":                      (260, 0, 0),
-    "examples/transcripts/[0-9][0-9]_*.md":       (1750, 0, 0, 26),
-    "examples/transcripts/*.py":                  (360, 0, 0, 2),
-    "examples/transcripts/README.md":             (220, 0, 0),
-    "examples/*.svg|examples/*.png":              (0, 40000, 0, 1),
-    "examples/exercises.md":                      (200, 0, 0),
-    "examples/from_fastmcp.md":                   (70, 0, 0),
-    "README.md":                                  (270, 16500, 0),
-    ".ci/*":                                      (950, 0, 0, 99),
-    ".github/workflows/test.yml":                 (40, 0, 0),
-    "LICENSE|.gitignore":                         (30, 0, 0),
+    "examples/benchmark.py": (260, 0, 0),
+    "examples/transcripts/[0-9][0-9]_*.md": (1750, 0, 0, 26),
+    "examples/transcripts/*.py": (360, 0, 0, 2),
+    "examples/transcripts/README.md": (220, 0, 0),
+    "examples/*.svg|examples/*.png": (0, 40000, 0, 1),
+    "examples/exercises.md": (200, 0, 0),
+    "examples/from_fastmcp.md": (70, 0, 0),
+    "README.md": (270, 16500, 0),
+    ".ci/*": (950, 0, 0, 99),
+    ".github/workflows/test.yml": (40, 0, 0),
+    "LICENSE|.gitignore": (30, 0, 0),
 }
 FILES = subprocess.run(["git", "ls-files"], cwd=HERE, stdout=subprocess.PIPE, text=True,
                        check=False).stdout.split()
