@@ -502,22 +502,21 @@ class Server:
     def survey(self) -> str:
         """Find out what the server declares and lists; say why, if it does not speak this."""
         try:
-            link = self.connect({"steps": []})
-            talk = Talk(self, link, {})
-            result = link.initialized if self.legacy else talk.send(
-                {"request": "server/discover", "expect": {"result": {
-                    "supportedVersions": {"$some": self.revision}}}})["result"]
+            with contextlib.closing(self.connect({"steps": []})) as link:
+                talk = Talk(self, link, {})
+                result = link.initialized if self.legacy else talk.send(
+                    {"request": "server/discover", "expect": {"result": {
+                        "supportedVersions": {"$some": self.revision}}}})["result"]
+                self.has = {"capabilities": result.get("capabilities", {})}
+                for kind, (method, member, name) in LISTS.items():
+                    self.has[kind], params = [], Json()
+                    with contextlib.suppress(Failed, OSError, KeyError, TypeError):
+                        for _ in range(50):             # to the last page
+                            result = talk.send({"request": method, "params": params})["result"]
+                            self.has[kind] += [inside(item, name) for item in result[member]]
+                            params = {"cursor": result["nextCursor"]}
         except (Failed, OSError) as failure:
-            return str(failure)
-        self.has = {"capabilities": result.get("capabilities", {})}
-        for kind, (method, member, name) in LISTS.items():
-            self.has[kind], params = [], Json()
-            with contextlib.suppress(Failed, OSError, KeyError):    # to the end of the last page
-                while len(self.has[kind]) < 1000:
-                    result = talk.send({"request": method, "params": params})["result"]
-                    self.has[kind] += [inside(item, name) for item in result[member]]
-                    params = {"cursor": result["nextCursor"]}
-        link.close()
+            return show(list(failure.args))
         return ""
 
     def lacks(self, needs: list[str]) -> str:
@@ -619,6 +618,7 @@ def main() -> int:
     parser.add_argument("target", help="URL or COMMAND")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the COMMAND")
     options = parser.parse_args()
+    sys.stdout.reconfigure(errors="replace")        # type: ignore[union-attr]
     servers = [Server(options, date)
                for date in (options.revisions or ",".join(REVISIONS)).split(",")]
     vectors = [{"page": path.stem, "steps": [], **vector} for path in sorted(FOLDER.glob("*.json"))
