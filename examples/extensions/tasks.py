@@ -66,13 +66,11 @@ class Task:
         self.state: Message = {**self.fixed, "status": "working", "lastUpdatedAt": _iso(now)}
 
     def request(self, now: float) -> Message:
-        """Return the request for the next run."""
-        more: Message = {"inputResponses": dict(self.answers)} if self.answers else {}
-        # State that is too old would be refused; without it the tool runs from its first line.
-        if self.request_state is not None and now - self.sealed < STATE_SECONDS / 2:
-            more["requestState"] = self.request_state
+        """Return the request for the next run: without answers, if the state is too old."""
+        self.fresh = self.request_state is not None and now - self.sealed < STATE_SECONDS / 2
+        more = {"inputResponses": dict(self.answers), "requestState": self.request_state}
         return {"jsonrpc": "2.0", "id": self.id, "method": "tools/call",
-                "params": {**self.params, **more}}
+                "params": {**self.params, **(more if self.fresh else {})}}
 
 
 class Tasks:
@@ -184,17 +182,16 @@ class Tasks:
         except RuntimeError:            # no threads are left: this request waits for the run
             self._work(task)
 
-    def _work(self, task: Task) -> None:
-        """Run the tool once. Its answer is used after the run, when the id may be used again."""
+    def _work(self, task: Task, renewed: frozenset[str] = frozenset()) -> None:
+        """Run the tool. Its answer is used after the run, when the id may be used again."""
         answer: Message = {}
-
         def take(message: Message) -> None:
             params = message.get("params", {})
             if "method" not in message:
                 answer.update(message)
             elif params.get("progressToken") == task.id:
-                said = str(params.get("message") or params["progress"])
-                self._change(task, "working", statusMessage=said)
+                self._change(task, "working", statusMessage=str(
+                    params.get("message") or params["progress"]))
         self.server.handle(task.request(self._clock()), take, peer=self._peer,
                            principal=task.principal)
         result, error = answer.get("result") or {}, answer.get("error")
@@ -203,10 +200,13 @@ class Tasks:
         elif result.get("resultType") != "input_required":
             self._change(task, "completed", result=result)      # isError included
         else:                           # ext-tasks §Task Update Requests: no key is used twice
-            task.rounds += 1
             task.request_state, task.sealed = result["requestState"], self._clock()
+            asked, renewing = result["inputRequests"], renewed or not task.fresh
+            if renewing and asked.keys() <= task.answers.keys() and not asked.keys() & renewed:
+                return self._work(task, renewed | asked.keys())     # now with the answers
+            task.rounds += 1
             self._change(task, "input_required", inputRequests={
-                f"{task.rounds}-{key}": value for key, value in result["inputRequests"].items()})
+                f"{task.rounds}-{key}": value for key, value in asked.items()})
 
     def _stop(self, task: Task, why: str) -> None:
         """Cancel a task and its run, unless it has ended."""
