@@ -2488,7 +2488,8 @@ class Endpoint:
                  origins: Iterable[str] = (), metadata: Message | None = None,
                  authorize: Callable[[Headers], Any] | None = None, cors: bool = False,
                  stateless: bool = False, sse_on_get: bool = False) -> None:
-        self.server, self.path, self.metadata = server, "/" + path.strip("/"), metadata
+        Server.served, self.server, self.metadata = True, server, metadata
+        self.path = "/" + path.strip("/")
         self.hosts = None if hosts is None else set(map(str.lower, hosts))
         self.origins, self.authorize, self.cors = frozenset(origins), authorize, cors
         self.stateless, self.sse_on_get = stateless, sse_on_get
