@@ -3,8 +3,7 @@
 It takes a *trace*, which MCP_TRACE=FILE, 08_tap.py or `mcp_client.py --record FILE` wrote, or a
 lesson. Each message is an arrow that unfolds; above it stand the slow calls and what is wrong.
 
-    $ python3 examples/10_picture.py examples/transcripts/10_ask_the_user.md | head -1
-    <!DOCTYPE html>
+    $ python3 examples/10_picture.py examples/transcripts/10_ask_the_user.md > /tmp/ask.html
 """
 import html
 import json
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace as Arrow
 from typing import Any
 
+MODERN = ("io.modelcontextprotocol/protocolVersion", "<revision and capabilities>")
 LISTEN, META, CELL = "subscriptions/listen", "io.modelcontextprotocol/", '<i class="{}"></i>'
 # what may be wrong: the lesson that explains it (examples/transcripts/NN_*.md), and how to see it
 WRONG: dict[str, tuple[int, Any]] = {
@@ -103,7 +103,8 @@ def read_lesson(text: str) -> Any:
         yield from [{"exit": "", "note": section.partition("\n")[0]}] * bool(said)
         for on, way, step in re.findall(r"(?m)^(\d?)([<>]) (.*(?:\n(?!\d?[<>] ).*)*)\n", said):
             lines = re.sub(r'(?<!\n)\n +(?=["{[])', "", step).split("\n")
-            last = re.sub(r"(?<=[:,\[])(<[\w ]+>)", r'"\1"', lines[-1].strip())
+            last = re.sub(r"([:,{])(<[\w ]+>)(?=[,}])", lambda name: name[1] + f'"{name[2]}"' + (
+                ': "..."' * (name[1] != ":")), lines[-1].strip())
             message, http = parse(last.replace("data: {", "{")), "HTTP/1.1" in lines[0]
             kind = "note" if re.match(r"\(|id: |event: ", step) else "text"
             yield {"way": way, "on": on if "HTTP/1.1" in said else "stdio",
@@ -126,9 +127,8 @@ def arrow(record: dict[str, Any], message: Any, number: int, known: dict[str, Ar
     if "exit" in record or method == "initialize" and on == "stdio" and "('ready',)" in known:
         known.clear()                           # another process begins
     stops, watch = part(params, "requestId"), part(meta, META + "subscriptionId")
-    names: list[Any] = [
-        ("id", way, stops, on), ("id", way, stops), ("id", back, stops, on), ("id", ">", watch, on),
-        ("token", part(params, "progressToken")), ("state", part(params, "requestState"))]
+    names: list[Any] = [("id", way, stops), ("id", back, stops), ("id", ">", watch, on), (
+        "token", part(params, "progressToken")), ("state", part(params, "requestState"))]
     if kind == "response":
         names = [("last", back, on)] if id_ is None else [("id", back, id_, on), ("id", back, id_)]
     elif way == "<" and kind != "text":
@@ -136,7 +136,7 @@ def arrow(record: dict[str, Any], message: Any, number: int, known: dict[str, Ar
     asks, found = kind == "request", [known[name] for name in map(repr, names) if name in known]
     to = next((one for one in found if not (one.end and one.end.answers)), None)
     answers, late = kind == "response" and to, to and to.end and to.end.way == to.way
-    modern = str(meta)[:5] == "<meta" or part(meta, META + "protocolVersion")
+    modern = isinstance(meta, str) or any(part(meta, name) for name in MODERN)
     early = not (modern or on != "stdio" or "('ready',)" in known
                  or re.match("initialize|server/discover|ping", gist(method)))
     time = parse(record.get("time"), lambda sent: datetime.fromisoformat(sent[:23]).timestamp())
