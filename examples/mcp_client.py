@@ -161,8 +161,8 @@ class Request:
 
 
 # ==== 2. The client ===========================================
-# Nothing that a server sends is trusted: an invalid message fails the call it belongs to, and no
-# other. RpcError is the server's own error; all other exceptions are local and carry no code.
+# Nothing that a server sends is trusted: an invalid message fails only the call it belongs to.
+# RpcError is the server's own error; all other exceptions are local and carry no code.
 
 class Client(AbstractContextManager["Client"]):
     """A connection to one server, made by connect(). Any thread may use it; a context manager.
@@ -388,7 +388,7 @@ class Client(AbstractContextManager["Client"]):
             self._notify("notifications/cancelled", {"requestId": request.id})
 
     def receive(self, data: bytes, request: Request | None = None, wire: Any = None) -> None:
-        """Handle what came, for `request` if known; Malformed if not JSON. Must not block."""
+        """Handle what came, for `request` if known; Malformed if it is not JSON. Never blocks."""
         try:
             message = decode(data)
         except RpcError as problem:
@@ -414,7 +414,7 @@ class Client(AbstractContextManager["Client"]):
                 _thread("mcp-answer", self._take_question, one, request)
 
     def record(self, way: str, wire: Any = None, **more: Any) -> None:
-        """Write to the `record` file what was sent (">") or received ("<"); `wire`: over HTTP."""
+        """Record what was sent (">") or received ("<"), over HTTP on which `wire`."""
         if self._file:
             now = datetime.now(timezone.utc)  # noqa: UP017  for Python 3.9
             line = {"time": now.isoformat(timespec="milliseconds")[:-6] + "Z", "way": way,
@@ -428,7 +428,7 @@ class Client(AbstractContextManager["Client"]):
             request.settle(problem)
 
     def _take_notification(self, message: Message, params: Message) -> None:
-        """Pass a notification to the request that it names and to callbacks."""
+        """Pass a notification to the request that it names, and to callbacks."""
         name, meta = message["method"], _object(params.get("_meta"))
         ident = params.get("progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId")))
         found = [] if self.modern else list(self.subscriptions)  # type: list[Request]
@@ -629,7 +629,7 @@ class Client(AbstractContextManager["Client"]):
 
 # ==== 3. Subscriptions ========================================
 # Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox. Legacy: a
-# session is told of all changes of lists, and of URIs given to resources/subscribe, until it ends.
+# session is told of all changed lists, and of URIs given to resources/subscribe, until it ends.
 # ([2025-11-25] server/resources §Subscriptions)
 
 class Subscription(Request, AbstractContextManager["Subscription"]):
@@ -831,8 +831,8 @@ _INHERITED = """APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOC
 
 
 class StdioTransport(Transport):
-    """A server that we start, over its stdin and stdout: basic/transports/stdio. `stderr`: called
-    with each line that it writes to stderr; `env`: variables in addition to _INHERITED."""
+    """A server that we start: basic/transports/stdio. `stderr`: called with each line it writes to
+    stderr; `env`: variables in addition to _INHERITED."""
     def __init__(self, command: Iterable[str], *, env: Any = None, cwd: str | None = None,
                  stderr: Any = None) -> None:
         self.command, self.cwd, self.process = list(command), cwd, None  # type: Any, Any, Any
@@ -979,7 +979,7 @@ class _Wire:
                 name, _, value = line.rstrip("\n").partition(":")
                 event.setdefault(name, []).append(value.removeprefix(" "))
                 size += len(line)
-                if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
+                if size > MAX_MESSAGE_BYTES + 1000:  # field names count, too
                     raise Malformed(f"the server sent an event of more than {size} characters")
                 if line == "\n":
                     request.last_id = event.get("id", [request.last_id])[-1]
