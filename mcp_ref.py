@@ -1871,7 +1871,10 @@ def _read(hint: Any) -> tuple[Message, Converter]:
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}, int if kind is int else _keep  # 1.0 is an integer
     if kind is Union or type(hint).__name__ == "UnionType":
-        return _read_union(args)
+        schemas, converters = zip(*map(_read, args))
+        branches = list(zip(map(Schema, schemas), converters))
+        return {"anyOf": list(schemas)}, lambda value: next(
+            (convert(value) for branch, convert in branches if branch.flaw(value) is None), value)
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         items, convert = _read(args[1] if args else Any)
         schema = without_none(type="object", additionalProperties=items or None)
@@ -1887,13 +1890,6 @@ def _read(hint: Any) -> tuple[Message, Converter]:
         raise TypeError(f"{hint} has no JSON form")
     schema = without_none(type=names.pop() if len(names) == 1 else None, enum=choices)
     return schema, _keep if kind is typing.Literal else kind
-
-
-def _read_union(args: Any) -> tuple[Message, Converter]:
-    schemas, converters = zip(*map(_read, args))
-    branches = list(zip(map(Schema, schemas), converters))
-    return {"anyOf": list(schemas)}, lambda value: next(
-        (convert(value) for branch, convert in branches if branch.flaw(value) is None), value)
 
 
 def _read_list(kind: Any, args: Any) -> tuple[Message, Converter]:
@@ -2299,22 +2295,23 @@ class Exchange:
 
 
 def read_chunks(stream: Any) -> bytes:
-    """Read a chunked body: RFC 9112 §7.1."""
-    data, size = b"", -1
+    """Read a chunked body: RFC 9112 §7.1. What frames it counts, too: chunks may be tiny."""
+    data, size, left = bytearray(), -1, MAX_MESSAGE_BYTES
     while size:
         head = re.fullmatch(rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r\n", stream.readline(1000))
         if not head:
-            raise HttpError(400, "the head of a chunk is malformed")
+            raise HttpError(400, "expected a chunk (was the body decoded on the way?)")
         size = int(head[1], 16)
-        if len(data) + size > MAX_MESSAGE_BYTES:
+        left -= len(head[0]) + size
+        if left < 0:
             raise HttpError(413, "the body is too large")
         data += stream.read(size)
         line = stream.readline(1000)
-        while not size and line.endswith(b"\r\n") and line != b"\r\n":
-            line = stream.readline(1000)  # a trailer, which is ignored
+        while not size and left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
+            left, line = left - len(line), stream.readline(1000)  # a trailer, which is ignored
         if line != b"\r\n":
             raise HttpError(400, "a chunk or a trailer is malformed")
-    return data
+    return bytes(data)
 
 
 def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
@@ -2434,7 +2431,7 @@ def same_value(sent: str | None, value: Any) -> bool:
         return sent is value
     plain = unmirror(sent)
     if type(value) in (int, float) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", plain or ""):
-        return bool(float(plain or 0) == value)
+        return bool(json.loads(re.sub("^(-?)0+(?=[0-9])", r"\1", plain or "")) == value)
     return plain == (value if isinstance(value, str) else str(value).lower())
 
 
@@ -2523,10 +2520,10 @@ class Endpoint:
             raise exchange.flaw
         # DNS rebinding (.../streamable-http §Security & Endpoint): that Origin and Host agree is
         # not enough, because a rebound name is in both.
-        if self.hosts and not self.hosts & {name_of(headers.get("host", "")), "*"}:
+        if self.hosts is not None and not self.hosts & {name_of(headers.get("host", "")), "*"}:
             raise HttpError(403, "this Host is not allowed")
         if origin is not None and not self.origins & {origin, "*"} \
-                and name_of(origin) not in (self.hosts or _LOOPBACK):
+                and name_of(origin) not in (_LOOPBACK if self.hosts is None else self.hosts):
             raise HttpError(403, "this Origin is not allowed")
         if self.cors:
             exchange.extra.update({
@@ -2624,7 +2621,7 @@ def name_of(host: str) -> str:
 
 MAX_CONNECTIONS = 512   # at once; further ones get 503
 MAX_HEADERS = 100       # in a request
-MAX_LINE_BYTES = 65536  # of a header
+MAX_LINE_BYTES = 65536  # of the first line, and of all headers
 SEND_SECONDS = 30       # for a client to send or to read
 _HEAD = re.compile(r"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n"
                    r"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n)*)\r\n")
@@ -2636,6 +2633,7 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
+    host = f"[{host}]" if ":" in host else host
     log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
     with signals(lambda *_: httpd.endpoint.closed.set()):
         httpd.serve_forever(0.05)
@@ -2722,11 +2720,11 @@ class SocketExchange(Exchange):
     """A request on a connection, whose head is read here: RFC 9112 §3, §5."""
 
     def __init__(self, connection: Any, file: Any) -> None:
-        lines = [file.readline(MAX_LINE_BYTES)]
+        lines = [file.readline(MAX_LINE_BYTES).lstrip(b"\r\n") or file.readline(MAX_LINE_BYTES)]
         if not lines[0]:
             raise ConnectionError("the client has hung up")
         while lines[-1].strip() and lines[-1][-1:] == b"\n" and len(lines) < MAX_HEADERS + 2:
-            lines.append(file.readline(MAX_LINE_BYTES))
+            lines.append(file.readline(max(0, MAX_LINE_BYTES - sum(map(len, lines)))))
         head = _HEAD.fullmatch(b"".join(lines).decode("latin-1"))
         method, target, version, fields = head.groups() if head else ("", "", "HTTP/1.0", "")
         super().__init__(method, target, re.findall("(.+?):(.*)\r\n", fields), file)
@@ -2737,7 +2735,7 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(400, "the headers are malformed, too long or too many")
 
     def body(self) -> bytes:
-        if self.chunked and self.headers.get("expect") == "100-continue":
+        if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         return super().body()
 
@@ -2924,8 +2922,8 @@ class Session:
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of a change."""
         if self.ready.is_set():
-            self.peer.send({"jsonrpc": "2.0", "method": method,
-                            **without_none(params=params or None)})
+            more = {"params": params} if params else {}
+            self.peer.send({"jsonrpc": "2.0", "method": method, **more})
 
 
 class LegacyContext(Context):
@@ -3030,7 +3028,7 @@ def downgrade(rules: Rules, kind: str, value: Any) -> Any:
         return [downgrade(rules, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
-    block = value["type"] if kind == "content" else ""
+    block = value.get("type") if kind == "content" else ""
     if block == "audio" and "audio" not in rules.features:
         return embedded("data:" + value["mimeType"], from_base64(value["data"]), value["mimeType"])
     if block == "resource_link" and "resource links" not in rules.features:
@@ -3243,13 +3241,15 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
             return stream, stream
     # [2025-11-25] basic/transports §Session Management.
     exchange, headers = stream.request, stream.request.headers
-    request = message if isinstance(message, dict) else {"id": 0}
+    request: Message = message if isinstance(message, dict) else {"id": 0}
     if endpoint.stateless:
         stream.session = Session(endpoint.server, stream, version_of(exchange), {})
         stream.started = True  # so every answer has status 200
     elif request.get("method") == "initialize":
-        stream = SessionStream(exchange, HttpSession(endpoint, exchange))
-        exchange.extra["Mcp-Session-Id"] = stream.owner.id
+        with suppress(AttributeError, KeyError, RpcError):  # it is refused without a session
+            check_params("initialize", request["params"])
+            stream = SessionStream(exchange, HttpSession(endpoint, exchange))
+            exchange.extra["Mcp-Session-Id"] = stream.owner.id
     elif "mcp-session-id" in headers:
         stream = SessionStream(exchange, find_session(endpoint, exchange))
     elif "id" not in request and "mcp-protocol-version" not in headers:
