@@ -89,6 +89,7 @@ import os
 import queue
 import random
 import re
+import shutil
 import signal
 import socket
 import socketserver
@@ -99,12 +100,14 @@ import textwrap
 import threading
 import time
 import tokenize
+import tracemalloc
 import typing
 import webbrowser
 import zipfile
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
+from unittest import mock
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -2160,6 +2163,9 @@ class Program(subprocess.Popen):
         return status
 
 
+TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
 def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
     (tmp_path / "trace").write_text("before\n")
     with Program(MCP_TRACE=str(tmp_path / "trace")) as program:
@@ -2174,8 +2180,7 @@ def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
     lines = [json.loads(line) for line in lines]
     assert [line["way"] + line["on"] for line in lines] == [">stdio", "<stdio"] * 8
     assert lines[-4]["message"]["id"] == "forks" and lines[-3]["message"] == answer
-    assert lines[-2]["text"] == "junk" and re.fullmatch(
-        r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", lines[-2]["time"])
+    assert lines[-2]["text"] == "junk" and re.fullmatch(TIME, lines[-2]["time"])
 
 
 @pytest.mark.parametrize("streams, answers", [
@@ -2988,7 +2993,13 @@ initialize => {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}}
 > - notifications/initialized
 prompts/list => {"prompts": []}
 returns []
-''', "404 | gone\n400 | no session")).replace("@SESSION", SESSION))
+''', "404 | gone\n400 | no session") + r'''
+== an error of status 400 is no lost session, whatever it says | client | on: http 2025-11-25
+call list_prompts
+> prompts/list
+<< 400 {} {"jsonrpc": "2.0", "id": "x", "error": {"code": -32602, "message": "session"}}
+raises HttpError session
+''').replace("@SESSION", SESSION))
 
 # ---- methods: what is sent, and what becomes of the result
 
@@ -3027,6 +3038,8 @@ memory | < {"resultType": "input_required", "inputRequests": {"k": {"method":
 memory | < {"resultType": "input_required", "inputRequests": {"k": {"method":
     "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}}} | AskError
 http | << 200 {} {"jsonrpc": "2.0", "id": {ID}, "result": {}, "error": {"code": 7}} | RpcError 7
+http | << 200 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": true, "message": ""}} | Malformed
+http | << 302 {"Location": "http://["} | Malformed
 http | << 500 {} broken | HttpError 500
 http | << 200 {} <html> | Malformed
 http | << 200 {} [1, 2] | Malformed
@@ -3129,6 +3142,11 @@ returns []
 {"elicit": "cancel"} | elicitation/create @FORM | {"action": "cancel", "content": null}
 {"elicit": {"x": 5}} | elicitation/create @FORM | error {INTERNAL_ERROR}
 {"elicit": {"x": 5}} | elicitation/create {} | error {INVALID_PARAMS}
+{"elicit": {"x": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"}} | elicitation/create {"message": "m",
+    "requestedSchema": {"properties": {"x": {"type": "string", "pattern": "^(a|aa)+$"}}}} |
+    {"action": "accept", "content": {"x": "*"}}
+{"elicit": {"x": ["a"]}} | elicitation/create {"requestedSchema": {"properties": {"x": {"type":
+    "array", "items": {"$ref": "#/no", "enum": ["b"]}}}}} | error {INTERNAL_ERROR}
 {"elicit": {"x": 5}} | elicitation/create @PAGE | error {INVALID_PARAMS}
 {"visit": true} | elicitation/create {"mode": "url", "url": "file:///x"} | error {INVALID_PARAMS}
 {"visit": false} | elicitation/create @PAGE | {"action": "decline"}
@@ -3214,15 +3232,32 @@ def test_client_gives_results_of_other_types_to_an_extension():
         ''')
 
 
+def test_client_answers_no_more_questions_than_its_limit():
+    gate = threading.Event()
+    with talk("2025-11-25", "http", client="yes", limits={"MAX_QUESTIONS": 1},
+              connect={"roots": lambda tag: gate.wait(PATIENCE) and []}) as t:
+        t("call list_prompts\n> 1 prompts/list\n< #a roots/list\n< #b roots/list\n"
+          "< - notifications/x")
+        gate.set()
+        t('> #a {"roots": []}\n< 1 {"prompts": []}\nreturns []')
+
+
 # ---- HTTP
+
+BAD_HEADERS = ['{"name": "bad", "inputSchema": {"properties": {%s}}},' % members for members in (
+    '"a": {"type": "string", "x-mcp-header": ""}', '"a": {"type": "string", "x-mcp-header": null}',
+    '"a": {"type": "string", "x-mcp-header": "A\\r\\n"}',
+    '"a": {"type": "string", "x-mcp-header": "A B"}',
+    '"a": {"type": "number", "x-mcp-header": "A"}',
+    '"a": {"items": {"type": "string", "x-mcp-header": "A"}}',
+    '"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}')]
+
 
 def test_client_repeats_arguments_in_headers():
     with talk(MODERN[0], "http", client="yes") as t:
         t('''
         call list_tools
-        tools/list => {"tools": [{"name": "t", "inputSchema": {}}, {"name": "bad", "inputSchema":
-            {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}, {"name": "worse",
-            "inputSchema": {"properties": {"a": {"type": "string", "x-mcp-header": "A B"}}}}]}
+        tools/list => {"tools": [''' + "".join(BAD_HEADERS) + '''{"name": "t", "inputSchema": {}}]}
         returns [{"name": "t"}]
         call call_tool bad
         raises Malformed
@@ -3236,7 +3271,9 @@ def test_client_repeats_arguments_in_headers():
         ''')
         assert not differences({
             "mcp-param-a": "=?base64?w7w=?=", "mcp-param-b": "true", "mcp-param-c": None,
-            "mcp-method": "tools/call", "mcp-name": "t", "mcp-protocol-version": MODERN[0]
+            "mcp-method": "tools/call", "mcp-name": "t", "mcp-protocol-version": MODERN[0],
+            # A body is UTF-8, without escapes.
+            "content-length": str(len(mcp.encode(t.line.asked[-1][2], ascii=False)) - 1)
             }, t.line.asked[-1][1])
 
 
@@ -3297,7 +3334,7 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         elif method == "prompts/list":
             later.append(text)
             broke.append(time.monotonic())
-            yield STREAM + b"retry: 50\nid: 1\ndata:\n\n"
+            yield STREAM + b"retry: 99999999999999999\n\nretry: 50\nid: 1\ndata:\n\n"
         else:
             yield http_answer(200 if text else 202, JSON, text)
     with limits(RETRY_SECONDS=9 * PATIENCE), answering(answer) as site:
@@ -3309,6 +3346,15 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         assert all("json" in headers["accept"] and "text/event-stream" in headers["accept"]
                    for verb, headers, _ in site.asked if verb == "POST")
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
+
+
+def test_client_keeps_no_more_of_an_event_than_a_message_may_have():
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield STREAM + (b"" if method == "prompts/list" else b"data: " + text.encode() + b"\n\n")
+        yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
+    with limits(MAX_MESSAGE_BYTES=100_000), answering(answer) as site, \
+            client.connect(site.url) as one, bounded_memory(), pytest.raises(client.Malformed):
+        one.list_prompts()
 
 
 def test_client_gives_up_redirects_without_end():
@@ -3367,9 +3413,18 @@ def test_client_falls_back_to_http_sse():
 # ---- processes, and the command line
 
 @contextlib.contextmanager
-def program(before: str, after: str, **options):
-    """Connect to a program that does something, answers the probe (with WORDS) and does more."""
-    code = f"""if True:
+def bounded_memory():
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def program_of(before: str, after: str) -> list[str]:
+    """Make a program that does something, answers the probe (with WORDS) and does more."""
+    return [sys.executable, "-I", "-S", "-c", f"""if True:
         import json, os, signal, subprocess, sys
         WORDS = ""
         {before}
@@ -3377,9 +3432,11 @@ def program(before: str, after: str, **options):
         found = {{"resultType": "complete", "supportedVersions": {MODERN},
                  "capabilities": {{"tools": {{}}}}, "instructions": WORDS}}
         print(json.dumps({{"jsonrpc": "2.0", "id": ident, "result": found}}), flush=True)
-        {after}"""
-    with client.connect([sys.executable, "-I", "-S", "-c", code], **options) as one:
-        yield one
+        {after}"""]
+
+
+def program(before: str, after: str, **options):
+    return client.connect(program_of(before, after), **options)
 
 
 @needs_posix
@@ -3411,6 +3468,60 @@ def test_client_and_processes_of_every_kind(monkeypatch):
             assert "SOME_TOKEN" not in environment and environment["A"] == "b"
             with pytest.raises(client.Disconnected):
                 one.call_tool("x", timeout=PATIENCE)
+
+
+def test_client_keeps_no_more_of_a_line_than_a_message_may_have():
+    after = "sys.stdin.readline(); os.write(2, b'x' * 20_000_000); os.write(1, b'x' * 20_000_000)"
+    with limits(MAX_MESSAGE_BYTES=100_000), bounded_memory(), \
+            program("", after, stderr=str) as one, pytest.raises(client.Disconnected):
+        one.call_tool("x")
+
+
+@needs_posix
+def test_client_closed_while_its_server_restarts_leaves_none_running(tmp_path):
+    os.mkfifo(tmp_path / "held")                # as above
+    started, gate = queue.Queue(), threading.Event()
+
+    class Slow(client.StdioTransport):
+        def start(self):
+            started.put(gate.wait(PATIENCE))
+            super().start()
+    before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)"
+    gate.set()
+    end = begin((tmp_path / "held").read_bytes)
+    one = client.connect(Slow(program_of(before, "sys.stdin.readline()")))
+    with pytest.raises(client.Disconnected):    # its first call ends the server
+        one.call_tool("x")
+    end.result(PATIENCE)
+    gate.clear()
+    end, call = begin((tmp_path / "held").read_bytes), begin(one.call_tool, "x")
+    closing = begin(one.close)
+    while not one.closed:
+        time.sleep(0.001)
+    gate.set()
+    assert isinstance(call.exception(PATIENCE), client.Disconnected)
+    closing.result(PATIENCE)
+    assert end.result(PATIENCE) == b""
+
+
+def test_client_found_by_name_leaves_the_path_alone(tmp_path):
+    for path in (MCP_REF, MCP_CLIENT):
+        shutil.copy(path, tmp_path)
+    done = command("-c", f"import sys; sys.path.append({str(tmp_path)!r}); before = sys.path[:]\n"
+                   "import mcp_client; assert sys.path == before, sys.path")
+    assert done.returncode == 0, done.stderr
+
+
+def test_client_records_what_passes(tmp_path):
+    with open(tmp_path / "t", "ab", 0) as file, answering(
+            lambda verb, headers, method, text: [http_answer(200, JSON, text)]) as site:
+        client.connect(site.url, record=file).close()
+    lines = [json.loads(line) for line in (tmp_path / "t").read_bytes().splitlines()]
+    assert not differences([
+        {"way": ">", "http": "POST /mcp", "headers": {"Mcp-Method": "server/discover"},
+         "message": {"method": "server/discover"}, "status": None},
+        {"way": "<", "status": 200, "message": {"id": 1}}], lines)
+    assert lines[0]["on"] == lines[1]["on"] and re.fullmatch(TIME, lines[0]["time"])
 
 
 COMMANDS = r'''
@@ -3647,6 +3758,11 @@ def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
     ((), None, {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
      {"client_id": "r", "client_secret": "s"}),
     (("i d", "s+"), None, None, BASIC),
+    ((), ["client_secret_basic", "client_secret_post"], {"client_secret": "s"},
+     {"client_id": "r", "client_secret": "s"}),
+    (("us", "s"), ["client_secret_post", "client_secret_basic"], None,
+     {"client_id": "us", "client_secret": "s"}),
+    (("i d", "s+"), ["client_secret_basic", "client_secret_post"], None, BASIC),
     (("us", "s"), ["client_secret_post"], None, {"client_id": "us", "client_secret": "s"}),
     ((CIMD,), ["tls"], None, {"client_id": CIMD}), (("us",), ["tls"], None, {"client_id": "us"})])
 def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
@@ -4326,7 +4442,8 @@ def mounted_answer(how: str, verb: str, headers: dict, message):
     elif how == "cgi":
         done = subprocess.run([sys.executable, mount.__file__], input=body, stdout=subprocess.PIPE,
                               timeout=3 * PATIENCE, check=True,
-                              env={**os.environ, **environ, "GATEWAY_INTERFACE": "CGI/1.1"})
+                              env={**os.environ, **environ, "GATEWAY_INTERFACE": "CGI/1.1",
+                                   "HTTP_CONTENT_TYPE": environ.get("CONTENT_TYPE", "")})
         yield done.stdout.replace(b"Status:", b"HTTP/1.1", 1)
     else:
         from wsgiref import handlers, util, validate
@@ -4361,13 +4478,22 @@ def test_a_mounted_endpoint_answers(how, verb, path, body, status, word):
     assert found == status and word in text and ("allow" in headers) == (status == 405)
 
 
-def test_a_function_in_a_cloud_reads_the_older_format_and_base64():
-    body = "eyJqc29ucnBjIjoiMi4wIiwiaWQiOjEsIm1ldGhvZCI6InBpbmcifQ=="
-    said = mount.handler({"httpMethod": "POST", "path": "/mcp", "body": body,
-                          "isBase64Encoded": True, "headers": {"Content-Type": "application/json"}})
-    assert json.loads(said["body"]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
-    said = mount.handler({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None})
-    assert said["statusCode"] == 405
+CLOUD_PING = {"body": "eyJqc29ucnBjIjoiMi4wIiwiaWQiOjEsIm1ldGhvZCI6InBpbmcifQ==",
+              "isBase64Encoded": True, "headers": {"Content-Type": "application/json"}}
+
+
+@pytest.mark.parametrize("event, status", [
+    ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp"}, 200),
+    ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp", "headers": None, "multiValueHeaders": {
+        "content-type": ["application/json"]}}, 200),
+    ({**CLOUD_PING, "rawPath": "/prod/mcp", "requestContext": {
+        "stage": "prod", "http": {"method": "POST"}}}, 200),
+    ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405)])
+def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
+    said = mount.handler(event)
+    headers = said["multiValueHeaders" if "multiValueHeaders" in event else "headers"]
+    assert said["statusCode"] == status and "application/json" in headers["Content-Type"]
+    assert status == 405 or json.loads(said["body"]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def test_a_stream_is_valid_wsgi_and_a_subscription_in_a_cloud_ends(monkeypatch):
@@ -4383,6 +4509,48 @@ def test_a_stream_is_valid_wsgi_and_a_subscription_in_a_cloud_ends(monkeypatch):
             pytest.raises(client.Disconnected):
         next(iter(found.listen("tools")))
     assert heard == [(1, None, None)]
+
+
+def test_only_the_carrying_thread_touches_a_wsgi_request_and_close_is_the_hang_up():
+    users, gone = set(), threading.Event()
+
+    def use(*_):
+        users.add(threading.current_thread())
+        return use                                      # it is WSGI's write(), too
+
+    @mount.server.tool
+    def helped(ctx: Context):
+        ctx.on_cancel(gone.set)
+        begin(ctx.progress, 1).result(PATIENCE)
+        gone.wait(PATIENCE)
+    call = modern("tools/call", name="helped")
+    call["params"]["_meta"]["progressToken"] = 0
+    body = mcp.encode(call)
+    parts = iter(mount.application({
+        "REQUEST_METHOD": "POST", "PATH_INFO": "/mcp", "CONTENT_LENGTH": str(len(body)),
+        **{"HTTP_" + name.upper().replace("-", "_"): text
+           for name, text in headers_of(call).items()}, "wsgi.run_once": False,
+        "wsgi.input": mock.Mock(read=lambda size: use() and body[:size])}, use))
+    assert any(b"progress" in part for part in parts) and users == {threading.current_thread()}
+    parts.close()
+    assert gone.wait(PATIENCE)
+
+
+def test_copies_run_beside_the_module_and_cgi_ends_a_subscription(tmp_path, monkeypatch):
+    source = Path(mount.__file__).read_text("utf-8")
+    app = shutil.copytree(COURSE / "extensions", tmp_path / "app")
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('not the standard library')")
+    for path in (MCP_REF, MCP_CLIENT):
+        shutil.copy(path, app)
+    assert source.startswith("#!")
+    (app / "mount.py").write_text(source.replace("LISTEN_SECONDS = 5", "LISTEN_SECONDS = 0"))
+    names = "gateway, mount, oauth_server, skills, tasks, colorsys"
+    assert run_printed(f"cd {app} && python3 -c 'import {names}' && echo well") == "well\n"
+    monkeypatch.setattr(mount, "__file__", str(app / "mount.py"))
+    listen = modern("subscriptions/listen", notifications={})
+    headers = {name.lower(): text for name, text in headers_of(listen).items()}
+    answer, = mounted_answer("cgi", "POST", {":path": "/mcp", **headers}, listen)
+    assert b"200 OK" in answer and b"acknowledged" in answer
 
 
 @pytest.mark.parametrize("name, bad", [("01_hello_server.py", 0), ("00_by_hand.py", 5)])
@@ -4533,6 +4701,22 @@ def test_each_rule_has_a_row_that_names_what_exists():
     assert [name for name in tests if not fnmatch.filter(globals(), name)] == []
     assert shown - tests == {one["id"] for path in vectors.glob("*.json")
                              for one in json.loads(path.read_text("utf-8")) if "id" in one}
+
+
+def test_each_line_for_users_of_fastmcp_runs():
+    text = (COURSE / "from_fastmcp.md").read_text("utf-8")
+    code, = re.findall(r"(?ms)^```python\n(.*?)^```", text)
+    assert sorted(map(int, re.findall(r"\b(\d+)\. ", code))) == [*range(1, 21)]
+    calls = """
+    for name, given in (("add", {"a": 2}), ("cheapest", {}), ("sea_weather", {}), ("sold", {})):
+        assert "isError" not in server.call(name, **given), name
+    with connect(server, elicit=lambda params: "decline", sample=lambda params: "") as client:
+        assert client.call_tool("order")["isError"]
+        assert "sprat" in str(client.get_prompt("recipe", {"fish": "sprat"}))
+        client.list_resource_templates()"""
+    start = f"import sys\nsys.path.append({str(COURSE)!r})\n"
+    done = command("-c", start + code.replace("    server.run() ", calls), cwd=HERE)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_revision_is_named_outside_the_tables():
