@@ -1148,17 +1148,12 @@ WIRES = {"memory": (Memory, PlayedMemory), "pipe": (Pipe, PlayedPipe), "http": (
 test_requests = scripts(r'''
 == errors have their code in every revision; names that tutorials teach get a hint
 :nobody => error {INVALID_PARAMS} nobody
-prompts/get {"name": "nobody"} => error {INVALID_PARAMS} nobody
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
-tools/call {"arguments": {}} => error {INVALID_PARAMS} name
-resources/read => error {INVALID_PARAMS} uri
-prompts/get => error {INVALID_PARAMS} name
-completion/complete => error {INVALID_PARAMS} ref
-[legacy] resources/subscribe => error {INVALID_PARAMS} uri
+[legacy] resources/read {"uri": "test://item/0/x"} => error {RESOURCE_NOT_FOUND} {"uri": "*"}
+resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [!2025-03-26] > [{"jsonrpc": "2.0", "id": 1, "method": "nobody"}]
 [!2025-03-26] < ? error {INVALID_REQUEST}
 [modern] logging/setLevel {"level": "info"} => error {METHOD_NOT_FOUND}
-[modern] resources/subscribe {"uri": "test://text"} => error {METHOD_NOT_FOUND}
 [legacy] subscriptions/listen {"notifications": {}} => error {METHOD_NOT_FOUND}
 [legacy] tools/list {"_meta": 3} => error {INVALID_PARAMS}
 [!2025-11-25] :tell {"method": "notifications/elicitation/complete"} => {}
@@ -1177,10 +1172,6 @@ quiet
 open a
 < 1 {"content": [{"text": "held"}]}
 tools/list => {}
-== a resource that does not exist
-[modern] resources/read {"uri": "test://no"} => error {INVALID_PARAMS} {"uri": "test://no"}
-[legacy] resources/read {"uri": "test://item/0/x"} => error {RESOURCE_NOT_FOUND} {"uri": "*"}
-resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
@@ -1461,7 +1452,6 @@ test_offers = scripts(r'''
 [2025-06-18..] tools/list => {"tools": [{"outputSchema": {"type": "object", "properties": {
     "result": {"type": "integer"}}}}, {"title": "Echo!", "_meta": {"k": 1}}, "..."]}
 [2025-11-25..] tools/list => {"tools": ["*", {"icons": ["*"]}, "..."]}
-resources/list => {"resources": [{"uri": "test://text", "name": "a_text", "size": 5}, "..."]}
 [..2025-03-26] resources/list => {"resources": [{"annotations": {"lastModified": null}}, "..."]}
 [2025-06-18..] resources/list => {"resources": [{"annotations": {"lastModified": "*"}}, "..."]}
 resources/templates/list => {"resourceTemplates": ["*", {"uriTemplate": "file:///{+path}",
@@ -1470,9 +1460,6 @@ prompts/list => {"prompts": [{"name": "greet", "description": "Greet someone.", 
     {"name": "name", "required": true}, {"name": "times", "required": null}]}]}
 prompts/get {"name": "greet", "arguments": {"name": "5", "times": "2"}} => {"description": "*",
     "messages": [{"role": "user", "content": {"type": "text", "text": "Hello, 5!Hello, 5!"}}]}
-prompts/get {"name": "greet"} => error {INVALID_PARAMS} name
-prompts/get {"name": "greet", "arguments": {"name": 3}} => error {INVALID_PARAMS} string
-resources/read {"uri": "test://blob"} => {"contents": [{"blob": "iVBORyBmYWtl", "text": null}]}
 resources/read {"uri": "file:///a/b/c"} => {"contents": [{"text": "file a/b/c", "blob": null}]}
 resources/read {"uri": "test://item/seven/x"} => error {INVALID_PARAMS} number
 [modern] server/discover => {"capabilities": {"extensions": {"example.org/ext": {"level": 3}}}}
@@ -2598,28 +2585,15 @@ POST - Content-Type=Application/JSON;%20charset=utf-8 ping -> 200
 POST - -> 400 {PARSE_ERROR}
 POST - {"jsonrpc": "2.0", "id": "né 😀", "method": "ping"} -> 200 "n\u00e9 \ud83d\ude00"
 POST modern notifications/x -> 202 !content-type
-== headers must agree with the body
-name echo :echo {"text": "t"}
-POST modern Mcp-Name=%20echo|=?base64?ZWNobw==?= {echo} -> 200
-POST modern Mcp-Name=~|add|Echo|=?base64?!!?=|=?BASE64?ZWNobw==?= {echo}
-    -> 400 {HEADER_MISMATCH} & "id": 1
-POST modern Mcp-Method=~|tools/call|Tools/List|=?base64?dG9vbHMvbGlzdA==?= tools/list
-    -> 400 {HEADER_MISMATCH}
-POST modern MCP-Protocol-Version=~|2025-11-25 tools/list -> 400 {HEADER_MISMATCH}
-POST modern Mcp-Name=~|x resources/read {"uri": "test://text"} -> 400 {HEADER_MISMATCH}
-POST modern Mcp-Name=~|x prompts/get {"name": "greet"} -> 400 {HEADER_MISMATCH}
-POST modern resources/read {"uri": "test://fails"} -> 200 {INTERNAL_ERROR} & !division
-== headers must agree with the arguments, if there are any
-POST modern Mcp-Param-Other=forwarded|~ :place -> 200
-POST modern Mcp-Param-Region=evil :place -> 400 {HEADER_MISMATCH}
-POST modern :place {"region": null} -> 200
-name all Mcp-Param-REGION=eu Mcp-Param-N=42 Mcp-Param-On=true Mcp-Param-Deep==?base64?w6k=?=
-name place :place {"region": "eu", "n": 42, "on": true, "inner": {"deep": "é"}}
-POST modern {all} Mcp-Param-REGION=eu|%20eu|=?base64?ZXU=?= Mcp-Param-N=42|42.0 {place} -> 200
-POST modern {all} Mcp-Param-REGION=~|us|EU|=?base64?!?= {place} -> 400 {HEADER_MISMATCH}
+== headers must agree with the arguments, whatever their type; invalid base64 is no value
+name all Mcp-Param-N=42 Mcp-Param-On=true Mcp-Param-Deep==?base64?w6k=?=
+name place :place {"n": 42, "on": true, "inner": {"deep": "é"}}
+POST modern {all} Mcp-Param-N=42|42.0 {place} -> 200
 POST modern {all} Mcp-Param-N=~|4_2|x {place} -> 400 {HEADER_MISMATCH}
 POST modern {all} Mcp-Param-On=~|True|1 {place} -> 400 {HEADER_MISMATCH}
-POST modern {all} Mcp-Param-Deep=~|e|é {place} -> 400 {HEADER_MISMATCH}
+POST modern {all} Mcp-Param-Deep=~|e|é|=?base64?!?= {place} -> 400 {HEADER_MISMATCH}
+POST modern Mcp-Name=~|=?base64?!!?= {place} -> 400 {HEADER_MISMATCH} & "id": 1
+POST modern resources/read {"uri": "test://fails"} -> 200 {INTERNAL_ERROR} & !division
 == subscriptions of two clients that chose the same id are kept alive
     | limits: {"KEEP_ALIVE_SECONDS": 0.01}
 a = POST modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
@@ -2658,13 +2632,9 @@ session s 2025-06-18
 POST - MCP-Protocol-Version=~|1999|2025-11-25 tools/list
     -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
 POST - notifications/x -> 400 missing & !mcp-session-id
-POST - MCP-Protocol-Version=2026-07-28 notifications/x -> 202 !mcp-session-id
 POST - [{INIT}] -> 400 {INVALID_REQUEST} & !mcp-session-id
-POST - { -> 400 {PARSE_ERROR} & !mcp-session-id
-POST - Mcp-Session-Id={s}x tools/list -> 404 !mcp-session-id
-POST s MCP-Protocol-Version=~|2025-06-18 tools/list -> 200 "tools" & !mcp-session-id
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
-POST s MCP-Protocol-Version=1999|2026-07-28 ping -> 400 !mcp-session-id
+POST s MCP-Protocol-Version=2026-07-28 ping -> 400 !mcp-session-id
 POST s { -> 400 {PARSE_ERROR} & "id": null
 session new 2025-11-25
 POST new { -> 400 {PARSE_ERROR} & !"id"
@@ -2673,7 +2643,7 @@ POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
 session old 2025-03-26
 POST old [{"jsonrpc": "2.0", "method": "notifications/x"}] -> 202 "content-length": "0"
 DELETE s -> 200
-POST|GET|DELETE s ping -> 404
+GET|DELETE s -> 404
 == of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2}
 session a 2025-11-25
 session b 2025-11-25
@@ -3245,9 +3215,8 @@ def test_client_answers_no_more_questions_than_its_limit():
 # ---- HTTP
 
 BAD_HEADERS = ['{"name": "bad", "inputSchema": {"properties": {%s}}},' % members for members in (
-    '"a": {"type": "string", "x-mcp-header": ""}', '"a": {"type": "string", "x-mcp-header": null}',
+    '"a": {"type": "string", "x-mcp-header": ""}', '"a": {"type": "string", "x-mcp-header": "A B"}',
     '"a": {"type": "string", "x-mcp-header": "A\\r\\n"}',
-    '"a": {"type": "string", "x-mcp-header": "A B"}',
     '"a": {"type": "number", "x-mcp-header": "A"}',
     '"a": {"items": {"type": "string", "x-mcp-header": "A"}}',
     '"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}')]
