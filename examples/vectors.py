@@ -238,7 +238,7 @@ class Http(Link):
                 self._follow(number, answer)
             else:
                 text = answer.read(LIMIT)
-                if answer.headers.get_content_type() == "application/json" and not self.sse:
+                if answer.headers.get_content_subtype() == "json" and text and not self.sse:
                     self.put_json(number, text)
         except (OSError, http.client.HTTPException, ValueError) as error:
             text, what = repr(error).encode(), what if number in self.sockets else "left"
@@ -311,8 +311,8 @@ class Talk:
             name = json.dumps(message.get("id")) if isinstance(message, dict) else ""
             if not name:
                 message = {"rubbish": message}
-            elif "method" not in message and name == "null" and self.loose:
-                self.loose -= 1
+            elif "method" not in message and name == "null" and (self.loose or number):
+                self.loose -= 1             # over HTTP, it belongs to what it answers
             elif "method" not in message and name not in self.link.waiting:
                 message = {"unasked": message}
             elif "method" not in message:
@@ -527,7 +527,7 @@ class Server:
                 self.has["capabilities"], name or kind) not in (ABSENT, False, None)
             if there == (kind == "not"):
                 return f"needs {need}"
-        return "the server does not answer any more" * (self.silences > 5)
+        return "the server does not answer any more" * (self.silences > 12)
 
     def play(self, vector: Json, links: dict[str, Stdio | Http]) -> tuple[Json, list[Json]]:
         """Play one vector, on a used link if one suits: the outcome, and all that was heard."""
@@ -539,7 +539,7 @@ class Server:
         try:
             link = link or self.connect(vector)
             talk = Talk(self, link, vector)
-            clean = talk.play()
+            clean, self.silences = talk.play(), 0
         except KeyError as missing:             # a value that no step could save
             row.update(verdict="skipped", why=f"the server has no {missing}")
         except (Failed, OSError) as failure:
