@@ -2159,7 +2159,7 @@ class Schema:
         patterns = [(_regex(pattern), self._compile(part))
                     for pattern, part in node.get("patternProperties", {}).items()]
         rest = self._compile(node.get("additionalProperties", True))
-        return _each(dict, named, rest, list(node.get("required", ())), patterns)
+        return _each(dict, named, rest, dict.fromkeys(node.get("required", ())), patterns)
 
     def _items(self, node: Message) -> Check:
         first = map(self._compile, node.get("prefixItems", ()))
