@@ -42,14 +42,15 @@ li > div { flex: 1; border: solid #8888; border-width: 0 2px; min-width: 0 } b {
 i { width: .5rem; border: 0 solid #b70 } i:not([class=""]) { border-left-width: 2px }
 .first { border-top-width: 2px; margin-top: 1.2rem } .last { border-bottom-width: 2px }
 .request { --hue: #06f } .response { --hue: #084 } .notification { --hue: #83c }
-[title$="/progress"] { --hue: #b70 } [title$="/cancelled"] { --hue: #889 } .bad { --hue: #e00 }
+[title$="/progress"] { --hue: #b70 } [title$="/cancelled"] { --hue: #889 } .bad, .text, .invalid,
+.http[title^="4"], .http[title^="5"] { --hue: #e00 } pre { font-size: .8rem; white-space: pre-wrap }
 summary { border-bottom: 2px solid var(--now); padding: .6rem .7rem 0; position: relative }
 .response summary { border-bottom-style: dashed } .note div { text-align: center }
 .notification summary { border-bottom-style: dotted } .gap div { border: 0 }
 summary::after { content: ""; position: absolute; bottom: -6px; right: -5px; border: 5px solid;
 border-color: #0000 #0000 #0000 var(--now) } .note summary, .note summary::after { border: 0 }
-.left summary::after { right: auto; left: -5px; transform: rotate(180deg) } pre { text-align: left;
-font-size: .8rem; white-space: pre-wrap } summary { display: block } :target { background: #fd04 }
+.left summary::after { right: auto; left: -5px; transform: rotate(180deg) } summary { display: block
+} :target { background: #fd04 } .left pre, pre { margin: .5rem 1rem; text-align: left }
 """
 ITEM = """<li class="{kind} {side} {bad}" id="m{number}" title="{name}"><a class="at"
 href="#m{number}">{number}<br>{at}</a>{tracks}<span class="user">{who}</span><div><details><summary>
@@ -57,7 +58,7 @@ href="#m{number}">{number}<br>{at}</a>{tracks}<span class="user">{who}</span><di
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta
 http-equiv="Content-Security-Policy" content="default-src 'none'; style-src
-'sha256-aAYe9T6YmfjLMf9OsL//rWarLkFL/MKz/1lpBYoblPg='"><title>{title}</title><style>{style}</style>
+'sha256-MmeOmdeMuLgxh/kZOOf8C6zAc3UzTiJf9yG72IAbh7w='"><title>{title}</title><style>{style}</style>
 <h1>{title}</h1><p>{count} messages. Client: {clientInfo}. Server: {serverInfo}. Revision:
 {protocolVersion}.<h2>What is wrong</h2><ul>{wrong}</ul><h2>What took long</h2>{slow}<ol><li><span
 class="at"></span>{tracks}<span class="user">User</span><div><u>Server</u>Client</div>{items}"""
@@ -103,9 +104,8 @@ def read_lesson(text: str) -> Any:
         yield from [{"exit": "", "note": section.partition("\n")[0]}] * bool(said)
         for on, way, step in re.findall(r"(?m)^(\d?)([<>]) (.*(?:\n(?!\d?[<>] ).*)*)\n", said):
             lines = re.sub(r'(?<!\n)\n +(?=["{[])', "", step).split("\n")
-            last = re.sub(r"([:,{])(<[\w ]+>)(?=[,}])", lambda name: name[1] + f'"{name[2]}"' + (
-                ': "..."' * (name[1] != ":")), lines[-1].strip())
-            message, http = parse(last.replace("data: {", "{")), "HTTP/1.1" in lines[0]
+            last = re.sub(r"(?<=[,{])(<[\w ]+>)", r'"\1": 1', lines[-1].replace("data: {", "{"))
+            message, http = parse(re.sub(":(<.+?>)", r':"\1"', last)), "HTTP/1.1" in lines[0]
             kind = "note" if re.match(r"\(|id: |event: ", step) else "text"
             yield {"way": way, "on": on if "HTTP/1.1" in said else "stdio",
                    "http": lines[0].replace("HTTP/1.1", "").strip() * http,
@@ -170,7 +170,7 @@ def draw(row: Arrow, zero: Arrow, tracks: str) -> str:
         "kind": row.kind, "side": "left" if row.way == "<" else "right", "bad": bad and "bad",
         "name": gist(row.method or bad or part(row.result, "resultType") or row.name),
         "words": gist(row.record.get("text") or row.params or row.error or row.result),
-        "more": f"id {gist(row.id_)} " * (row.id_ is not None) + gist(row.http) * bool(row.method)
+        "more": f"id {gist(row.id_)} " * (row.id_ is not None) + gist(row.http) * bool(row.own)
                 + f" connection {gist(row.on)}" * (row.on != "stdio" and row.kind != "note"),
         "body": re.sub(r'("(?:[^"\\\n]|\\.){200})(?:[^"\\\n]|\\.){99,}"', r'\1..."', body)[:9000],
         "number": row.number, "at": f"{row.time - zero.time:.3f}" if row.time and zero.time else ""}
