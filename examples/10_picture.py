@@ -28,7 +28,7 @@ WRONG: dict[str, tuple[int, Any]] = {
 MOST, LINKS, TRACKS, SILENCE = 2000, 10, 3, 1   # arrows, links in a line, brackets, seconds
 ASKED = {"elicitation/create": "user", "sampling/createMessage": "model"}
 TELLING = ("name", "uri", "level", "progress", "total", "action", "code", "message", "text", "data",
-           "protocolVersion", "reason", "content", "contents")
+           "protocolVersion", "reason", "content", "contents", "inputRequests", "params")
 HIDDEN = r"[\0-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 STYLE = """
 :root { color-scheme: light dark; overflow-wrap: anywhere } * { box-sizing: border-box }
@@ -79,13 +79,13 @@ def part(value: Any, *names: str) -> Any:
     return value
 
 
-def gist(value: Any) -> str:
+def gist(value: Any, depth: int = 5) -> str:
     """Return the words of some JSON that tell most, on one line."""
-    while isinstance(value, list):
-        value = value[0] if value else None
+    value = dict(enumerate(value[:1])) if isinstance(value, list) else value
     if isinstance(value, dict):
-        value = " ".join(gist(value[name]) for name in TELLING if name in value)
-    words = " ".join(("" if value is None else str(value)[:999]).split())
+        names = [name for name in TELLING if name in value] or [*value][:1]
+        value = " ".join(gist(value[name], depth - 1) for name in names if depth)
+    words = " ".join(str(value)[:999].split()) if type(value) in (str, int, float) else ""
     return words if len(words) <= 80 else words[:80] + "..."
 
 
