@@ -114,7 +114,7 @@ def read_lesson(text: str) -> Any:
 
 def arrow(record: dict[str, Any], message: Any, number: int, known: dict[str, Arrow]) -> Arrow:
     """Return an arrow, connected with the one that it answers, cancels or goes on with."""
-    way, on, http = record.get("way"), record.get("on"), record.get("http", record.get("status"))
+    way, on, http = record.get("way"), record.get("on"), record.get("status", record.get("http"))
     note = gist(record.get("note", f"Exit status {record.get('exit')}" * ("exit" in record)))
     back, own = "<" if way == ">" else ">", message if isinstance(message, dict) else {}
     id_, method, params, result, error = map(own.get, ("id", "method", "params", "result", "error"))
