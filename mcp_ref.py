@@ -13,8 +13,8 @@ The two exchange JSON objects, as JSON-RPC 2.0 defines them. There are three kin
 A request gets one response, with the same `id`, unless it is cancelled; a notification has no id
 and is never answered. A server offers *tools* (functions that the model calls), *resources* (data
 named by a URI, which the application reads) and *prompts* (message templates that the user picks).
-It may ask the client for *elicitation* (a form for the user), *sampling* (an answer of the client's
-model) and *roots* (the folders to work in). A complete server:
+It may ask the client for *elicitation* (a form for the user), *sampling* (a completion from the
+client's model) and *roots* (the folders to work in). A complete server:
 
     from mcp_ref import Server
     server = Server("hello")
@@ -32,9 +32,9 @@ a *session* with an `initialize` request, and what it says there holds for the s
 2026-07-28 (the *modern* era) there are no sessions: every request names its revision and the
 client's capabilities in `params._meta`.
 
-This file serves both eras. What only legacy clients need is in part III, and each line elsewhere
-that refers to it ends in `# [legacy]`. The rest works without part III and these lines, or without
-these lines and all from part II on.
+This file serves both eras. Legacy support lives in part III; lines elsewhere that depend on it end
+in `# [legacy]`. The rest works without part III and these lines, or without these lines and
+everything from part II on.
 
     Part I, a server on stdio           1   the tables: the protocol as data
                                         2   messages and framing
@@ -178,8 +178,8 @@ NOTIFICATIONS = {"notifications/" + row.name: row for row in (
     Notification("roots/list_changed",     ">",  R1, R4, "",  "roots",     ""),
 )}
 
-# To add another difference: a row, and `"its name" in rules.features` where it matters. If members
-# come or go and that is all, `fields` is enough: "kind.member", or "*.member" for every kind.
+# To add another difference: a row, and `"its name" in rules.features` where it matters. If the only
+# difference is added or removed members, list them in `fields`: "kind.member", or "*.member".
 Feature = namedtuple("Feature", "name since until fields deprecated", defaults=["", ""])
 FEATURES = {row.name: row for row in (
     #       name                      since until fields
@@ -274,9 +274,9 @@ def versions(era: str = "") -> list[str]:
 
 
 # ======== 2. Messages and framing =========================================================
-# From bytes to messages and back. On stdio a message is one line (basic/transports/stdio). What is
-# written there is ASCII, with \u escapes: no code page can damage it, and no reader takes U+2028
-# for the end of a line.
+# From bytes to messages and back. On stdio a message is one line (basic/transports/stdio). It is
+# written in ASCII, with \u escapes: safe under any code page, and no reader takes U+2028 for the end
+# of a line.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100                 # messages in a batch
@@ -362,8 +362,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Tell the kind of a message: request, notification or response (basic/index §Messages).
 
-    RpcError with INVALID_REQUEST if it is none. A malformed notification (a method, no id) or
-    response (a result or an error, no method) counts as one, because it must not be answered.
+    RpcError with INVALID_REQUEST if it is none of these. A malformed notification (a method, no
+    id) or response (a result or an error, no method) counts as one, because it must not be answered.
     """
     problem = "a message must be a JSON object"
     if isinstance(message, dict):
@@ -463,7 +463,7 @@ def log_failure(what: str, problem: BaseException) -> None:
 # request is answered "input required", with the questions inside. The client sends it again, with
 # the answers; the handler runs again from its first line, and now finds them. Hence its rules:
 #
-#     ask first, act afterwards  what stands before a question (or in `finally`) runs every time
+#     ask first, act afterwards  code before a question (or in `finally`) runs every time
 #     ask the same every time    a question that contains the time of day is new on every run
 #     do not trust the answer    the client sends it; maybe no user has seen the question
 #     expect repetition          a client may send the same answers twice
@@ -868,7 +868,7 @@ def flaw_of_answer(question: Message, answer: Any) -> str | None:
 # An *Entry* (section A) is a registered function with its schemas; lists show its `definition`.
 
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
-# basic/versioning §Capability Negotiation: what the server declares once it has something of it.
+# basic/versioning §Capability Negotiation: what the server declares once a feature is registered.
 CAPABILITIES: dict[str, Message] = {
     "tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True},
     "prompts": {"listChanged": True}, "completions": {}, "logging": {}}
@@ -1818,7 +1818,7 @@ class Entry:
 
 def _signature(function: Any) -> tuple[list[str], Message, bool]:
     """Return the parameters' names, their defaults, and whether it takes **others."""
-    # Not with `inspect`, which takes long to import. A decorator leaves the function itself in
+    # Not with `inspect`, which is slow to import. A decorator leaves the function itself in
     # `__wrapped__`; a method is called without its first parameter.
     bound = isinstance(function, types.MethodType)
     while hasattr(function, "__wrapped__"):
@@ -1991,7 +1991,7 @@ def form_of(fields: dict[str, Any]) -> Message:
 # schemas hardly ever use (_REFUSED).
 #
 # A schema is compiled once, to functions called checks. They take a value and return None, or
-# ": reason"; on the way out every level puts its place in front: "/items/3/price: reason".
+# ": reason"; on the way out each level prepends its location: "/items/3/price: reason".
 #
 # To add a keyword that compares a value with a limit, add a row to _LIMITS; for any other keyword
 # a row in _RULES, and the method of Schema that makes its check.
@@ -2022,7 +2022,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, which floats deny.
+    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
     from fractions import Fraction
     return Fraction(str(value)) % Fraction(str(of)) == 0
 
@@ -2200,7 +2200,7 @@ _RULES: dict[str, Callable[[Schema, Message], Check]] = {
 # an answer goes out, on the thread that carries it. Every message is a POST of its own. Its answer
 # is one JSON object, or a stream of events if something must be sent before the response. Headers
 # repeat parts of the body for proxies, and must agree with it. To close a stream is to cancel its
-# request. The first check that fails is the answer:
+# request. The first failing check determines the answer:
 #
 #     Host and Origin 403, path 404, verb 405, authorization 401 or 403, size 413, type 415,
 #     JSON 400 (-32700), `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022),
@@ -2216,12 +2216,12 @@ KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform",
                   "X-Accel-Buffering": "no"}
 _LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
-# Headers that must not be repeated: two readers could take different ones.
+# Headers that must not be repeated: two parsers might pick different values.
 _UNIQUE = re.compile("host|origin|authorization|last-event-id|transfer-encoding|content-.*|mcp-.*")
 
 
 class HttpError(Exception):
-    """An HTTP answer that is not a message, with its headers. In a client, `url` has answered."""
+    """An HTTP answer that is not a message, with its headers. In a client, `url` answered."""
 
     def __init__(self, status: int, message: str, headers: Headers | None = None,
                  url: str = "") -> None:
@@ -2463,7 +2463,7 @@ def bearer(tokens: dict[str, Any], header: str = "authorization",
         given, _, word = headers.get(header.lower(), "").rpartition(" ")
         token = word.encode("latin-1", "replace")
         for key, who in tokens.items():
-            # The time that this takes tells nothing about the token.
+            # Compare in constant time, so that timing reveals nothing.
             if token and given.lower() == scheme and hmac.compare_digest(key.encode(), token):
                 return who
         raise HttpError(401, "a valid token is required",
@@ -2518,8 +2518,8 @@ class Endpoint:
         headers, origin = exchange.headers, exchange.headers.get("origin")
         if exchange.flaw:
             raise exchange.flaw
-        # DNS rebinding (.../streamable-http §Security & Endpoint): that Origin and Host agree is
-        # not enough, because a rebound name is in both.
+        # DNS rebinding (.../streamable-http §Security & Endpoint): comparing Origin with Host is
+        # not enough; after rebinding, both carry the attacker's name.
         if self.hosts is not None and not self.hosts & {name_of(headers.get("host", "")), "*"}:
             raise HttpError(403, "this Host is not allowed")
         if origin is not None and not self.origins & {origin, "*"} \
@@ -2615,9 +2615,9 @@ def name_of(host: str) -> str:
 
 # ======== 8. serve_http: the endpoint on sockets ==========================================
 # Each connection has a thread, which reads requests and has the endpoint answer them one after the
-# other. The parser of `http.server` is made for mail: it takes half of the time of a call, and
+# other. The parser of `http.server` is built for email: it takes half the time of a call, and
 # accepts too much, so requests are read here. After one that is not valid the connection is closed:
-# where the next would begin is uncertain.
+# there is no telling where the next begins.
 
 MAX_CONNECTIONS = 512   # at once; further ones get 503
 MAX_HEADERS = 100       # in a request
@@ -3100,7 +3100,7 @@ SERVED.update({"logging/setLevel": set_level, "resources/subscribe": subscribe,
 # saw, and gets the rest of that stream. A GET opens the stream for what belongs to no request; in
 # HTTP+SSE, the transport of 2024-11-05, such a stream carries everything.
 
-MAX_SESSIONS = 1000     # the one that was idle for the longest is ended
+MAX_SESSIONS = 1000     # beyond that, the longest-idle session is closed
 SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**20    # of events that a session keeps; the oldest are dropped
 RETRY_MS = 500          # until a client comes back after close_stream()
@@ -3142,7 +3142,7 @@ class SessionStream(Stream):
             self.sent = self.count
 
     def leave(self) -> None:
-        """Send to nobody from now on, and let the GET that carries it return."""
+        """Discard what is sent from now on, and let the GET that carries it return."""
         self.exchange = Exchange("", "", (), None)
         self.left.set()
 
