@@ -83,7 +83,7 @@ def gist(value: Any, depth: int = 5) -> str:
     """Return the words of some JSON that tell most, on one line."""
     value = dict(enumerate(value[:1])) if isinstance(value, list) else value
     if isinstance(value, dict):
-        names = [one for one in TELLING if one in value] or [*value][:1] * ("resultType" not in value)
+        names = [one for one in TELLING if one in value] or [*value][:"resultType" not in value]
         value = " ".join(gist(value[one], depth - 1) for one in names if depth)
     words = " ".join(str(value)[:999].split()) if type(value) in (str, int, float) else ""
     return words if len(words) <= 80 else words[:80] + "..."
