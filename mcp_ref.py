@@ -275,8 +275,8 @@ def versions(era: str = "") -> list[str]:
 
 # ======== 2. Messages and framing =========================================================
 # From bytes to messages and back. On stdio a message is one line (basic/transports/stdio). It is
-# written in ASCII, with \u escapes: safe under any code page, and no reader takes U+2028 for the end
-# of a line.
+# written in ASCII, with \u escapes: safe under any code page, and no reader takes U+2028 for the
+# end of a line.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100                 # messages in a batch
@@ -363,7 +363,7 @@ def kind_of(message: Any) -> str:
     """Tell the kind of a message: request, notification or response (basic/index §Messages).
 
     RpcError with INVALID_REQUEST if it is none of these. A malformed notification (a method, no
-    id) or response (a result or an error, no method) counts as one, because it must not be answered.
+    id) or response (a result or error, no method) counts as one, because it must not be answered.
     """
     problem = "a message must be a JSON object"
     if isinstance(message, dict):
@@ -2633,9 +2633,9 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
-    host = f"[{host}]" if ":" in host else host
-    log(f"{server.info['name']} listens on http://{host}:{httpd.server_port}{httpd.endpoint.path}")
+    url = f"http://[{host}]" if ":" in host else f"http://{host}"
     with signals(lambda *_: httpd.endpoint.closed.set()):
+        log(f"{server.info['name']} listens on {url}:{httpd.server_port}{httpd.endpoint.path}")
         httpd.serve_forever(0.05)
         httpd.close()
 
