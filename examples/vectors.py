@@ -152,7 +152,7 @@ class Link:
         self.numbers = itertools.count(1)
         self.exchanges: dict[int, Json] = collections.defaultdict(dict)
         self.waiting: set[str] = set()          # ids, as JSON, of requests without an answer
-        self.session = ""
+        self.session, self.patience = "", 4     # times as long, until the first message
         self.initialized: Json = {}             # the result of a handshake
 
     def put_json(self, number: int, text: bytes) -> None:
@@ -286,12 +286,11 @@ class Talk:
         self.heard: list[tuple[int, Json]] = []     # messages, and the exchanges they came in
         self.taken: set[int] = set()                # places of those that a step waited for
         self.labels: dict[str, int] = {}            # exchanges by the labels of their requests
-        self.loose = 0                              # how many errors without an id may come
-        self.sent = ""
+        self.loose, self.sent = 0, ""               # how many errors without an id may come
 
     def until(self, found: Callable[[], Any], what: str) -> Any:
         """Take what comes until there is what we wait for."""
-        deadline = time.monotonic() + self.server.seconds
+        deadline = time.monotonic() + self.server.seconds * self.link.patience
         while (value := found()) is None:
             left = deadline - time.monotonic()
             if left < 0 or len(self.heard) > FLOOD:
@@ -306,6 +305,7 @@ class Talk:
             raise ConnectionError(f"the server has left: {show(data)}")
         if what == "http":
             return self.link.exchanges[number].update(data)
+        self.link.patience = 1
         batch = isinstance(data, list) and self.server.revision == "2025-03-26"
         for message in data if batch else [data]:
             name = json.dumps(message.get("id")) if isinstance(message, dict) else ""
