@@ -35,8 +35,7 @@ Messages, in either direction:
     >> {"id": 1                         bytes; \xff is a byte
 Short forms:
     tools/list {...} => {"tools": []}   request 1 and its answer (or `error ...`): `> 1` and `< 1`
-    :add {"a": 1} => "3"                a call of the tool `add`, whose result is that text; also
-                                        `> 2 :add {"a": 1}`
+    :add {"a": 1} => "3"                a call of the tool `add`, whose result is that text
     :roots ? q roots/list {} -> {"roots": []} => {}      before its answer the server asks: legacy,
                                         `< #q` and `> #q`; modern, an input request and a retry
                                         (q is then the tool's `key=`, as in `server: core`)
@@ -49,9 +48,8 @@ the order of the lines. At the end nothing may be left that no line expects.
 Other lines (one that starts with four spaces continues the line before; # starts a comment):
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
-    wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports the gate where
-                                        it waits, then `GATE passed`) / open the gate NAME /
-                                        NAME was reported only once
+    wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports its gate, then
+                                        `GATE passed`) / open the gate / it was reported once
     changed WHAT                        server.changed(WHAT); like `open`, it may overtake messages
                                         on a pipe: a `quiet` before it prevents that
     quiet                               the server has sent nothing since
@@ -65,13 +63,13 @@ state and cursor, {ID} and {ID:label} the JSON of an id, {NO} a declined elicita
 of an error in mcp_ref.ERRORS, as in {INVALID_PARAMS}, its code.
 Write `test_this = scripts(r'''...''', "on: modern")`; each head gets the second text, too. In
 Python, `with talk("2025-06-18", "pipe", server="fixture") as t: t("> 1 ping")` plays lines.
-MCP_REF and MCP_CLIENT are the files under test; MCP_PARTS ("I II III") which parts they have;
-MCP_PATIENCE the seconds to wait before a test fails.
+MCP_REF, MCP_CLIENT: the files under test; MCP_PATIENCE: seconds to wait before a test fails.
 """
 from __future__ import annotations
 
 import ast
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import enum
@@ -117,7 +115,6 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = float(os.environ.get("MCP_PATIENCE", "10"))
-PARTS = os.environ.get("MCP_PARTS", "I II III").split()
 POSIX = os.name == "posix"
 needs_posix = pytest.mark.skipif(not POSIX, reason="Windows has other signals and descriptors")
 MCP_REF = Path(os.environ.get("MCP_REF", HERE / "mcp_ref.py")).resolve()
@@ -133,10 +130,10 @@ def load(name: str, path: Path):
 
 
 mcp = load("mcp_ref", MCP_REF)
-client = load("mcp_client", MCP_CLIENT) if "II" in PARTS and MCP_CLIENT.exists() else None
+client = load("mcp_client", MCP_CLIENT)
 Context = mcp.Context
 ORDER = list(mcp.REVISIONS)                                 # newest first
-LEGACY = mcp.versions("legacy") if "III" in PARTS else []
+LEGACY = mcp.versions("legacy")
 MODERN = mcp.versions("modern")
 CARRIERS = ["memory", "pipe", "http"]
 META = "io.modelcontextprotocol/"
@@ -319,6 +316,9 @@ def fixture_more_tools(server, stage: Stage):
                 stage.report("unwound")
         if what == "asks":
             return (await asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int))["action"]
+        if what == "asks in a group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int))
         if what == "asks at once":
             return ctx.elicit("Which?", x=int)["action"]
         loops.append(asyncio.get_running_loop())        # a session would belong to the first one
@@ -334,8 +334,6 @@ def fixture_resources(server):
     server.resource("test://text", name="a_text", title="Text", mime_type="text/plain", size=5,
                     annotations={"audience": ["user"], "lastModified": "2025-01-01T00:00:00Z"}
                     )(lambda: "hello")
-    server.resource("test://blob", name="a_blob", mime_type="image/png", ttl_ms=5000,
-                    cache_scope="public")(lambda: PNG)
     server.resource("test://fails", name="fails")(lambda: 1 / 0)
 
     @server.resource("test://item/{number}/{part}")
@@ -406,7 +404,7 @@ def select(words: str, carriers=CARRIERS) -> list[tuple[str, str]]:
     nots = [word[1:] for word in words.split() if word[0] == "!"]
     dates = [word for word in words.split() if word not in CARRIERS and word[0] != "!"] or ["*"]
     return [(version, carrier) for version in MODERN + LEGACY for carrier in on
-            if ("II" in PARTS or carrier != "http") and (POSIX or carrier != "pipe")
+            if (POSIX or carrier != "pipe")
             and any(meant(word, version, carrier) for word in dates)
             and not any(meant(word, version, carrier) for word in nots)]
 
@@ -423,8 +421,7 @@ def scripts(text: str, common: str = ""):
         raw = any(">> " in row[:30] for row in rows)
         carriers = CARRIERS[raw:3 if "client" in given else 2]
         for pair in select(given.get("on", "*"), carriers):
-            if client or "client" not in given:
-                cases.append(pytest.param(*pair, given, rows, id="-".join([title, *pair])))
+            cases.append(pytest.param(*pair, given, rows, id="-".join([title, *pair])))
 
     @pytest.mark.parametrize("version, carrier, head, rows", cases)
     def test(version, carrier, head, rows):
@@ -1134,10 +1131,7 @@ resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 ''' + "".join(f'resources/read {{"uri": "{uri}"}} => error {{INVALID_PARAMS}}\n' for uri in (
     "file:///../x", "file:///%2e%2e/b", "file:///a%2f..%2fb", "file:////etc", "file:///C:/x",
     "file:///..%5cx", "file:///a%00b", "file:///%ff", "test://item/1/..", "test://item/1/a%5Cb",
-    "test://item/1/a%2Fb")) + ("" if "III" in PARTS else '''
-== a copy without part III answers `initialize` with its versions | on: modern | bare
-initialize => error {UNSUPPORTED_PROTOCOL_VERSION} {"supported": ["{VERSION}"]}
-'''))
+    "test://item/1/a%2Fb")))
 
 # The answer to lines that are not messages.
 JUNK = {
@@ -1168,13 +1162,7 @@ test_batches = scripts(r'''
     "tools/call", "params": {"name": "fail", "arguments": {"how": "unsent"}}}]
 < - x
 < [{"id": 1, "result": {}}, {"id": 2, "error": {"code": {INTERNAL_ERROR}}}]
-== batches without members, with bad ones, and of more than the limit
-    | on: 2025-03-26 | limits: {"MAX_BATCH": 3}
-> []
-< ? error {INVALID_REQUEST}
-> [1, {"jsonrpc": "2.0", "id": 4, "method": "initialize", "params": {}}]
-< [{"id": null, "error": {"code": {INVALID_REQUEST}}},
-    {"id": 4, "error": {"code": {INVALID_REQUEST}}}]
+== a batch of more members than the limit | on: 2025-03-26 | limits: {"MAX_BATCH": 3}
 > [1, 2, 3, 4]
 < ? error {INVALID_REQUEST}
 ''')
@@ -1187,9 +1175,7 @@ test_eras = scripts(r'''
 [2025-11-25] initialize {"protocolVersion": "1999", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "2025-11-25"}
 initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
-    {"protocolVersion": "{VERSION}", "instructions": "Use it gently.",
-    "serverInfo": {"name": "test", "version": "1.2"}, "capabilities": {"logging": {}}}
-ping => {}
+    {"protocolVersion": "{VERSION}", "instructions": "Use it gently."}
 tools/list => error {INVALID_PARAMS} initialized
 changed tools
 quiet
@@ -1272,10 +1258,9 @@ def core(stage: Stage):
     server.on_watch = watched.append
     core_questions(server)
 
+    @server.resource("test://where")
     def where(ctx: Context) -> str:
         return ctx.list_roots(key="q")[0]["uri"]
-    server.resource("test://where")(where)
-    server.prompt(where)
 
     @server.tool
     def keeps(ctx: Context) -> dict:
@@ -1306,7 +1291,7 @@ def core(stage: Stage):
         {"text": "one"}, {"uri": "test://other", "blob": b"two", "_meta": {"q": 1}}])
     server.resource("test://item/{number}/{part}")(lambda number, part: f"{part} of {number}")
     server.completion("test://item/{number}/{part}", "part")(
-        lambda typed, known: sorted(known) or [f"{typed}{n}" for n in range(120)])
+        lambda typed, known: [f"{typed}{n}" for n in range(120)])
     server.prompt(name="chat")(lambda: ["one", {"role": "assistant", "content": "two"},
                                         mcp.image(PNG, "image/png")])
     return server
@@ -1422,9 +1407,7 @@ test_core = scripts(r'''
 :bad => {"isError": true}
 [modern] :own => {"resultType": "example.org/own", "x": 1, "content": null}
 [2025-06-18..] :contents => {"content": [{"annotations": {"priority": 1, "lastModified": "*"}},
-    {"type": "image", "data": "iVBORyBmYWtl", "mimeType": "image/png"}, {"type": "audio",
-    "data": "d2F2", "mimeType": "audio/wav"}, {"type": "resource", "resource": {"uri": "x://z",
-    "blob": "AA=="}, "_meta": {"m": 1}}, {"type": "resource_link", "uri": "x://y", "title": "Y"}]}
+    {}, {}, {"_meta": {"m": 1}}, {"type": "resource_link", "uri": "x://y", "title": "Y"}]}
 [2025-03-26] :contents => {"content": ["*", "*", {"data": "d2F2"}, "*", {"type": "text"}]}
 [2024-11-05] :contents => {"content": ["*", "*", {"resource": {"blob": "d2F2"}}, "..."]}
 == contents, messages, completion and caching hints | on: memory | limits: {"MAX_COMPLETIONS": 2}
@@ -1437,9 +1420,6 @@ prompts/get {"name": "chat", "arguments": null} => {"messages": [{"role": "user"
 completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/{number}/{part}"},
     "argument": {"name": "part", "value": "h"}} =>
     {"completion": {"values": ["h0", "h1"], "total": 120, "hasMore": true}}
-[2025-06-18..] completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/1/x"},
-    "argument": {"name": "part", "value": "h"}, "context": {"arguments": {"number": "1"}}} =>
-    {"completion": {"values": ["number"], "total": 1, "hasMore": false}}
 == nothing follows the response, and the context knows its request
 tools/call {"name": "keeps", "_meta": {"progressToken": 1}} => {}
 [2025-06-18..] :keeps => {"structuredContent": {"a": ["tools/call", "{VERSION}", "runner", null]}}
@@ -1478,18 +1458,16 @@ quiet
     {"resultType": "complete", "content": [{"text": "accept decline in 3"}]}
 :twice {"key": "b"} ? b elicitation/create {} -> {NO} => "refused"
 [legacy] :twice ? a elicitation/create {} -> {NO} => "refused"
-== resources and prompts ask, too
-[legacy] resources/read {"uri": "test://where"} ? q roots/list {} -> {"roots": [{"uri": "x:"}]} =>
+== resources ask, too | on: legacy
+resources/read {"uri": "test://where"} ? q roots/list {} -> {"roots": [{"uri": "x:"}]} =>
     {"contents": [{"text": "x:"}]}
-[modern] resources/read {"uri": "test://where"} => {"inputRequests": {"q": {}}}
-[modern] prompts/get {"name": "where"} => {"inputRequests": {"q": {}}}
 == several questions at once; modern answers may come one by one | on: 2025-06-18..
 [modern] tools/call {"name": "together"} => {"inputRequests": {"who": {}, "model": {}, "where": {}}}
 [modern] tools/call {"name": "together", "requestState": "{STATE}", "inputResponses": {
     "who": {NO}, "where": {"roots": []}}} => {"inputRequests": {"who": null, "model": {}}}
 [legacy] > 1 :together
-[legacy] < #a elicitation/create {"message": "Who?"}
-[legacy] < #b sampling/createMessage {"maxTokens": 9}
+[legacy] < #a elicitation/create
+[legacy] < #b sampling/createMessage
 [legacy] < #c roots/list
 [legacy] > #c {"roots": []}
 [legacy] > #b {"role": "assistant", "content": {"type": "text", "text": "h"}, "model": "m"}
@@ -1513,7 +1491,6 @@ tools/call {"name": "rounds", "requestState": "{STATE}"} => error {INVALID_PARAM
 [2025-11-25..] :tools ? q sampling/createMessage {"tools": [{"name": "t"}]} ->
     {"role": "assistant", "content": [], "model": "m"} => {"isError": null}
 [legacy] :roots ? q roots/list {} -> {"roots": [{"name": "?"}]} => {"isError": true}
-[legacy] :roots ? q roots/list {} -> error -1 no => {"isError": true}
 == a question is asked again if its answer is unusable | on: modern memory
 tools/call {"name": "rounds", "inputResponses": {"one": {NO}}} => {"inputRequests": {"one": {}}}
 ''' + "".join(f'''tools/call {{"name": "rounds", "requestState": "{{STATE}}", "inputResponses":
@@ -1598,6 +1575,29 @@ def test_state_that_cannot_be_signed_fails_its_request_only(capfd):
     assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
 
 
+@pytest.mark.parametrize("field", ["key", "url", "message", "schema"])
+def test_a_field_of_a_form_has_any_name_or_a_clear_error(field):
+    server = mcp.Server("s")
+
+    @server.tool
+    def t(ctx: Context) -> str:
+        return ctx.elicit("?", **{field: str})["action"]
+    said = ask(server, "tools/call", name="t")
+    form = [one["params"]["requestedSchema"] for one in said.get("inputRequests", {}).values()]
+    assert re.search(rf"\b{field}\b", str(form or said["content"])), said
+
+
+def test_lists_are_whole_while_another_thread_unregisters():
+    server = fixture(Stage())
+    add = server.tools["add"]
+    server.tools.update({str(number): add for number in range(20000)})
+    listing = begin(lambda: [ask(server, "tools/list")["tools"] for _ in range(50)])
+    while not listing.done():
+        if not server.tools.pop("x", None):
+            server.tools["x"] = add
+    listing.result()
+
+
 test_coroutines = scripts(r'''
 == coroutines share one loop, run at the same time, and are cancelled
 > 2 :coroutine {"what": "waits"}
@@ -1611,7 +1611,20 @@ quiet
 [legacy] :coroutine {"what": "asks"} ? q elicitation/create {} -> {NO} => "decline"
 [modern] :coroutine {"what": "asks"} => {"inputRequests": "*"}
 :coroutine {"what": "asks at once"} => {"isError": true}
-''')
+''' + ('[modern] :coroutine {"what": "asks in a group"} => {"inputRequests": {"q": {}}}'
+       if hasattr(asyncio, "TaskGroup") else ""))
+
+
+def test_coroutines_run_on_the_authors_loop():
+    async def main():
+        server = fixture(Stage(), loop=asyncio.get_running_loop())
+        with pytest.raises(RuntimeError, match="loop"):
+            server.run([])
+        said = await asyncio.to_thread(ask, server, "tools/call", name="coroutine",
+                                       arguments={"what": "asks at once"})
+        assert "asyncio.to_thread" in said["content"][0]["text"]
+        return await asyncio.to_thread(server.call, "coroutine")
+    assert asyncio.run(main())["content"][0]["text"] == "1 MainThread"
 
 
 def test_server_call_calls_a_tool():
@@ -1636,23 +1649,19 @@ def test_mistakes_are_refused_at_once(word, mistake):
         mistake(mcp.Server("s"))
 
 
-# The public names that no other test uses, or their parameters in order; by part.
-PUBLIC = {"I": """Server(name,version,instructions,page_size,state_key,run,loop,ttl_ms,cache_scope)
+# The public names that no other test uses, or their parameters in order.
+PUBLIC = """Server(name,version,instructions,page_size,state_key,run,loop,ttl_ms,cache_scope)
     Server.tool(function,name,input_schema,output_schema) Server.prompt(function,name)
     Server.resource(uri,name,mime_type,ttl_ms,cache_scope) Server.completion(reference,argument)
-    Server.method(name,extension,settings,mirrored)
-    Server.capabilities(version) Context.progress(progress,total,message)
-    Context.log(level,data,logger) Context.notify(method,params) Context.elicit(message,key)
-    Context.sample(messages,key) Context.list_roots(key) serve_stdio(server)
-    embedded(uri,value,mime_type) elicitation(message,url,schema) sampling(messages,max_tokens)
-    RpcError(code,message,data) AskError kind_of(message) META_VERSION META_CLIENT
-    META_CAPABILITIES META_LOG_LEVEL META_SUBSCRIPTION META_SERVER""",
-    "II": """Endpoint(server,path,hosts,origins,metadata,authorize,cors,stateless,sse_on_get)
-    serve_http(server,host,port,endpoint) http_server(endpoint,host,port) unmirror(value)
-    event(data,ident)"""}
+    Server.method(name,extension,settings,mirrored) Context.log(level,data,logger)
+    Context.progress(progress,total,message) Context.elicit(message,key) AskError META_LOG_LEVEL
+    Context.sample(messages,key) Context.list_roots(key) embedded(uri,value,mime_type)
+    elicitation(message,url,schema) RpcError(code,message,data) sampling(messages,max_tokens)
+    Endpoint(server,path,hosts,origins,metadata,authorize,cors,stateless,sse_on_get)
+    serve_http(server,host,port,endpoint) http_server(endpoint,host,port) event(data,ident)"""
 
 
-@pytest.mark.parametrize("entry", [e for p in PARTS for e in PUBLIC.get(p, "").split()])
+@pytest.mark.parametrize("entry", PUBLIC.split())
 def test_public_names_and_parameters(entry):
     name, _, wanted = entry.rstrip(")").partition("(")
     value = functools.reduce(getattr, name.split("."), mcp)
@@ -1867,6 +1876,15 @@ def test_a_schema_that_cannot_be_checked_is_refused(schema):
         mcp.Schema(schema)
 
 
+def test_resources_and_references_do_without_urllib(monkeypatch):
+    for name in ("urllib", "urllib.parse"):
+        monkeypatch.setitem(sys.modules, name, None)
+    server = fixture(Stage())
+    assert ask(server, "resources/read", uri="test://text")["contents"][0]["text"] == "hello"
+    schema = {"$ref": "#/$defs/%C3%A9%25", "$defs": {"\xe9%": INT}}
+    assert mcp.Schema(schema).flaw(1) is None and mcp.Schema(schema).flaw("")
+
+
 def test_random_schemas_and_values_never_crash():
     dice = random.Random(1)
     keywords = [part for schema, _, _ in VALIDATION[:-4] for part in schema.items()]
@@ -1879,8 +1897,6 @@ def test_random_schemas_and_values_never_crash():
 
 
 # ======== stdio and processes: design.md §8, hosts.md, and the command line
-
-needs_http = pytest.mark.skipif("II" not in PARTS, reason="needs part II")
 
 test_slow_tools = scripts(r'''
 == slow tools delay neither ping nor each other | on: 2025-11-25 modern pipe
@@ -1903,18 +1919,6 @@ open b
 < 3 {}
 open a
 < 1 {}
-== a cancellation names its request exactly, and nothing follows it | on: pipe
-> 0 :slow {"gate": "a"}
-wait a
-> "0" :slow {"gate": "b"}
-wait b
-> - notifications/cancelled {"requestId": [0]}
-> - notifications/cancelled {"requestId": "0", "reason": "enough"}
-wait b passed
-> - $/cancelRequest {"id": 0}
-wait a passed
-> - notifications/cancelled {"requestId": 0}
-quiet
 == subscriptions hold no slot of the tools | on: modern pipe
 ''' + "".join(f'''> {n} subscriptions/listen {{"notifications": {{"toolsListChanged": true}}}}
 < - notifications/subscriptions/acknowledged
@@ -1928,7 +1932,7 @@ open a
 wait stops
 > - notifications/cancelled {"requestId": 1}
 wait told
-> - notifications/cancelled {"requestId": 1}
+> - $/cancelRequest {"id": 1}
 quiet
 open told
 wait told passed
@@ -1948,12 +1952,6 @@ tools/list => {}
 > 1 :ask
 < #q elicitation/create
 < - notifications/cancelled {"requestId": {ID:#q}}
-< 1 {"content": [{"text": "failed: AskError"}]}
-== the end of input ends questions | on: 2025-06-18..2025-11-25 pipe
-    | limits: {"LEAVE_SECONDS": 60} | declare: {"elicitation": {}}
-> 1 :ask
-< #q elicitation/create {"message": "Which branch?"}
-eof
 < 1 {"content": [{"text": "failed: AskError"}]}
 == what is too large fails alone
     | on: 2025-11-25 modern pipe | limits: {"MAX_MESSAGE_BYTES": 1200}
@@ -2084,6 +2082,13 @@ def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
     assert lines[-2]["text"] == "junk" and re.fullmatch(TIME, lines[-2]["time"])
 
 
+@pytest.mark.parametrize("path", ["/dev/full"] * os.path.exists("/dev/full") + ["/nowhere/trace"])
+def test_a_trace_that_cannot_be_written_is_said_once(path):
+    with Program(MCP_TRACE=path) as program:
+        assert program.call("do", what="write")["result"] and program.end() == 7
+        assert "Traceback" not in program.said() and program.said().count("MCP_TRACE") == 1
+
+
 @pytest.mark.parametrize("streams, answers", [
     ("<in", 1), ("<in >out", 1), ("<in >out 2>err", 1), ("<in 2>&-", 1), ("<in >out 2>&-", 1),
     ("</dev/null", 0), ("<&-", 0), ("<in >&-", 0), ("<&- >&- 2>&-", 0)])
@@ -2144,6 +2149,17 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         assert "Traceback" not in said and "Fatal" not in said, said
 
 
+def test_a_question_on_a_thread_of_asyncio_does_not_hold_up_the_end():
+    with Program() as program:
+        program.stdin.write(mcp.encode(OPENING) + READY)
+        assert program.read()["result"]["protocolVersion"] == LEGACY[0]
+        call = {**OPENING, "method": "tools/call", "params": {"name": "asks"}}
+        program.stdin.write(mcp.encode(call))
+        assert program.read()["method"] == "elicitation/create"
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(PATIENCE) == 7
+
+
 @pytest.mark.parametrize("before, status", [
     ("", -signal.SIGTERM),          # a second one, later than LEAVE_SECONDS
     ("signal.signal(signal.SIGINT, lambda *_: sys.exit(5))", 5)])
@@ -2194,7 +2210,6 @@ FUNCTIONS = ("from beside import *\nfrom os.path import join\nimport asyncio\npr
 MAIN = "if __name__ == '__main__':\n    "
 
 
-@needs_http
 @pytest.mark.parametrize("name, source, status, tools", [
     ("", "", 0, "add echo"),
     # A program is run, with its own end; if it has not served by then, its server is served.
@@ -2218,24 +2233,22 @@ def test_a_file_is_served_or_else_a_demo(name, source, status, tools, tmp_path):
         tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]) == tools.split()
 
 
-@needs_http
 @needs_posix
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_served_program_keeps_its_options_and_its_cleanup(number, tmp_path):
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 0), (signal.SIGTERM, 3)])
+def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_path):
     (tmp_path / "given.py").write_text(TOOL + MAIN + """
     try:
         server.run(authorize=lambda headers: None)
     finally:
         print("closed", *sys.argv[1:], flush=True)
-    sys.exit(3)""")
+    """ + "sys.exit(3)" * bool(status))
     with listening(MCP_REF, "serve", tmp_path / "given.py") as (child, url):
         assert exchange(int(re.search(r":(\d+)", url)[1]), "POST", "/mcp", {})[0] == 401
         child.send_signal(number)
-        assert child.wait(PATIENCE) == 3
+        assert child.wait(PATIENCE) == status
         assert child.stdout.read().endswith("closed --http 0\n")
 
 
-@needs_http
 @pytest.mark.parametrize("words, keyword", [
     ("nonsense", "nonsense"), ("serve empty.py more", "more"), ("serve", "missing"),
     ("serve none.py", "none.py"), ("serve text.txt", "text.txt"), ("serve empty.py", "empty.py"),
@@ -2249,15 +2262,13 @@ def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
 
 
 @pytest.mark.parametrize("words, options, keyword", [
-    ("--http x", "", "PORT" if "II" in PARTS else "part II"),
-    ("", "transport='http'", "--http")])
-def test_what_run_does_not_understand_and_what_part_i_lacks_is_named(words, options, keyword):
+    ("--http x", "", "PORT"), ("", "transport='http'", "--http")])
+def test_what_run_does_not_understand_is_named(words, options, keyword):
     code = f"import mcp_ref; mcp_ref.Server('x').run({options})"
     done = command("-c", code, *words.split())
     assert done.returncode and keyword in done.stderr, done.stderr
 
 
-@needs_http
 def test_help_version_and_tables(tmp_path):
     assert "serve FILE.py" in command("-m", "mcp_ref", "--help").stdout
     digest = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()
@@ -2309,7 +2320,6 @@ def test_random_bytes_never_silence_the_next_line():
         assert program.read()["id"] == "last" and program.end() == 7
 
 
-@needs_http
 def test_a_storm_leaves_nothing_behind():
     """Clients of every kind come and go: no thread, session, descriptor stays."""
     def counts() -> tuple[int, int]:
@@ -2489,7 +2499,7 @@ POST modern X-Key=ann no -> 404 {METHOD_NOT_FOUND} & "id": 1
 POST modern X-Key=ann Mcp-Session-Id=ignored tools/list -> 200 "tools" & !mcp-session-id
 == paths and verbs; outside the endpoint OAuth clients can read the 404
 POST - /mcp|/mcp/|/mcp?x=1 ping -> 200 "result" & application/json
-GET|DELETE|PUT|HEAD|OPTIONS|PATCH - /mcp|/mcp/ -> 405 "allow": "POST"
+HEAD|OPTIONS|PATCH - /mcp|/mcp/ -> 405 "allow": "POST"
 GET|POST - /|/mcp/x|/MCP|/.well-known/oauth-protected-resource|/.well-known/openid-configuration
     -> 404 application/json & {"error": "not_found"}
 == which hosts, origins, types and bodies are accepted
@@ -2502,10 +2512,11 @@ POST - Accept=text/html|*/*|text/event-stream|application/json|~ ping -> 200
 POST - Content-Type=text/plain|~ ping -> 415 "error"
 POST - Content-Type=Application/JSON;%20charset=utf-8 ping -> 200
 POST - -> 400 {PARSE_ERROR}
-POST - {"jsonrpc": "2.0", "id": "né 😀", "method": "ping"} -> 200 "n\u00e9 \ud83d\ude00"
-POST modern notifications/x -> 202 !content-type
 == headers must agree with the arguments, whatever their type; invalid base64 is no value
 name all Mcp-Param-N=42 Mcp-Param-On=true Mcp-Param-Deep==?base64?w6k=?=
+name large :place {"n": 9007199254740993}
+POST modern Mcp-Param-N=9007199254740993 {large} -> 200
+POST modern Mcp-Param-N=9007199254740992 {large} -> 400 {HEADER_MISMATCH}
 name place :place {"n": 42, "on": true, "inner": {"deep": "é"}}
 POST modern {all} Mcp-Param-N=42|42.0 {place} -> 200
 POST modern {all} Mcp-Param-N=~|4_2|x {place} -> 400 {HEADER_MISMATCH}
@@ -2526,6 +2537,8 @@ b < resources/updated & test://x
 a event {"": "" & !data
 close
 a|b <* "result"
+== no host is allowed | endpoint: {"hosts": []}
+POST - ping -> 403
 == names of hosts | endpoint: {"hosts": ["Mcp.example"], "origins": ["https://app.example"]}
 POST - Host=mcp.example Origin=~|https://mcp.example|https://app.example ping -> 200
 POST - Host=mcp.example Origin=http://localhost|https://app.example.org ping -> 403
@@ -2548,8 +2561,7 @@ until POST - ping -> 200
 test_http_sessions = scripts(r'''
 == statuses with and without a session; only the answer to `initialize` has an Mcp-Session-Id
 session s 2025-06-18
-POST - MCP-Protocol-Version=~|1999|2025-11-25 tools/list
-    -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
+POST - tools/list -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
 POST - notifications/x -> 400 missing & !mcp-session-id
 POST - [{INIT}] -> 400 {INVALID_REQUEST} & !mcp-session-id
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
@@ -2570,6 +2582,8 @@ POST a ping -> 200
 session c 2025-11-25
 POST b ping -> 404
 POST a ping -> 200
+POST - initialize {"protocolVersion": 1} -> 400 {INVALID_PARAMS} & !mcp-session-id
+POST c ping -> 200
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
@@ -2688,9 +2702,10 @@ def send_http(site: Talk, data: bytes) -> str:
 
 
 FRAMES = [      # what is sent; the statuses of the answers to it and to LAST behind it
-    (GOOD + GOOD, "200 200 200"),
+    (GOOD + b"\r\n" + GOOD, "200 200 200"),
     (CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n", "200 200"),
-    (GOOD.replace(b"Host", b"Expect: 100-continue\r\nHost"), "100 200 200"),
+    (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
+    (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "400"),
     (GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"), "200"),
     (CHUNKED.replace(b"1.1", b"1.0") + CHUNK, "400"),
     *[(CHUNKED.replace(b"chunked", head) + CHUNK, "400") for head in (
@@ -2718,7 +2733,6 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
 ]
 
 
-@needs_http
 @pytest.mark.parametrize("sent, statuses", FRAMES, ids=range(len(FRAMES)))
 def test_no_request_hides_in_another(capfd, sent, statuses):
     with exchanges(server="empty") as site:
@@ -2727,14 +2741,12 @@ def test_no_request_hides_in_another(capfd, sent, statuses):
     assert "Traceback" not in capfd.readouterr().err
 
 
-@needs_http
 def test_connections_that_fall_silent_are_closed():
     with exchanges(server="empty", limits={"SEND_SECONDS": 0.05}) as site:
         for sent in (b"", b"POST /mc", POST, POST + b"Content-Length: 50\r\n\r\n{", CHUNKED + b"1"):
             assert re.match("$|HTTP/1.1 40[08] ", send_http(site, sent)), sent
 
 
-@needs_http
 def test_bearer_tokens_and_hooks():
     async def hook(headers: dict):
         if headers["x-ok"] == "no":
@@ -2752,7 +2764,16 @@ def test_bearer_tokens_and_hooks():
         site("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
 
 
-@needs_http
+def test_a_principal_is_a_json_value(capfd):
+    answers = {"object": object(), "none": None, "false": False, "zero": 0, "empty": "",
+               "list": [1]}
+    with exchanges(endpoint={"authorize": lambda headers: answers[headers["x-who"]]}) as site:
+        site("POST - X-Who=none|false ping -> 401")
+        site("POST - X-Who=zero|empty|list ping -> 200")
+        site("POST - X-Who=object ping -> 500")
+    assert "JSON" in capfd.readouterr().err
+
+
 def test_a_listener_that_reads_nothing_holds_up_nobody():
     listen = modern("subscriptions/listen", "x" * 40000, notifications={"toolsListChanged": True})
     with exchanges(limits={"SEND_SECONDS": 10**6}) as site, socket.socket() as deaf:
@@ -2767,20 +2788,16 @@ def test_a_listener_that_reads_nothing_holds_up_nobody():
         site("a <* tools/list_changed")
 
 
-@needs_http
-def test_a_mounted_endpoint_says_how_each_stream_ends_and_checks_origins():
+def test_a_mounted_endpoint_says_when_to_hang_up_and_checks_origins():
     with exchanges() as site:
         site("session s 2025-11-25")
-        for line, end in (('POST modern tools/call {"name": "steps"}', ()),
-                          ('POST s tools/call {"name": "later"}', (True,))):    # it hangs up
-            verb, path, headers, body = site.line.request(*line.split(" ", 1))
-            headers.update({"Content-Length": str(len(body)), "Host": "localhost"})
-            one, sent = mcp.Exchange(verb, path, headers.items(), io.BytesIO(body)), []
-            one.start = lambda *answer, sent=sent: sent.append(answer)
-            one.write, one.end = sent.append, lambda *hang_up, sent=sent: sent.append(hang_up)
-            site.line.httpd.endpoint.serve(one)
-            assert sent[0][::2] == (200, None) and sent[-1] == end
-            assert all(b"data: " in data for data in sent[1:-1])
+        verb, path, headers, body = site.line.request("POST", 's tools/call {"name": "later"}')
+        headers.update({"Content-Length": str(len(body)), "Host": "localhost"})
+        one, ends = mcp.Exchange(verb, path, headers.items(), io.BytesIO(body)), []
+        one.start = one.write = lambda *_: None
+        one.end = lambda *hang_up: ends.append(hang_up)
+        site.line.httpd.endpoint.serve(one)
+        assert ends == [(True,)]
     one, sent = mcp.Exchange("POST", "/mcp", [("Origin", "http://evil")], io.BytesIO()), []
     one.start = lambda *answer: sent.append(answer)
     mcp.Endpoint(mcp.Server("s")).serve(one)        # any host, as nothing is known of it
@@ -3001,13 +3018,18 @@ call get_prompt p
 < {"resultType": "input_required", "requestState": "2"}
 prompts/get {"requestState": "2", "inputResponses": null} => {"messages": []}
 returns {"messages": []}
-== a subscription | client | on: modern
-call listen ["tools", "x:y", "prompts"]
-> 1 subscriptions/listen {"notifications": {"toolsListChanged": true,
-    "promptsListChanged": true, "resourceSubscriptions": ["x:y"]}}
-< - notifications/subscriptions/acknowledged {"_meta": {"{META}subscriptionId": {ID:1}},
-    "notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x:y"]}}
-returns {"granted": ["tools", "x:y"]}
+== no resultType means complete, an unknown one is invalid; no state comes, none is sent
+    | client | on: pipe modern
+call get_prompt p
+prompts/get => {"resultType": "example.org/x", "requestState": "a"}
+raises Malformed
+call get_prompt p
+prompts/get => {"resultType": "input_required", "requestState": "a"}
+prompts/get {"requestState": "a"} => {"resultType": "input_required", "inputRequests": {}}
+> 1 prompts/get {"requestState": null}
+<< {"jsonrpc": "2.0", "id": {ID:1}, "result": {"messages": []}}
+returns {"messages": []}
+== who subscribes to nothing that the server has is told so | client | on: modern
 call listen prompts
 subscriptions/listen => error {METHOD_NOT_FOUND}
 raises ServerLacks prompts
@@ -3100,6 +3122,7 @@ def test_client_hears_of_changes(version, carrier):
     server, heard = fixture(Stage()), queue.Queue()
     with connected(version, carrier, server) as one:
         with one.listen(["tools", "test://text"]) as subscription:
+            assert sorted(subscription.granted) == ["test://text", "tools"]
             one.listen("prompts", heard.put)
             for what in ("resources", "test://blob", "test://text", "prompts", "tools"):
                 server.changed(what)
@@ -3236,20 +3259,11 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
 
 
-def test_client_keeps_no_more_of_an_event_than_a_message_may_have():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield STREAM + (b"" if method == "prompts/list" else b"data: " + text.encode() + b"\n\n")
-        yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
-    with limits(MAX_MESSAGE_BYTES=100_000), answering(answer) as site, \
-            client.connect(site.url) as one, bounded_memory(), pytest.raises(client.Malformed):
-        one.list_prompts()
-
-
 def test_client_gives_up_redirects_without_end():
-    with answering(lambda *_: [http_answer(307, {"Location": "/mcp"})]) as site:
-        with pytest.raises(mcp.HttpError, match="307"):
-            client.connect(site.url)
-        assert len(site.asked) == 8         # for the probe, and for `initialize`
+    with answering(lambda *_: [http_answer(307, {"Location": "/mcp"})]) as site, \
+            pytest.raises(mcp.HttpError, match="307"):
+        client.connect(site.url)
+    assert len(site.asked) == 8             # for the probe, and for `initialize`
 
 
 @pytest.mark.parametrize("granted, status", [
@@ -3265,18 +3279,6 @@ def test_client_asks_authorize(granted, status):
     outcome = contextlib.nullcontext() if granted else pytest.raises(mcp.HttpError, match="401")
     with answering(answer) as site, outcome, client.connect(site.url, authorize=authorize) as one:
         assert one.list_prompts() == [] and len(site.asked) == 3
-
-
-def test_client_reopens_the_stream_of_its_session():
-    heard = queue.Queue()
-    gets = iter(["retry: 1\n\n", 'data: {"jsonrpc": "2.0", "method": "x"}\n\n'])
-
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield STREAM + next(gets, "").encode() if verb == "GET" \
-            else http_answer(200 if text else 202, JSON, text)
-    with answering(answer) as site, \
-            client.connect(site.url, revision=LEGACY[0], on_notification=heard.put):
-        assert heard.get(timeout=PATIENCE)["method"] == "x"
 
 
 def test_client_falls_back_to_http_sse():
@@ -3299,16 +3301,6 @@ def test_client_falls_back_to_http_sse():
 
 
 # ---- processes, and the command line
-
-@contextlib.contextmanager
-def bounded_memory():
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    finally:
-        tracemalloc.stop()
-
 
 def program_of(before: str, after: str) -> list[str]:
     """Make a program that does something, answers the probe (with WORDS) and does more."""
@@ -3358,11 +3350,19 @@ def test_client_and_processes_of_every_kind(monkeypatch):
                 one.call_tool("x", timeout=PATIENCE)
 
 
-def test_client_keeps_no_more_of_a_line_than_a_message_may_have():
-    after = "sys.stdin.readline(); os.write(2, b'x' * 20_000_000); os.write(1, b'x' * 20_000_000)"
-    with limits(MAX_MESSAGE_BYTES=100_000), bounded_memory(), \
-            program("", after, stderr=str) as one, pytest.raises(client.Disconnected):
-        one.call_tool("x")
+@pytest.mark.parametrize("carrier", ["pipe", "http"])
+def test_client_keeps_no_more_of_a_line_or_an_event_than_a_message_may_have(carrier):
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield STREAM + (b"" if method == "ping" else b"data: " + text.encode() + b"\n\n")
+        yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
+    after = "sys.stdin.readline(); [os.write(out, b'x' * 20_000_000) for out in (2, 1)]"
+    with limits(MAX_MESSAGE_BYTES=100_000), answering(answer) as site, \
+            client.connect(site.url) if carrier == "http" else program("", after) as one:
+        tracemalloc.start()
+        with pytest.raises((client.Disconnected, client.Malformed)):
+            one.request("ping")
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        tracemalloc.stop()
 
 
 @needs_posix
@@ -3390,14 +3390,6 @@ def test_client_closed_while_its_server_restarts_leaves_none_running(tmp_path):
     assert isinstance(call.exception(PATIENCE), client.Disconnected)
     closing.result(PATIENCE)
     assert end.result(PATIENCE) == b""
-
-
-def test_client_found_by_name_leaves_the_path_alone(tmp_path):
-    for path in (MCP_REF, MCP_CLIENT):
-        shutil.copy(path, tmp_path)
-    done = command("-c", f"import sys; sys.path.append({str(tmp_path)!r}); before = sys.path[:]\n"
-                   "import mcp_client; assert sys.path == before, sys.path")
-    assert done.returncode == 0, done.stderr
 
 
 def test_client_records_what_passes(tmp_path):
@@ -3984,14 +3976,6 @@ def test_gateway_names_what_is_wrong_with_a_file(tmp_path, config, word):
         gw.read_config(configure(tmp_path, config))
 
 
-@pytest.mark.parametrize("arguments, status, word", [
-    (["--help"], 0, "--http"), (["--http", "x"], 2, "PORT"), (["--http", "99999"], 2, "99999"),
-    (["--profile", "none"], 2, "all, few"), (["missing.json"], 2, "missing.json")])
-def test_gateway_explains_its_command_line(arguments, status, word):
-    done = command(*GATEWAY[1:], *arguments, cwd=HERE)
-    assert done.returncode == status and word in done.stdout + done.stderr
-
-
 @needs_posix
 def test_gateway_runs_on_stdio_and_over_http(tmp_path):
     config = configure(tmp_path, {"mcpServers": {
@@ -4349,17 +4333,6 @@ def test_a_client_uses_the_mounted_endpoint(how, version):
         assert "mcp-session-id" not in site.asked[-1][1]
 
 
-@pytest.mark.parametrize("how", ["wsgi", "cloud"])
-@pytest.mark.parametrize("verb, path, body, status, word", [
-    ("GET", "", None, 405, b"error"), ("GET", "/other", None, 404, b"not_found"),
-    ("POST", "", READY, 202, b""), ("POST", "", b"3", 200, b"-32600")])
-def test_a_mounted_endpoint_answers(how, verb, path, body, status, word):
-    with mounted(how) as site:
-        found, headers, text = client.fetch(
-            verb, site.url + path, {"Content-Type": "application/json"}, body)
-    assert found == status and word in text and ("allow" in headers) == (status == 405)
-
-
 CLOUD_PING = {"body": "eyJqc29ucnBjIjoiMi4wIiwiaWQiOjEsIm1ldGhvZCI6InBpbmcifQ==",
               "isBase64Encoded": True, "headers": {"Content-Type": "application/json"}}
 
@@ -4376,21 +4349,6 @@ def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
     headers = said["multiValueHeaders" if "multiValueHeaders" in event else "headers"]
     assert said["statusCode"] == status and "application/json" in headers["Content-Type"]
     assert status == 405 or json.loads(said["body"]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
-
-
-def test_a_stream_is_valid_wsgi_and_a_subscription_in_a_cloud_ends(monkeypatch):
-    monkeypatch.setattr(mount, "LISTEN_SECONDS", 0)
-    heard = []
-
-    @mount.server.tool
-    def count(ctx: Context):
-        ctx.progress(1)
-    with mounted("wsgi") as site, client.connect(site.url, timeout=PATIENCE) as found:
-        found.call_tool("count", on_progress=lambda *words: heard.append(words))
-    with mounted("cloud") as site, client.connect(site.url, timeout=PATIENCE) as found, \
-            pytest.raises(client.Disconnected):
-        next(iter(found.listen("tools")))
-    assert heard == [(1, None, None)]
 
 
 def test_only_the_carrying_thread_touches_a_wsgi_request_and_close_is_the_hang_up():
@@ -4458,12 +4416,70 @@ def test_a_socket_carries_both_eras():
             assert word in answers.readline()
 
 
-def test_what_to_paste_starts_the_server():
+def test_what_to_paste_starts_the_server(tmp_path):
     output = run_printed("python3 examples/config.py examples/01_hello_server.py hello")
     entry = json.JSONDecoder().raw_decode(output[output.index("{"):])[0]["mcpServers"]["hello"]
     done = subprocess.run([entry["command"], *entry["args"]], cwd="/", stdout=subprocess.PIPE,
                           input=b'{"jsonrpc": "2.0", "id": 0, "method": "ping"}', check=True)
     assert json.loads(done.stdout)["result"] == {}
+    for name in ("given.py", "mcp_ref.py"):         # the copy beside a file serves it
+        (tmp_path / name).touch()
+    output = run_printed(f"python3 examples/config.py {tmp_path}/given.py")
+    assert json.dumps([f"{tmp_path}/mcp_ref.py", "serve", f"{tmp_path}/given.py"]) in output
+
+
+def test_what_a_server_opens_before_run_is_closed_after_it():
+    with listening(COURSE / "05_http_server.py") as (server, url):
+        client.fetch("GET", url, {})
+        server.terminate()
+        assert "The database is closed." in server.stdout.read() and server.wait(PATIENCE) == 0
+
+
+# ---- the tap and the picture: traces
+
+def trace(path: Path, text: str) -> Path:
+    """Write a trace of lines like `> {...}` and `< not JSON`."""
+    records = [{"time": "2026-11-22T09:12:01.123Z", "on": "stdio", "way": line[0],
+                "text" if isinstance(value_of(line[2:]), str) else "message": value_of(line[2:])}
+               for line in text.splitlines()]
+    path.write_text("\n".join(map(json.dumps, records)), "utf-8")
+    return path
+
+
+def draw(path: Path) -> str:
+    done = command(str(COURSE / "10_picture.py"), str(path))
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout
+
+
+PING = '> {"id": 1, "method": "ping"}\n'
+
+
+@pytest.mark.parametrize("what, lines", [
+    ("Request without an answer", PING), ("Id used twice", PING + PING),
+    ("Answer that nobody asked for", PING + '< {"id": "1", "result": {}}'),
+    ("Answer to a notification", '> {"method": "x"}\n< {"id": null, "error": {"code": 1}}'),
+    ("Line that is not JSON", "< Hello"), ("or not a message", '< {"x": 1}'),
+    ("Request before the handshake", '> {"id": 1, "method": "tools/list"}'),
+    ("Response after the cancellation", PING + '> {"method": "notifications/cancelled", "params": '
+     '{"requestId": 1}}\n< {"id": 1, "result": {}}'),
+    ("Nothing.", PING + '< {"id": 1, "result": {}}')])
+def test_the_overview_of_a_picture_says_what_is_wrong(what, lines, tmp_path):
+    overview = draw(trace(tmp_path / "t", lines)).partition("What took long")[0]
+    assert what in overview
+    assert what == "Nothing." or re.search(r"lesson \d+\): <a href", overview)
+
+
+def test_a_picture_shows_whatever_a_trace_has_as_text(tmp_path):
+    strange = json.dumps("</pre></style><script>alert(1)</script>\"'><img src=//evil>\u202e\0")
+    lines = f'> {{"id": {strange}, "method": {strange}, "params": {{"name": {strange}}}}}\n' \
+        f'< {{"id": {strange}, "error": {{"code": 1, "message": {strange}}}}}\n'
+    page = draw(trace(tmp_path / "t", lines + "> " + "[" * 5000 + "\n" + PING * 5000))
+    style = re.search("(?s)<style>(.*?)</style>", page)[1].encode()
+    assert base64.b64encode(hashlib.sha256(style).digest()).decode() in page
+    assert not re.search(r"<script|<img|\u202e|\0", page) and page.count("</style>") == 1
+    assert 'href="#m1"' in page and int(re.search("([0-9,]+) are left out", page)[1].replace(
+        ",", "")) + len(re.findall(r'id="m\d+"', page)) == 5003
 
 
 # ---- lessons and exercises: every line that is written there is what the server says
@@ -4471,16 +4487,15 @@ def test_what_to_paste_starts_the_server():
 replay = load("replay", COURSE / "transcripts" / "replay.py")
 LESSONS = {path.stem: path for path in (COURSE / "transcripts").glob("[0-9]*.md")}
 EXERCISES = (COURSE / "exercises.md").read_text("utf-8").split("\n## ")[1:]
-SLIPS = {       # a word of the heading: what a learner gets wrong in the solution
-    "there?": [('"ping"', '"pong"'), ('"jsonrpc": "2.0", ', "")],
-    "session": [('"2025-11-25"', '"2024-11-05"'), ('"capabilities": {}, ', "")],
-    "tool": [('"word"', '"title"'), ('"search"', '"find"')],
-    "template": [("Dune", "Du"), ('"uri"', '"url"')],
-    "listening": [('"news"', '"new"'), ("cancelled", "cancel")],
-    "form": [("36", '"36"'), ('"accept"', '"decline"')],
-    "again": [("<state>", "<state>x"), ('"accept"', '"agree"')],
-    "HTTP": [("Mcp-Name", "Mcp-Tool"), ("POST", "GET")],
-}
+SLIPS = [       # for each exercise: what a learner gets wrong in the solution, a word of the check
+    [('"word"', '"title"', "is required"), ('"id": 1, ', "", "is this a request")],
+    [('"uri"', '"url"', "uri is missing"), (', "_meta": <meta>', "", "_meta")],
+    [("requestId", "id", "have requestId"), ('{"jsonrpc"', '{"id": 3, "jsonrpc"', "notification")],
+    [("<state>", "<state>x", "was changed"), ('"accept"', '"agree"', "input_required")],
+    [("Mcp-Name", "Mcp-Tool", "Header mismatch"), ("POST", "GET", "405")],
+    [('"2025-11-25"', '"2024-11-05"', "2024-11-05"), ('"id": 1, ', "", "is this a request")],
+    [('"ping"', '"pong"', "Method not found"), ('"id"', "id", "not a JSON")],
+    [("36", '"36"', "not valid"), ('"id": 1', '"id": 2', "is this a response")]]
 
 
 @pytest.mark.parametrize("name", sorted(LESSONS))
@@ -4511,10 +4526,9 @@ def test_an_exercise_accepts_its_solution_and_explains_wrong_attempts(number):
     solution = re.findall(r"(?ms)^```(?:json|http)\n(.*?)\n```", exercise)[0]
     assert f"replay.py --check {number} " in exercise and replay.check(number, solution) == ""
     assert "jsonrpc" in replay.check(number, solution.replace('"2.0"', "2.0"))
-    slips, = (rows for word, rows in SLIPS.items() if word in exercise.split("\n")[0])
-    for right, wrong in slips:
+    for right, wrong, word in SLIPS[number - 1]:
         assert right in solution, right
-        assert re.search("received|jsonrpc", replay.check(number, solution.replace(right, wrong)))
+        assert re.search(word, replay.check(number, solution.replace(right, wrong)), re.DOTALL)
 
 
 # ======== Documents: printed commands print what they say; cut copies work; budgets are kept
@@ -4552,6 +4566,9 @@ def test_the_python_of_the_readme_runs():
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
+EVERYTHING = HERE / ".ci" / "everything_server.py"
+
+
 def play_vectors(*target, revisions=ORDER):
     done = command(str(HERE / "examples" / "vectors.py"), "--revisions", ",".join(revisions),
                    *map(str, target), seconds=9 * PATIENCE)
@@ -4559,9 +4576,8 @@ def play_vectors(*target, revisions=ORDER):
 
 
 def test_the_vectors_find_no_fault():
-    everything = HERE / ".ci" / "everything_server.py"
-    stdio = begin(play_vectors, sys.executable, everything)
-    with listening(everything) as (_, url):
+    stdio = begin(play_vectors, sys.executable, EVERYTHING)
+    with listening(EVERYTHING) as (_, url):
         play_vectors(url)
     stdio.result()
 
@@ -4586,7 +4602,8 @@ def test_each_rule_has_a_row_that_names_what_exists():
 
 
 def test_each_line_for_users_of_fastmcp_runs():
-    code = (COURSE / "from_fastmcp.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
+    text = (COURSE / "from_fastmcp.md").read_text("utf-8")
+    code = re.search(r"(?ms)^```python\n(.*?)^```", text)[1]
     assert sorted(map(int, re.findall(r"\b(\d+)\. ", code))) == [*range(1, 21)]
     calls = """
     for name, given in (("add", {"a": 2}), ("cheapest", {}), ("sea_weather", {}), ("sold", {})):
@@ -4594,8 +4611,8 @@ def test_each_line_for_users_of_fastmcp_runs():
     with connect(server, elicit=lambda params: "decline", sample=lambda params: "") as client:
         assert client.call_tool("order")["isError"]
         assert "sprat" in str(client.get_prompt("recipe", {"fish": "sprat"}))"""
-    done = command("-c", f"import sys\nsys.path.append({str(COURSE)!r})\n"
-                   + code.replace("    server.run() ", calls), cwd=HERE)
+    start = f"import sys\nsys.path.append({str(COURSE)!r})\n"
+    done = command("-c", start + code.replace("    server.run() ", calls), cwd=HERE)
     assert done.returncode == 0, done.stderr
 
 
@@ -4607,40 +4624,26 @@ def test_no_revision_is_named_outside_the_tables():
     assert len(dates) == len(mcp.REVISIONS)
 
 
-# By parts: what design.md cuts from the module; the heading at which the tests are cut; those left
-# out: they need part III (some only for a bare `ping`), or show what the other copy has shown.
-CUTS = {
-    "I": (r"# =+ Part II: .*", "# =+ HTTP: ",
-          "test_eras or random or returns or stdin or (test_requests or test_core) and pipe"),
-    "I II": (r"# =+ Part III .*\n# =+ The end of part III.*?\n", "# =+ The client: ",
-             "test_eras or random or memory or pipe or schema or stdout or storm or returns or "
-             + "wrong or hides or connections or bearer or mounted or paths or hosts")}
+# By parts: what design.md cuts from the module.
+CUTS = {"I": r"# =+ Part II: .*", "I II": r"# =+ Part III .*\n# =+ The end of part III.*?\n"}
 
 
-def run_on_copy(parts: str, folder: Path):
-    """Cut the module and the tests; run the tests on the copy."""
-    cut, heading, left_out = CUTS[parts]
-    before, after = re.split("(?ms)^" + cut, MCP_REF.read_text("utf-8"))
+@pytest.mark.parametrize("parts", CUTS)
+def test_a_cut_copy_is_a_complete_modern_server(parts, tmp_path):
+    before, after = re.split("(?ms)^" + CUTS[parts], MCP_REF.read_text("utf-8"))
     kept = re.sub(r"(?m)^.*# \[legacy\] *\n", "", before + after)
-    tests = re.split("(?m)^" + heading, Path(__file__).read_text("utf-8"))[0]
-    folder.mkdir()
-    (folder / "mcp_ref.py").write_text(kept, "utf-8")
-    (folder / "test_cut.py").write_text(tests, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--assert=plain",
-         str(folder / "test_cut.py"), "-k", f"not ({left_out})"], capture_output=True, text=True,
-        env={**os.environ, "MCP_REF": str(folder / "mcp_ref.py"), "MCP_PARTS": parts,
-             "MCP_CLIENT": "none", "PYTHONPATH": str(folder)}, timeout=30 * PATIENCE, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
-    if "II" in parts:
-        for name in (".ci", "examples"):
-            shutil.copytree(HERE / name, folder / name)
-        play_vectors(sys.executable, folder / ".ci" / "everything_server.py", revisions=MODERN)
-
-
-def test_a_cut_copy_is_a_complete_modern_server(tmp_path):
-    for run in [begin(run_on_copy, parts, tmp_path / parts) for parts in CUTS]:
-        run.result()
+    (tmp_path / "mcp_ref.py").write_text(kept, "utf-8")
+    shutil.copytree(HERE / "examples", tmp_path / "examples")
+    # The extensions tasks and skills need the client, and that needs part II.
+    kept = re.sub(r"(?m)^.*\b([Tt]asks|serve_skills)\b.*\n", "", EVERYTHING.read_text("utf-8"))
+    everything = tmp_path / "examples" / "everything_server.py"
+    everything.write_text(kept, "utf-8")
+    if parts == "I":
+        play_vectors(sys.executable, everything, revisions=MODERN)
+        assert "part II" in command(str(everything), "--http", "0").stderr
+    else:
+        with listening(everything) as (_, url):
+            play_vectors(url, revisions=MODERN)
 
 
 # The table of design.md §2: a pattern for paths; most lines, bytes, tokens (0: any number) of each
@@ -4663,7 +4666,6 @@ README.md 270 16500 0;                          .ci/* 950 0 0 99
 FILES = subprocess.run(["git", "ls-files"], cwd=HERE, stdout=subprocess.PIPE, text=True,
                        check=False).stdout.split()
 UNCOUNTED = ["COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENCODING", "ENDMARKER"]
-needs_git = pytest.mark.skipif(not FILES, reason="this is not a git checkout")
 
 
 def row_of(path: str):
@@ -4680,7 +4682,7 @@ def size_of(path: str) -> tuple[int, int, int]:
             sum(tokenize.tok_name[token.type] not in UNCOUNTED for token in tokens))
 
 
-@needs_git
+@pytest.mark.skipif(not FILES, reason="this is not a git checkout")
 @pytest.mark.parametrize("row", BUDGETS)
 def test_files_are_within_their_budget(row):
     sizes = [size_of(path) for path in FILES if row_of(path) == row] or [(0, 0, 0)]
@@ -4690,9 +4692,8 @@ def test_files_are_within_their_budget(row):
     assert not files or len(sizes) <= files[0]
 
 
-@needs_git
 def test_each_file_has_a_budget_and_lines_of_100_columns():
-    assert [path for path in FILES if not row_of(path)] == []
     for path in FILES:
+        assert row_of(path), path
         assert not path.endswith(".py") or max(
             map(len, (HERE / path).read_text("utf-8").splitlines())) <= 100, path
