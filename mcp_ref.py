@@ -305,9 +305,9 @@ def without_none(**members: Any) -> Message:
     return {key: value for key, value in members.items() if value is not None}
 
 
-def _refuse(word: str) -> None:
-    # Python would read and write NaN and Infinity; JSON does not have them.
-    raise ValueError(f"{word} is not JSON")
+def _refuse(found: Any) -> None:
+    # Python would read NaN and Infinity. Authors may use anything as a principal.
+    raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
@@ -801,7 +801,7 @@ class Context:
 def digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value."""
     import hashlib
-    text = json.dumps(value, sort_keys=True, allow_nan=False)
+    text = json.dumps(value, sort_keys=True, allow_nan=False, default=_refuse)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
