@@ -99,7 +99,6 @@ import textwrap
 import threading
 import time
 import tokenize
-import tracemalloc
 import typing
 import webbrowser
 import zipfile
@@ -3352,6 +3351,8 @@ def test_client_and_processes_of_every_kind(monkeypatch):
 
 @pytest.mark.parametrize("carrier", ["pipe", "http"])
 def test_client_keeps_no_more_of_a_line_or_an_event_than_a_message_may_have(carrier):
+    tracemalloc = pytest.importorskip("tracemalloc")    # which PyPy lacks
+
     def answer(verb: str, headers: dict, method: str, text: str):
         yield STREAM + (b"" if method == "ping" else b"data: " + text.encode() + b"\n\n")
         yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
