@@ -36,7 +36,7 @@ HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
 INITIALIZE = ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
               '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}')
-KINDS = {"request": "an id", "notification": "no id", "response": "a result, and the request's id"}
+HAS = {"request": "a new id", "notification": "no id", "response": "a result and the request's id"}
 
 # who: ">" the client, "<" the server, after a digit of the connection; start, stop: in the lesson
 Step = namedtuple("Step", "who said start stop")
@@ -206,15 +206,16 @@ def check(number: int, attempt: str) -> str:
         return f"this is not a JSON object: {flaw}"
     if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
         return 'every message has "jsonrpc": "2.0"'
-    if kind != wanted or kind == "response" and message.get("id") != right["id"]:
+    if kind != wanted or (message.get("id") != right["id"] if kind == "response" else
+                          message.get("id") in range(1, right.get("id", 1))):     # already used
         silence = "the server did not answer: " * (kind != "request")
-        return f"{silence}is this a {wanted}? A {wanted} has {KINDS[wanted]}"
-    steps = [step._replace(said=step.said.replace("YOUR MESSAGE", attempt))
-             for step in read(page)[number - 1]]
+        return f"{silence}is this a {wanted}? A {wanted} has {HAS[wanted]}"
+    steps = read(page.replace("YOUR MESSAGE", attempt))[number - 1]
     if problem := next((found[2] for found in replay(steps) if found[2]), ""):
         return str(problem)
-    missing = right.get("params", {}).keys() - message.get("params", {}).keys()
-    return f"the server takes this, but `params` must have {min(missing)}" if missing else ""
+    other = [f"{name}: {value}" for name, value in right.get("params", {}).items() if name not in
+             message["params"] or isinstance(value, str) and message["params"][name] != value]
+    return f"the server takes this, but `params` must have {other[0]}" if other else ""
 
 
 def main(words: list[str]) -> int:
@@ -224,8 +225,7 @@ def main(words: list[str]) -> int:
         print(problem or "right")
         return int(problem != "")
     if not words or words[0][:1] == "-":
-        print(__doc__)
-        return 2
+        raise SystemExit(__doc__)
     found = {word: run(Path(word), "--update" in words) for word in words if word != "--update"}
     for word, problems in found.items():
         print("\n".join([Path(word).name + ":" + " as written" * (not problems), *problems]))
