@@ -1,7 +1,7 @@
 r"""A server inside a program whose data only one thread may touch: a GUI, or an asyncio loop.
 
 For plugins of Blender, IDA or a Qt program, and for services on asyncio. Read 05_http_server.py
-first. Lessons 8 and 20 have `server.changed()`, which any thread may call. Next: 08_tap.py.
+first. Any thread may call `server.changed()`; lessons 8 and 20 have what it sends. Next: 08_tap.py.
 
 The protocol runs on threads of its own. `run=` says how to get a call to the right thread: it takes
 a function without arguments and has it called there, once. The result finds its way back. `async
