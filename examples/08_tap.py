@@ -2,7 +2,8 @@ r"""Stand between a host and a stdio server, and record what they say. Nothing i
 
 For the day when a host and a server do not get along, whoever wrote them. It needs nothing from
 this repository. (A server on mcp_ref.py needs no tap: set MCP_TRACE=FILE in its environment.) Read
-00_by_hand.py first. Next: 09_socket.py; 10_picture.py draws what was recorded.
+00_by_hand.py first; lesson 26 has mistakes to look for. Next: 09_socket.py; 10_picture.py draws
+what was recorded.
 
 In the host's configuration, put this program before the server's command:
 
