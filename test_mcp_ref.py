@@ -136,6 +136,8 @@ LEGACY = mcp.versions("legacy")
 MODERN = mcp.versions("modern")
 CARRIERS = ["memory", "pipe", "http"]
 META = "io.modelcontextprotocol/"
+EVERYTHING = HERE / ".ci" / "everything_server.py"
+TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 CODES = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", row.name).upper().replace("URLE", "URL_E"): code
          for code, row in mcp.ERRORS.items()}
 MIRRORED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}
@@ -1084,6 +1086,8 @@ test_requests = scripts(r'''
 == errors have their code in every revision; names that tutorials teach get a hint
 :nobody => error {INVALID_PARAMS} nobody
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
+completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
+    "argument": {"name": "nobody", "value": ""}} => error {INVALID_PARAMS} argument
 [legacy] resources/read {"uri": "test://item/0/x"} => error {RESOURCE_NOT_FOUND} {"uri": "*"}
 resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [!2025-03-26] > [{"jsonrpc": "2.0", "id": 1, "method": "nobody"}]
@@ -1641,6 +1645,9 @@ def test_server_call_calls_a_tool():
     ("no-scheme", lambda s: s.resource("no-scheme")(lambda: "")),
     ("{a}", lambda s: s.resource("x://{a}")(lambda: "")),
     ("noprefix", lambda s: s.method("noprefix")(lambda params: {})),
+    ('"type"', lambda s: s.tool(input_schema={"type": "string"})(lambda: "")),
+    ("integer", lambda s: mcp.RpcError("7", "seven")),
+    ("endpoint", lambda s: mcp.serve_http(s, endpoint=mcp.Endpoint(s), cors=True)),
     ("name=", lambda s: s.tool("name")), ("name=", lambda s: s.prompt("name")),
     ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: ""))])
 def test_mistakes_are_refused_at_once(word, mistake):
@@ -2059,9 +2066,6 @@ class Program(subprocess.Popen):
         status = self.wait(PATIENCE)
         assert self.stdout.closed or not self.stdout.read()
         return status
-
-
-TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
@@ -4564,9 +4568,6 @@ def test_the_python_of_the_readme_runs():
     for block in re.findall(r"(?ms)^```python\n(.*?)^```", README):
         done = command("-c", start + block, cwd=HERE)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
-
-
-EVERYTHING = HERE / ".ci" / "everything_server.py"
 
 
 def play_vectors(*target, revisions=ORDER):
