@@ -1643,10 +1643,9 @@ def test_server_call_calls_a_tool():
     ("twice", lambda s: s.tool(name="twice")(s.tool(name="twice")(lambda: ""))),
     ("x://a", lambda s: s.resource("x://a")(s.resource("x://a")(lambda: ""))),
     ("no-scheme", lambda s: s.resource("no-scheme")(lambda: "")),
-    ("{a}", lambda s: s.resource("x://{a}")(lambda: "")),
+    ("{a}", lambda s: s.resource("x://{a}")(lambda: "")), ("code", lambda s: mcp.RpcError("7", "")),
     ("noprefix", lambda s: s.method("noprefix")(lambda params: {})),
     ('"type"', lambda s: s.tool(input_schema={"type": "string"})(lambda: "")),
-    ("integer", lambda s: mcp.RpcError("7", "seven")),
     ("endpoint", lambda s: mcp.serve_http(s, endpoint=mcp.Endpoint(s), cors=True)),
     ("name=", lambda s: s.tool("name")), ("name=", lambda s: s.prompt("name")),
     ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: ""))])
@@ -2179,7 +2178,8 @@ def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
     assert server.call("parse", text="{")["isError"] and ask(server, "prompts/get", name="parse")
     said = capsys.readouterr().err
     frame = re.search(r'File "([^"]+)", line \d+, in (\S+)', said)
-    assert frame.groups() == (__file__, "<lambda>") and said.count("JSONDecodeError:") == 2, said
+    assert said.count("JSONDecodeError:") == 2, said
+    assert hasattr(sys, "pypy_version_info") or frame.groups() == (__file__, "<lambda>"), said
 
 
 # ---- the command line
@@ -3968,7 +3968,7 @@ def test_gateway_serves_each_profile_at_its_path(version):
 
 
 @pytest.mark.parametrize("config, word", [
-    ("{", "Expecting"), ([], "object"), ({}, "servers"), ({"servers": {}}, "servers"),
+    ("{", "line 1"), ([], "object"), ({}, "servers"), ({"servers": {}}, "servers"),
     *(({"servers": {"a": server}}, "/servers/a" + place) for server, place in (
         ({}, ""), ({"command": []}, "/command"), ({**X, "url": "http://x"}, ""),
         ({"url": "ftp://x"}, "/url"), ({**X, "revision": "x"}, "/revision"),
