@@ -630,11 +630,10 @@ def main() -> int:
             fit = [vector for vector in vectors if server.revision in vector["revisions"]
                    and server.carrier in vector["carriers"] and not why]
             rules = [vector for vector in fit if "every" in vector]
-            jobs += [pool.submit(server.play_all, part, rules, options.fresh)
-                     for part in (fit[::2], fit[1::2])]
+            jobs.append(pool.submit(server.play_all, fit, rules, options.fresh))
         for number, job in enumerate(concurrent.futures.as_completed(jobs), 1):
             rows += job.result()
-            print(f"\r{number} of {len(jobs)} parts", end="\r", file=sys.stderr, flush=True)
+            print(f"\r{number} of {len(jobs)} revisions", end="\r", file=sys.stderr, flush=True)
     report(rows)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
