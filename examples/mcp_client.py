@@ -515,8 +515,8 @@ class Client(AbstractContextManager["Client"]):
             encode(answer)
         except Exception as problem:  # noqa: BLE001  a callback may raise anything
             self.transport.say(f"{method} failed: {type(problem).__name__}: {problem}")
-            code = getattr(problem, "code", INTERNAL_ERROR)
-            answer = {"error": {"code": code, "message": str(problem)}}
+            answer = {"error": {"message": f"{problem}", "code": problem.code if isinstance(
+                problem, RpcError) else INTERNAL_ERROR}}
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
         with suppress(Exception):  # until it is sent, the question counts as open
             self._transmit(reply, Request(self, method)).wait()
@@ -765,8 +765,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
     """Return the headers that repeat arguments; Malformed if the schema has an invalid one.
     (basic/transports/streamable-http §Custom Headers from Tool Parameters)"""
     found = list(_marked(schema, arguments))
-    names = {str(name).lower() for name, kind, _ in found if kind in (
-        "string", "integer", "boolean") and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", str(name))}
+    names = {name.lower() for name, kind, _ in found if type(name) is str and kind in (
+        "string", "integer", "boolean") and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)}
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed("each x-mcp-header must be a unique name of a string, integer or boolean")
     return {f"Mcp-Param-{name}": mirror(value) for name, _, value in found if value is not None}
