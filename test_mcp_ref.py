@@ -3332,7 +3332,7 @@ def test_client_ends_a_server_and_its_children(before, after, last, tmp_path):
     os.mkfifo(tmp_path / "held")                # it ends when no process has it open
     end, lines = begin((tmp_path / "held").read_bytes), []
     before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY); {before}"
-    with limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.05), \
+    with limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.3), \
             program(before, after, stderr=lines.append):
         pass
     assert end.result(PATIENCE) == b"" and lines[-1] == last
