@@ -61,6 +61,7 @@ must call run() under `if __name__ == "__main__":`.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import re
@@ -392,22 +393,21 @@ def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> M
     return response
 
 
-def can_write(file: Any) -> bool:
-    """Tell whether a pipe or socket takes some KiB without waiting; True if that is unknown."""
-    import select
-    with suppress(AttributeError, OSError, TypeError, ValueError):  # no poll, no descriptor
-        poll = select.poll()
-        poll.register(file, select.POLLOUT)
-        return bool(poll.poll(0))
-    return True
+def is_ready(file: Any, to_write: bool = True) -> bool:
+    """Tell whether a pipe or socket can be used without waiting; if unknown, only to write."""
+    import selectors
+    with suppress(AttributeError, OSError, TypeError, ValueError), getattr(
+            selectors, "PollSelector", selectors.SelectSelector)() as selector:
+        selector.register(file, selectors.EVENT_WRITE if to_write else selectors.EVENT_READ)
+        return bool(selector.select(0))
+    return to_write
 
 
 def log(line: str) -> None:
     """Write a line to stderr; drop it if there is none, or if the host does not read it."""
     with suppress(AttributeError, OSError, ValueError):
-        if can_write(sys.stderr):
-            sys.stderr.write(f"mcp_ref: {line:.4000}\n")
-            sys.stderr.flush()
+        if is_ready(sys.stderr):
+            sys.stderr.write(f"mcp_ref: {line[:4000 if line.isascii() else 650]}\n")
 
 
 def tracer() -> Callable[..., None]:
@@ -429,7 +429,7 @@ def tracer() -> Callable[..., None]:
         try:
             with open(path, "ab", opener=functools.partial(os.open, mode=0o600)) as file:
                 file.write(encode(record))
-        except OSError as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             if not broken:
                 log(f"MCP_TRACE: {problem}")
             broken = True
@@ -438,9 +438,9 @@ def tracer() -> Callable[..., None]:
 
 def run_aside(name: str, work: Work) -> None:
     """Run something on a thread of its own, or here if no thread can be started."""
-    try:
-        threading.Thread(target=work, name=name, daemon=True).start()
-    except RuntimeError:
+    with suppress(RuntimeError):
+        return threading.Thread(target=work, name=name, daemon=True).start()
+    with suppress(BaseException):  # it is not the caller's
         work()
 
 
@@ -886,13 +886,13 @@ class Server:
     `prompts`, and call changed(). `on_watch` is called with each URI that clients subscribe to.
     """
 
-    served = False  # whether any server of this process was served
+    served = made = False  # whether any server of this process was served, or made
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
                  page_size: int | None = None, state_key: bytes | str | None = None,
                  run: Handler | None = None, *, loop: Any = None, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
-        self.brief = {"name": name, "version": version}  # in every result
+        Server.made, self.brief = True, {"name": name, "version": version}  # in every result
         self.info = {**self.brief, **checked_options(info, "title description websiteUrl icons")}
         self.instructions, self.page_size = instructions, page_size
         key = state_key or os.urandom(32)
@@ -1494,9 +1494,9 @@ class Pipe(Peer):
         self._trace = tracer()
         self._writing = threading.Lock()  # guards writing to stdout
         self._left = False                # the client has left, or a signal has come
-        self._deadline = 0.0              # until then, running handlers may finish
+        self._deadline = float("inf")     # until then, running handlers may finish
         self._lock = threading.Lock()     # guards these two:
-        self._threads: list[threading.Thread] = []  # one reads, the others run slow handlers
+        self._threads: list[threading.Thread] = []  # one reads; if there are more, they are slow
         self._waiting: list[Work] = []    # handlers without a thread
         self._turn = Turn()               # of the handler that a reader started last
         self._idle = False                # the watchdog sleeps until _wake is released
@@ -1515,8 +1515,7 @@ class Pipe(Peer):
 
     def leave(self, patience: float = 0.05) -> None:
         """Have serve() return. A signal handler may call this: it waits for no lock."""
-        deadline = time.monotonic() + patience
-        self._deadline = min(self._deadline or deadline, deadline)
+        self._deadline = min(self._deadline, time.monotonic() + patience)
         self._left = True
         self._wake_up()
 
@@ -1536,9 +1535,9 @@ class Pipe(Peer):
         return False
 
     # ---- the reader: no queue and no other thread stands between a line and its handler
-    def _read(self, turn: Turn) -> None:
+    def _read(self, mine: Turn) -> None:
         """Read and serve lines if it is our turn, until there are no more or another reads."""
-        reading = turn.claim()
+        reading = mine.claim()
         def start(work: Work) -> None:
             nonlocal reading
             if len(self._threads) > 1 and self._hand_over(work):
@@ -1557,7 +1556,7 @@ class Pipe(Peer):
                     part = self._source.readline(MAX_MESSAGE_BYTES)  # the rest is skipped
             except OSError:
                 line = b""
-            if not line:
+            if not line or self._left:
                 self.leave(LEAVE_SECONDS)
             elif not line.isspace():
                 self._serve(line.rstrip(b"\r\n"), start)
@@ -1624,9 +1623,10 @@ class Pipe(Peer):
             if self._turn is not seen:
                 seen, checks = self._turn, 0
             elif not seen.taken():  # if no thread can be started, the next check tries again
-                self._spawn("mcp-reader", functools.partial(self._read, seen))
+                with self._lock:  # a thread that cannot be started must not be counted
+                    self._spawn("mcp-reader", functools.partial(self._read, seen))
             checks = checks + 1 if seen.taken() else 0
-            self._idle = checks >= 100  # one more check follows, or a handler could be missed
+            self._idle = checks >= 100  # now a handler wakes us; check once more for an earlier one
             if checks > 100:
                 self._wake.acquire(timeout=-1 if os.name == "posix" else 0.1)
             else:
@@ -1643,6 +1643,7 @@ class Pipe(Peer):
 
     def _finish(self) -> list[Context]:
         """Let running handlers finish; return the requests that are abandoned."""
+        self.leave(LEAVE_SECONDS if self._left else 0.05)  # an author's signal handler may raise
         if not self._spawn("mcp-close", self.close):  # it may write to a client that does not read
             self.close()
         while any(one.is_alive() for one in self._threads) and time.monotonic() < self._deadline:
@@ -1701,7 +1702,8 @@ def guard_stdio() -> list[int]:
     if sys.stdout and sys.stdout is sys.__stdout__:
         with suppress(OSError, ValueError):
             print(end="", flush=True)  # what was printed so far
-        sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+        raw = io.FileIO(1, "w", closefd=False)  # whose lock could not hold up the exit
+        sys.stdout = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
     def forget() -> None:  # a forked child must not hold the client's pipe
         for descriptor in _guarded:
             os.dup2(null, descriptor, inheritable=False)
@@ -2770,14 +2772,10 @@ class SocketExchange(Exchange):
             self.connection.shutdown(1)  # SHUT_WR
 
     def gone(self) -> bool:
-        return self.ready(1) and self.connection.recv(1, 2) == b""  # EVENT_READ, MSG_PEEK
+        return is_ready(self.connection, to_write=False) and self.connection.recv(1, 2) == b""
 
-    def ready(self, events: int = 2) -> bool:  # EVENT_WRITE
-        """Tell whether the socket can be used without waiting."""
-        import selectors
-        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-            selector.register(self.connection, events)
-            return bool(selector.select(0))
+    def ready(self) -> bool:
+        return is_ready(self.connection)
 
 
 # ======== 9. The command line =============================================================
@@ -2813,7 +2811,7 @@ def serve_file(path: str, words: list[str]) -> None:
     name, suffix = os.path.splitext(os.path.basename(path))
     if suffix != ".py" or not os.path.isfile(path):
         usage_error(f"serve: {path} is not a Python file")
-    if not words:
+    if "--http" not in " ".join(words):
         guard_stdio()  # before its first line runs
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     with open(path, "rb") as file:
@@ -2822,7 +2820,7 @@ def serve_file(path: str, words: list[str]) -> None:
     if not calls and words and not words[0].startswith("--http"):
         usage_error(f"serve: unknown option {words[0]}")
     module = types.ModuleType("__main__" if calls else name)
-    module.__file__ = path
+    module.__file__ = os.path.abspath(path)
     if calls:
         sys.modules["__main__"], sys.argv = module, [path, *words]
     sys.modules.setdefault(module.__name__, module)  # not in place of a library's
@@ -2832,8 +2830,8 @@ def serve_file(path: str, words: list[str]) -> None:
     members = {**vars(module), "": vars(module).get("server")}  # it wins over mcp, app, ...
     servers = [value for value in members.values() if isinstance(value, Server)]
     if not calls:
-        servers = [Server(name)]
-        for key, value in members.items():
+        servers = [] if words and Server.made else [Server(name)]  # its run() may authorize
+        for key, value in members.items() if servers else ():
             if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
                 servers[0].tool(value)
     if not servers or calls - {"Server"} or not (calls or servers[0].tools):
@@ -3241,6 +3239,8 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
             return stream, stream
     # [2025-11-25] basic/transports §Session Management.
     exchange, headers = stream.request, stream.request.headers
+    if headers.get("mcp-protocol-version", R2) not in REVISIONS:
+        raise HttpError(400, "MCP-Protocol-Version must be a known version")
     request: Message = message if isinstance(message, dict) else {"id": 0}
     if endpoint.stateless:
         stream.session = Session(endpoint.server, stream, version_of(exchange), {})
