@@ -752,7 +752,9 @@ class Context:
         if not self.may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         names = {key: digest(question)[:16] for key, question in questions.items()}
-        found = {key: self._answers[name] for key, name in names.items() if name in self._answers}
+        by_key = "requestState" not in self.params  # nothing else says what was asked
+        found = {key: self._answers[one] for key, name in names.items()
+                 for one in ([name, key] if by_key else [name]) if one in self._answers}
         missing = {key: question for key, question in questions.items()
                    if key not in found or flaw_of_answer(question, found[key])}
         with self._ending:
@@ -764,8 +766,7 @@ class Context:
 
     # ---- request state: the answers so far, kept by the client between two runs. It can read but
     # not change them: they are signed, together with the request and the principal, and expire.
-    # (basic/patterns/mrtr §Server Requirements) An answer belongs to the digest of its question: to
-    # other words under the same key, or without a state that says what was asked, it is not one.
+    # (basic/patterns/mrtr §Server Requirements) The same key with other words finds no answer.
     def _input_required(self) -> Message:
         """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
         with self._ending:
@@ -1660,10 +1661,9 @@ class Pipe(Peer):
 def signals(react: Callable[[int, bool], Any]) -> Iterator[None]:
     """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
 
-    react(number, late) may only set flags; it returns whether it had a use for another signal. If
-    not, a late one, LEAVE_SECONDS after the last, ends the process. An earlier one is ignored:
-    hosts send SIGINT and then SIGTERM, which must not end the author's cleanup. So the handlers
-    stay once a signal has come.
+    react(number, late) only sets flags, and tells whether it had a use for a signal after the
+    first. If not, one that comes LEAVE_SECONDS after the last ends the process, and an earlier one
+    is ignored: hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
     """
     import signal
     last, found = 0.0, {}  # type: float, dict[Any, Any]
