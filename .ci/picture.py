@@ -99,8 +99,8 @@ def check_browser(folder: Path) -> None:
         print("picture: Chromium is not on this machine: not tried")
         return
     (folder / "t.html").write_text(page, "utf-8")
-    off = "sandbox gpu first-run sync background-networking component-update quic".split()
-    flags = [f"--{'no' if name in ('sandbox', 'first-run') else 'disable'}-{name}" for name in off]
+    flags = ["--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-sync", "--disable-quic",
+             "--disable-background-networking", "--disable-component-update"]
     done = subprocess.run(
         [CHROMIUM, "--headless", *flags, "--enable-logging=stderr", "--dump-dom",
          f"--user-data-dir={folder / 'profile'}", (folder / "t.html").as_uri()],
