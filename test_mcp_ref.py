@@ -223,6 +223,11 @@ def fixture(stage: Stage, **options):
     fixture_tools(server, stage)
     fixture_resources(server)
     fixture_more_tools(server, stage)
+    part = {name: {"type": kind, "x-mcp-header": name} for name, kind in (
+        ("region", ["string", "null"]), ("n", "integer"), ("on", "boolean"), ("deep", "string"))}
+    inner = {"type": "object", "properties": {"deep": part.pop("deep")}}
+    server.tool(name="place", input_schema={"type": "object", "properties": {
+        **part, "inner": inner}})(lambda region=None, n=None, on=None, inner=None: "placed")
 
     @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
     def verb(ctx: Context, params: dict) -> dict:
@@ -279,7 +284,7 @@ def fixture_tools(server, stage: Stage):
 
 
 def fixture_more_tools(server, stage: Stage):
-    """Add tools for notifications, streams, and headers that repeat arguments."""
+    """Add tools for notifications, streams and coroutines."""
     @server.tool
     def tell(method: str, ctx: Context) -> str:
         ctx.notify(method, {"x": 1})
@@ -324,11 +329,6 @@ def fixture_more_tools(server, stage: Stage):
             return ctx.elicit("Which?", x=int)["action"]
         loops.append(asyncio.get_running_loop())        # a session would belong to the first one
         return f"{len(set(loops))} {threading.current_thread().name}"
-    part = {name: {"type": kind, "x-mcp-header": name} for name, kind in (
-        ("region", ["string", "null"]), ("n", "integer"), ("on", "boolean"), ("deep", "string"))}
-    inner = {"type": "object", "properties": {"deep": part.pop("deep")}}
-    server.tool(name="place", input_schema={"type": "object", "properties": {
-        **part, "inner": inner}})(lambda region=None, n=None, on=None, inner=None: "placed")
 
 
 def fixture_resources(server):
