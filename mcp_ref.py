@@ -471,7 +471,6 @@ def log_failure(what: str, problem: BaseException) -> None:
 # The *peer* is the other end of a pipe or a session (section 5); the *principal* is the caller, if
 # the transport knows; a *flaw* is what a Schema finds wrong with a value: a text, or None. In a
 # session, LegacyContext (section 10) takes the place of Context.
-
 # A request ends once: answered, cancelled by the client, or abandoned because the client has left.
 # Context._end() is the only place that decides which.
 
@@ -541,15 +540,15 @@ class Context:
     # ---- being served
     def admit(self, start: Handler) -> None:
         """Check that the request may be served, and start its handler; RpcError: it may not."""
-        version = self.meta.get(META_VERSION)
-        if self.method == "initialize" and version is None:  # in a copy without part III
+        version: Any = self.meta.get(META_VERSION)
+        if self.method == "initialize" and version is None:  # a copy without part III
             version = self.params.get("protocolVersion", "")
         else:
             check_params("_meta", self.meta)
             if self.meta.get(META_LOG_LEVEL, "info") not in LOG_LEVELS:
                 raise invalid(f"{META_LOG_LEVEL} must be one of " + ", ".join(LOG_LEVELS))
             self.peer.check(self)
-        if version not in versions("modern"):  # the text is all that a legacy client can show
+        if META_VERSION not in self.meta or version not in REVISIONS or not rules(version).modern:
             raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version; supported: "
                            + ", ".join(versions()),
                            {"supported": versions(), "requested": version})
@@ -573,10 +572,9 @@ class Context:
 
     def _submit(self, start: Handler) -> None:
         """Have the handler run."""
-        running = self.peer.running
-        if len(running) >= MAX_RUNNING:
+        if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some")
-        running[self.id] = self
+        self.peer.running[self.id] = self
         start(self.run)
 
     def run(self) -> None:
@@ -910,7 +908,7 @@ class Server:
         self.on_watch: Handler = drop
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
         self._run_on, self._given_loop, self._loop = run, loop, loop  # type: Any, Any, Any
-        self._lock = threading.Lock()  # guards the start of the loop
+        self._lock = threading.Lock()  # guards its start
         self.declared = {"", "logging"}  # capabilities; those of deleted tools stay
 
     # ---- registering. `members` are title, description, icons and _meta; tools and resources also
@@ -961,7 +959,7 @@ class Server:
         def register(function: Handler) -> Handler:
             entry = Entry(function, output_schema={})
             arguments = [without_none(name=parameter, description=schema.get("description"),
-                                 required=parameter in entry.required or None)
+                                      required=parameter in entry.required or None)
                          for parameter, schema in entry.input_schema["properties"].items()]
             return self._add("prompts", name or entry.name, entry, members,
                              arguments=arguments or None)
@@ -1458,7 +1456,7 @@ class Peer:
 #     mcp-reader                   reads, decodes, runs handlers that are fast
 #     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
 #     mcp-hang-up                  notices that the client has closed our stdout
-#     mcp-cancel                   runs the on_cancel functions of one request
+#     mcp-cancel                   runs an on_cancel function
 #     mcp-loop                     runs `async def` handlers
 #
 # Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and print(), C
@@ -2725,8 +2723,10 @@ class SocketExchange(Exchange):
         lines = [file.readline(MAX_LINE_BYTES).lstrip(b"\r\n") or file.readline(MAX_LINE_BYTES)]
         if not lines[0]:
             raise ConnectionError("the client has hung up")
+        left = MAX_LINE_BYTES - len(lines[0])
         while lines[-1].strip() and lines[-1][-1:] == b"\n" and len(lines) < MAX_HEADERS + 2:
-            lines.append(file.readline(max(0, MAX_LINE_BYTES - sum(map(len, lines)))))
+            lines.append(file.readline(left))
+            left -= len(lines[-1])
         head = _HEAD.fullmatch(b"".join(lines).decode("latin-1"))
         method, target, version, fields = head.groups() if head else ("", "", "HTTP/1.0", "")
         super().__init__(method, target, re.findall("(.+?):(.*)\r\n", fields), file)
@@ -2951,8 +2951,8 @@ class LegacyContext(Context):
             self.server.listeners[session] = None
         self.peer.session = session
         return without_none(protocolVersion=version, capabilities=self.server.capabilities(version),
-                       serverInfo=downgrade(session.rules, "server", self.server.info),
-                       instructions=self.server.instructions)
+                            serverInfo=downgrade(session.rules, "server", self.server.info),
+                            instructions=self.server.instructions)
 
     def close_stream(self) -> None:
         """Over HTTP, disconnect and go on; the client comes back for the rest."""
