@@ -77,8 +77,7 @@ def run_client(suite):
     # exec: when time is up the suite kills the shell only.
     command = [*suite, "client", "--command",
                f"exec {sys.executable} {HERE / '.ci/everything_client.py'}"]
-    bad = 0
-    names = []
+    bad, names = 0, []
     for arguments, expected in CLIENT_RUNS:
         # One of them wants us back within 200 ms of the moment, while 20 interpreters start: on a
         # machine that is busy with something else, all may be tried once more.

@@ -20,16 +20,8 @@ from urllib.parse import urljoin
 TOP = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str(TOP)]
 
+import oauth
 from mcp_client import connect, fetch
-from oauth import (
-    AuthorizationCode,
-    Browser,
-    ClientCredentials,
-    EnterpriseManaged,
-    Key,
-    OAuth,
-    Workload,
-)
 from skills import Skills
 
 from mcp_ref import RpcError, versions
@@ -83,7 +75,7 @@ def call_all_tools(client: Any) -> None:
             print(f"{tool['name']}: {error}", file=sys.stderr)
 
 
-class NoBrowser(Browser):
+class NoBrowser(oauth.Browser):
     """Logs in without a user: the suite's page redirects at once."""
 
     @contextlib.contextmanager
@@ -94,21 +86,21 @@ class NoBrowser(Browser):
         return urljoin(url, fetch("GET", url, {})[1].get("location", ""))
 
 
-def log_in() -> OAuth:
+def log_in() -> oauth.OAuth:
     """Return the hook for protected servers: the context says who we are, where it matters."""
     own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "issuer")
            if name in CONTEXT}
-    grant: Any = AuthorizationCode(NoBrowser())
+    grant: Any = oauth.AuthorizationCode(NoBrowser())
     if SCENARIO.startswith("auth/client-credentials"):
-        grant = ClientCredentials()
+        grant = oauth.ClientCredentials()
     elif "valid_jwt" in CONTEXT:
-        grant = Workload(lambda issuer: str(CONTEXT["valid_jwt"]))
+        grant = oauth.Workload(lambda issuer: str(CONTEXT["valid_jwt"]))
     elif "idp_id_token" in CONTEXT:
-        grant = EnterpriseManaged(CONTEXT["idp_token_endpoint"], lambda: CONTEXT["idp_id_token"],
-                                  CONTEXT["idp_client_id"])
-    return OAuth(metadata_url="https://conformance-test.local/client-metadata.json", grant=grant,
-                 key=Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None,
-                 **own)
+        grant = oauth.EnterpriseManaged(CONTEXT["idp_token_endpoint"],
+                                        lambda: CONTEXT["idp_id_token"], CONTEXT["idp_client_id"])
+    key = oauth.Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None
+    return oauth.OAuth(metadata_url="https://conformance-test.local/client-metadata.json",
+                       grant=grant, key=key, **own)
 
 
 def list_skills(client: Any) -> Any:

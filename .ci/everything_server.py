@@ -19,19 +19,8 @@ sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str
 from skills import serve_skills
 from tasks import Tasks
 
-from mcp_ref import (
-    ClientLacks,
-    Context,
-    RpcError,
-    Server,
-    audio,
-    elicitation,
-    embedded,
-    image,
-    roots,
-    sampling,
-    text,
-)
+import mcp_ref as mcp
+from mcp_ref import ClientLacks, Context, RpcError, Server, elicitation, embedded, image, text
 
 server = Server("everything", "1.0", "Everything a server can do, for conformance tests.",
                 title="Everything")
@@ -42,38 +31,24 @@ PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQV
 SOUND = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
 
 
+def always(value: Any) -> Any:
+    """Return a function that returns this value."""
+    return lambda: value
+
+
 # ---- tools: content of every kind
 
-@server.tool
-def test_simple_text() -> str:
-    """Return a text."""
-    return "This is a simple text response for testing."
-
-
-@server.tool
-def test_image_content() -> dict[str, Any]:
-    """Return an image."""
-    return image(PIXEL, "image/png")
-
-
-@server.tool
-def test_audio_content() -> dict[str, Any]:
-    """Return a sound."""
-    return audio(SOUND, "audio/wav")
-
-
-@server.tool
-def test_embedded_resource() -> dict[str, Any]:
-    """Return a resource inside the result."""
-    return embedded("test://embedded-resource", "This is an embedded resource content.",
-                    "text/plain")
-
-
-@server.tool
-def test_multiple_content_types() -> list[dict[str, Any]]:
-    """Return three kinds of content at once."""
-    return [text("Multiple content types test:"), image(PIXEL, "image/png"),
-            embedded("test://mixed-content-resource", '{"test": "data"}', "application/json")]
+for name, result in {
+        "test_simple_text": "This is a simple text response for testing.",
+        "test_image_content": image(PIXEL, "image/png"),
+        "test_audio_content": mcp.audio(SOUND, "audio/wav"),
+        "test_embedded_resource": embedded(
+            "test://embedded-resource", "This is an embedded resource content.", "text/plain"),
+        "test_multiple_content_types": [
+            text("Multiple content types test:"), image(PIXEL, "image/png"),
+            embedded("test://mixed-content-resource", '{"test": "data"}', "application/json")],
+        }.items():
+    server.tool(always(result), name=name, description=f"Return what {name} is about.")
 
 
 @server.tool
@@ -142,12 +117,6 @@ def test_streaming_elicitation(ctx: Context) -> str:
 
 
 @server.tool
-def test_missing_capability(ctx: Context) -> str:
-    """Ask for what the client may not have declared."""
-    return str(ctx.sample("Hello?")["model"])
-
-
-@server.tool
 def test_elicitation_sep1034_defaults(ctx: Context) -> str:
     """Ask by a form in which every field has a default."""
     answer = ctx.elicit("Please review the form", name=(str, "John Doe"), age=(int, 30),
@@ -173,44 +142,28 @@ def test_elicitation_sep1330_enums(ctx: Context) -> str:
     return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
 
 
-@server.tool
-def test_input_required_result_elicitation(ctx: Context) -> str:
-    """Ask for a name."""
-    answer = ctx.elicit("What is your name?", key="user_name", name=str)
-    return f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
+def asking(questions: dict[str, Any]) -> Any:
+    """Return a tool that asks, and returns the answers."""
+    def tool(ctx: Context) -> str:
+        return f"state-ok {ctx.ask(questions)}"
+    return tool
 
 
-@server.tool
-def test_input_required_result_sampling(ctx: Context) -> str:
-    """Ask the model for a capital."""
-    return str(ctx.sample("What is the capital of France?", key="capital_question")["content"])
-
-
-@server.tool
-def test_input_required_result_list_roots(ctx: Context) -> str:
-    """Ask for the roots."""
-    return ", ".join(root["uri"] for root in ctx.list_roots(key="client_roots"))
-
-
-@server.tool
-def test_input_required_result_request_state(ctx: Context) -> str:
-    """Ask for a confirmation; the state comes back with it."""
-    return "state-ok " + ctx.elicit("Please confirm", key="confirm", ok=bool)["action"]
-
-
-@server.tool
-def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Ask for a confirmation; a state that was changed is refused."""
-    return str(ctx.elicit("Please confirm", key="confirm", ok=bool)["action"])
-
-
-@server.tool
-def test_input_required_result_multiple_inputs(ctx: Context) -> str:
-    """Ask three things in one round."""
-    answers = ctx.ask({"user_name": elicitation("What is your name?", name=str),
-                       "greeting": sampling("Generate a greeting", max_tokens=50),
-                       "client_roots": roots()})
-    return f"got {', '.join(sorted(answers))}"
+NAME = elicitation("What is your name?", name=str)
+CONFIRM = elicitation("Please confirm", ok=bool)
+for name, questions in {
+        "missing_capability": {"": mcp.sampling("Hello?")},
+        "input_required_result_elicitation": {"user_name": NAME},
+        "input_required_result_sampling": {
+            "capital_question": mcp.sampling("What is the capital of France?")},
+        "input_required_result_list_roots": {"client_roots": mcp.roots()},
+        "input_required_result_request_state": {"confirm": CONFIRM},
+        "input_required_result_tampered_state": {"confirm": CONFIRM},
+        "input_required_result_multiple_inputs": {
+            "user_name": NAME, "greeting": mcp.sampling("Generate a greeting", max_tokens=50),
+            "client_roots": mcp.roots()},
+        }.items():
+    server.tool(asking(questions), name=f"test_{name}", description="Ask the client.")
 
 
 @server.tool
@@ -232,18 +185,10 @@ def test_input_required_result_capabilities(ctx: Context) -> str:
 
 # ---- tools: changes, headers, schemas
 
-@server.tool
-def test_trigger_tool_change() -> str:
-    """Tell the clients that the list of tools changed."""
-    server.changed("tools")
-    return "told"
-
-
-@server.tool
-def test_trigger_prompt_change() -> str:
-    """Tell the clients that the list of prompts changed."""
-    server.changed("prompts")
-    return "told"
+server.tool(lambda: str(server.changed("tools")), name="test_trigger_tool_change",
+            description="Tell the clients that the list of tools changed.")
+server.tool(lambda: str(server.changed("prompts")), name="test_trigger_prompt_change",
+            description="Tell the clients that the list of prompts changed.")
 
 
 @server.tool
@@ -324,22 +269,11 @@ def test_tool_with_task(ctx: Context) -> Any:
 
 # ---- resources
 
-@server.resource("test://static-text", mime_type="text/plain")
-def static_text() -> str:
-    """Return a text."""
-    return "This is the content of the static text resource."
-
-
-@server.resource("test://static-binary", mime_type="image/png")
-def static_binary() -> bytes:
-    """Return an image."""
-    return PIXEL
-
-
-@server.resource("test://watched-resource", mime_type="text/plain")
-def watched_resource() -> str:
-    """Return what one can subscribe to."""
-    return "Watched resource content"
+for name, kind, content in (
+        ("static-text", "text/plain", "This is the content of the static text resource."),
+        ("static-binary", "image/png", PIXEL),
+        ("watched-resource", "text/plain", "Watched resource content")):
+    server.resource(f"test://{name}", name=name, mime_type=kind)(always(content))
 
 
 @server.resource("test://template/{id}/data", mime_type="application/json")
@@ -350,10 +284,10 @@ def template_data(id: str) -> dict[str, Any]:
 
 # ---- prompts
 
-@server.prompt
-def test_simple_prompt() -> str:
-    """Say something simple."""
-    return "This is a simple prompt for testing."
+server.prompt(always("This is a simple prompt for testing."), name="test_simple_prompt",
+              description="Say something simple.")
+server.prompt(always([image(PIXEL, "image/png"), "Please analyze the image above."]),
+              name="test_prompt_with_image", description="Show an image.")
 
 
 @server.prompt
@@ -368,12 +302,6 @@ def test_prompt_with_embedded_resource(resourceUri: Annotated[str, "URI to embed
     """Embed a resource."""
     return [embedded(resourceUri, "Embedded resource content for testing.", "text/plain"),
             "Please process the embedded resource above."]
-
-
-@server.prompt
-def test_prompt_with_image() -> list[Any]:
-    """Show an image."""
-    return [image(PIXEL, "image/png"), "Please analyze the image above."]
 
 
 @server.prompt
