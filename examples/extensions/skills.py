@@ -172,7 +172,7 @@ def serve_skills(server: Server, *folders: Any) -> list[Message]:
 
 def _visible(folder: Path, pattern: str) -> list[Path]:
     """Find paths at any depth, without hidden ones; links are not followed."""
-    return [path for path in sorted(folder.rglob(pattern))
+    return [path for path in sorted(folder.rglob(pattern), key=Path.as_posix)
             if not any(part[0] == "." for part in path.relative_to(folder).parts)]
 
 
