@@ -183,7 +183,7 @@ def draw(row: Arrow, zero: Arrow, tracks: str) -> str:
 def page(path: str) -> str:
     """Read a file; return its overview, and the arrows, with brackets and gaps, as one page."""
     text, rows, known = Path(path).read_text("utf-8-sig", "replace"), list[Any](), dict[str, Any]()
-    for record in (read_lesson if path.endswith(".md") else read_trace)(text or "(empty)"):
+    for record in [*(read_lesson if path.endswith(".md") else read_trace)(text)] or [{}]:
         batch = record.get("message")
         for message in batch if isinstance(batch, list) and batch else [batch]:
             rows.append(arrow(record, message, len(rows), known))
