@@ -76,14 +76,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, Union
 
 __version__ = "0.3.0.dev"
-__all__ = [
-    "ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES", "META_CLIENT",
-    "META_LOG_LEVEL", "META_SERVER", "META_SUBSCRIPTION", "META_VERSION", "METHODS",
+__all__ = ["ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES",
+    "META_CLIENT", "META_LOG_LEVEL", "META_SERVER", "META_SUBSCRIPTION", "META_VERSION", "METHODS",
     "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",
     "RpcError", "Schema", "Server", "audio", "decode", "elicitation", "embedded", "encode", "image",
     "is_id", "kind_of", "link", "roots", "rules", "sampling", "schema_of", "serve_stdio", "text",
-    "versions",
-]
+    "versions"]
 
 Message = dict[str, Any]      # a JSON object, which stays a plain dict
 Handler = Callable[..., Any]  # a function that an author registers
@@ -241,14 +239,12 @@ LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert"
 # request gets an error that mentions the right name.
 MISNAMED = {
     "$/cancelRequest": "notifications/cancelled", "$/progress": "notifications/progress",
-    "initialized": "notifications/initialized", "tool/progress": "notifications/progress",
-    "resources/updated": "notifications/resources/updated", "resources/get": "resources/read",
+    "initialized": "notifications/initialized", "resources/get": "resources/read",
     "prompts/read": "prompts/get", "tools/execute": "tools/call"}
 
 
 class Rules:
     """The tables as one revision sees them: sets of names, or of codes. See rules()."""
-
     def __init__(self, version: str) -> None:
         order = list(REVISIONS)
         here = order.index(version)
@@ -284,14 +280,11 @@ MAX_BATCH = 100                 # messages in a batch
 
 
 class RpcError(Exception):
-    """An error that is sent to the other side: raise it in a handler to answer with it.
+    """An error for the other side: raise it in a handler to answer with it.
 
     `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: any JSON value.
     """
-
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
-        if type(code) is not int:
-            raise TypeError(f"RpcError(code, message): code must be an integer, found {code!r}")
         super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
         self.code, self.data = code, data
 
@@ -312,9 +305,7 @@ def _refuse(found: Any) -> None:
 
 
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
-_encode_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_encode_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
-_encode_value = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def decode(data: bytes) -> Any:
@@ -327,11 +318,9 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-def encode(message: Any, *, ascii: bool = True) -> bytes:
-    """Return a message as a line; TypeError, ValueError or RecursionError: it cannot be sent."""
-    # Half of a surrogate pair becomes an escape, as JSON has it.
-    line = ((_encode_ascii if ascii else _encode_text)(message) + "\n").encode(
-        "utf-8", "backslashreplace")
+def encode(message: Any) -> bytes:
+    """Return a message as a line; TypeError, ValueError, RecursionError: it cannot be sent."""
+    line = (_encode(message) + "\n").encode()
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
@@ -350,13 +339,13 @@ def from_base64(source: str) -> bytes:
 
 
 def unquote(text: str) -> str:
-    """Decode percent escapes; `urllib`, which also does it, is slow to import or even missing."""
+    """Decode percent escapes; `urllib` is slow to import."""
     return re.sub("(?:%[0-9A-Fa-f]{2})+", lambda escapes: bytes.fromhex(
         escapes[0].replace("%", "")).decode("utf-8", "replace"), text)
 
 
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id or a progress token: a string or an integer."""
+    """Tell whether a value may be an id or a progress token."""
     return type(value) in (str, int)  # not bool
 
 
@@ -376,13 +365,13 @@ def kind_of(message: Any) -> str:
         if message.get("jsonrpc") == "2.0" and isinstance(method, str) \
                 and is_id(message.get("id")) and isinstance(message.get("params", {}), dict):
             return "request"
-        problem = 'a request must have "jsonrpc": "2.0", an id (a string or an integer), a ' \
-            "method (a string), and params that are an object if there are any"
+        problem = 'a request must have "jsonrpc": "2.0", an id (string or integer), a method ' \
+            "(string), and params that are an object, if any"
     raise RpcError(INVALID_REQUEST, "Invalid request: " + problem)
 
 
 def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> Message:
-    """Make the response to a message that cannot be served, with its id if that is valid."""
+    """Make the response to a message that cannot be served, with its id if valid."""
     ident = message.get("id") if isinstance(message, dict) else None
     response = {"jsonrpc": "2.0", "id": ident, "error": without_none(
         code=error.code, message=str(error), data=error.data)}
@@ -394,7 +383,7 @@ def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> M
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
-    """Tell whether a pipe or socket can be used without waiting; if unknown, only to write."""
+    """Tell whether a pipe or socket is ready; if unknown, only to write."""
     import selectors
     with suppress(AttributeError, OSError, TypeError, ValueError), getattr(
             selectors, "PollSelector", selectors.SelectSelector)() as selector:
@@ -408,36 +397,33 @@ def log(line: str) -> None:
     with suppress(AttributeError, OSError, ValueError):
         if is_ready(sys.stderr):
             sys.stderr.write(f"mcp_ref: {line[:4000 if line.isascii() else 650]}\n")
+            sys.stderr.flush()  # PyPy buffers it
 
 
-def tracer() -> Callable[..., None]:
-    """Return a function that appends JSON lines to the file MCP_TRACE, or does nothing.
+def tracer() -> Callable[[str, bytes], None]:
+    """Return trace(way, line), which appends to the file MCP_TRACE, if that is set.
 
-    trace(way, on, data): `way` is ">" from the client and "<" from the server, `on` is "stdio" or
-    the number of a connection. Data that is not JSON becomes "text".
+    `way` is ">" from the client and "<" from the server. What is not JSON becomes "text".
     """
-    path, broken = os.environ.get("MCP_TRACE", ""), False
-    def trace(way: str, on: Any, data: bytes = b"", **more: Any) -> None:
-        nonlocal broken
+    path, log_once = os.environ.get("MCP_TRACE", ""), functools.cache(log)
+    def trace(way: str, line: bytes) -> None:
         now = time.time()
-        stamp = time.strftime(f"%Y-%m-%dT%H:%M:%S.{int(now % 1 * 1000):03d}Z", time.gmtime(now))
-        record = {"time": stamp, "way": way, "on": on, **more}
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:]
+        record = {"time": stamp, "way": way, "on": "stdio"}
         try:
-            record.update({"message": decode(data)} if data else {})
+            record["message"] = decode(line)
         except RpcError:
-            record["text"] = data.decode("utf-8", "backslashreplace")
+            record["text"] = line.decode("utf-8", "backslashreplace")
         try:
             with open(path, "ab", opener=functools.partial(os.open, mode=0o600)) as file:
                 file.write(encode(record))
         except (OSError, ValueError, RecursionError) as problem:
-            if not broken:
-                log(f"MCP_TRACE: {problem}")
-            broken = True
-    return trace if path else lambda *_, **__: None
+            log_once(f"MCP_TRACE: {problem}")
+    return trace if path else lambda *_: None
 
 
 def run_aside(name: str, work: Work) -> None:
-    """Run something on a thread of its own, or here if no thread can be started."""
+    """Run something on a thread of its own, or here if there is none."""
     with suppress(RuntimeError):
         return threading.Thread(target=work, name=name, daemon=True).start()
     with suppress(BaseException):  # it is not the caller's
@@ -485,7 +471,6 @@ class NotFound(Exception):
 
 class AskError(Exception):
     """A question got no usable answer. `error` is the client's error object, if it sent one."""
-
     def __init__(self, message: str, error: Message | None = None) -> None:
         super().__init__(message)
         self.error = error
@@ -499,24 +484,12 @@ class InputRequired(BaseException):
     """Stops a handler that lacks answers; not an Exception, which it might catch itself."""
 
 
-class Cancelled(BaseException):
-    """Stops a handler that waits, when its request is cancelled."""
-
-
-def lacks_answers(problem: BaseException) -> bool:
-    """Tell whether this is InputRequired, or the group of an asyncio.TaskGroup that has one."""
-    parts = getattr(problem, "exceptions", None)
-    return isinstance(problem, InputRequired) or (
-        isinstance(parts, tuple) and any(map(lacks_answers, parts)))
-
-
 class Context:
     """One request, as its handler sees it: declare a parameter `ctx: Context` to get it.
 
     `meta` is params._meta; `client_info` and `client_capabilities` may be made up; `principal` is
     what `authorize=` returned. When the client cancels, `cancelled` becomes True: stop soon.
     """
-
     cancelled = False
     filter: Message                # what a subscription asks for
     closing: Work | None = None    # ends a subscription
@@ -549,14 +522,13 @@ class Context:
                 raise invalid(f"{META_LOG_LEVEL} must be one of " + ", ".join(LOG_LEVELS))
             self.peer.check(self)
         if META_VERSION not in self.meta or version not in REVISIONS or not rules(version).modern:
-            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version; supported: "
-                           + ", ".join(versions()),
+            raise RpcError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {version!s:.40}",
                            {"supported": versions(), "requested": version})
         self._resolve(version, self.meta)
         self._submit(start)
 
     def _resolve(self, version: str, client: Message) -> None:
-        """Find the method's function and check its params. `client` has the keys of a `_meta`."""
+        """Find the method's function, check its params. `client` has the keys of a `_meta`."""
         self.version, self.rules, self.client = version, rules(version), client
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
@@ -589,10 +561,15 @@ class Context:
             self._restore()
             try:
                 result = self.function(self.server, self)
-            except BaseException as problem:
-                if not lacks_answers(problem):
+            except BaseException:  # InputRequired, or the group of an asyncio.TaskGroup with it
+                if not self._missing:
                     raise
-                return self._respond(self._input_required())
+                # basic/patterns/mrtr §InputRequiredResult
+                state = encode([time.time() + STATE_SECONDS, self._names, self._answers])
+                return self._respond({
+                    "resultType": "input_required", "inputRequests": dict(self._missing),
+                    "requestState": self._sign(to_base64(state)),
+                    "_meta": {META_SERVER: self.server.brief}})
             return None if result is None else self._respond(self._shape(result))
         except RpcError as problem:
             error = problem
@@ -606,7 +583,7 @@ class Context:
         return self._failure(error)
 
     def finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended already; its id may be used again."""
+        """Send the response, unless the request has ended; its id may be used again."""
         self.peer.running.pop(self.id, None)
         with self.lock:
             if self._end():
@@ -685,7 +662,7 @@ class Context:
         """[legacy] Over HTTP, disconnect and go on; the client comes back for the rest."""
 
     def on_cancel(self, function: Handler) -> None:
-        """Have a function called once, on a thread of its own, when (or if) the client cancels."""
+        """Have a function called once, on its own thread, if the client cancels."""
         self.wake_with(functools.partial(run_aside, "mcp-cancel", function))
 
     def wake_with(self, wake: Handler) -> None:
@@ -716,8 +693,6 @@ class Context:
         return self._ask_one(key, roots())["roots"]
 
     def _ask_one(self, key: str, question: Message) -> Message:
-        if not isinstance(key, str):
-            raise TypeError("key= names the question; a field called key needs schema=")
         key = key or digest(question)[:16]
         return dict(self.ask({key: question})[key])
 
@@ -765,16 +740,8 @@ class Context:
     # ---- request state: the answers so far, kept by the client between two runs. It can read but
     # not change them: they are signed, together with the request and the principal, and expire.
     # (basic/patterns/mrtr §Server Requirements) The same key with other words finds no answer.
-    def _input_required(self) -> Message:
-        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
-        with self._ending:
-            state = encode([time.time() + STATE_SECONDS, self._names, self._answers])
-            return {"resultType": "input_required", "inputRequests": dict(self._missing),
-                    "requestState": self._sign(to_base64(state)),
-                    "_meta": {META_SERVER: self.server.brief}}
-
     def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if that is not valid here."""
+        """Take the answers from the request and its state; RpcError if that is invalid."""
         if not self.may_ask:
             return
         state = self.params.get("requestState")
@@ -784,8 +751,7 @@ class Context:
             if state.isascii() and hmac.compare_digest(self._sign(body), state):
                 expires, self._names, self._answers = decode(from_base64(body))
             if expires < time.time():
-                raise invalid("requestState was changed, belongs to another request, or has "
-                              "expired; send the request again without it")
+                raise invalid("requestState is not valid here, or has expired: retry without it")
         for key, answer in (self.params.get("inputResponses") or {}).items():
             self._answers[self._names.get(key, key)] = answer
 
@@ -812,8 +778,6 @@ def elicitation(message: str, /, *, url: str = "", schema: Message | None = None
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or Optional), a
     pair of hint and default, or a JSON Schema. Ask for secrets with `url`. (client/elicitation)
     """
-    if not isinstance(url, str) or not isinstance(schema, (dict, type(None))):
-        raise TypeError("url= is a page and schema= a whole form: fields of that name need schema=")
     form = {"mode": "url", "url": url} if url else {
         "mode": "form", "requestedSchema": schema or form_of(fields)}
     return {"method": "elicitation/create", "params": {"message": message, **form}}
@@ -884,7 +848,6 @@ class Server:
     websiteUrl, icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
     `prompts`, and call changed(). `on_watch` is called with each URI that clients subscribe to.
     """
-
     served = made = False  # whether any server of this process was served, or made
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
@@ -960,9 +923,8 @@ class Server:
             entry = Entry(function, output_schema={})
             arguments = [without_none(name=parameter, description=schema.get("description"),
                                       required=parameter in entry.required or None)
-                         for parameter, schema in entry.input_schema["properties"].items()]
-            return self._add("prompts", name or entry.name, entry, members,
-                             arguments=arguments or None)
+                         for parameter, schema in entry.input_schema["properties"].items()] or None
+            return self._add("prompts", name or entry.name, entry, members, arguments=arguments)
         return register(function) if function else register
 
     def _add(self, kind: str, name: str, entry: Entry, members: Message, options: str = "", /,
@@ -1012,15 +974,14 @@ class Server:
     # ---- dispatch
     def handle(self, message: Any, send: Send, *, peer: Peer | None = None, principal: Any = None,
                start: Handler = lambda work: work()) -> None:
-        """Serve one decoded message, on any thread: `send` gets each message that results from it.
+        """Serve one decoded message, on any thread: `send` gets what results from it.
 
         `peer` is what outlives the message; a modern client does not need one. `start` is given the
         handler, a function without arguments, and runs it on the thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, list):  # [legacy]
-            serve_batch(self, message, send, peer, principal, start)  # [legacy]
-            return  # [legacy]
+            return serve_batch(self, message, send, peer, principal, start)  # [legacy]
         try:
             kind = kind_of(message)
             if kind == "request":
@@ -1040,6 +1001,8 @@ class Server:
                 peer.questions.pop(message["id"], drop)(message)  # [legacy]
         except RpcError as error:
             send(error_response(error, message, peer))
+        except RecursionError:
+            send(error_response(invalid("nested too deeply"), message, peer))
 
     def call_handler(self, entry: Entry, arguments: Message, ctx: Context, *values: Any) -> Any:
         """Call a registered function on the thread where it is to run."""
@@ -1081,7 +1044,7 @@ class Server:
         return future.result()
 
     def is_on_loop(self) -> bool:
-        """Tell whether this is the thread of the loop of `async def` handlers: it must not wait."""
+        """Tell whether this is the thread of `async def` handlers, which must not wait."""
         return bool(self._loop and sys.modules["asyncio"]._get_running_loop() is self._loop)
 
     def call(self, name: str, /, **arguments: Any) -> Message:
@@ -1110,10 +1073,9 @@ class Server:
         or after SIGINT or SIGTERM. Cleaning up, and the exit status, are yours.
         """
         if isinstance(arguments, str) or "transport" in options:
-            raise TypeError('for HTTP, call run(["--http", "8000"]), or start with --http PORT')
+            raise TypeError('for HTTP, call run(["--http", "8000"])')
         if self.is_on_loop():
-            raise RuntimeError("run() would block this event loop (loop=); call it with "
-                               "`await asyncio.to_thread(server.run)`")
+            raise RuntimeError("run() would block loop=: await asyncio.to_thread(server.run)")
         words = " ".join(sys.argv[1:] if arguments is None else arguments).replace("=", " ").split()
         if "--http" not in words:
             serve_stdio(self)
@@ -1179,8 +1141,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     except (Exception, SystemExit) as problem:  # noqa: BLE001
         if not ctx.cancelled:
             log_failure(f"tool {name}", problem)
-        return tool_error(str(problem) if problem.args and not isinstance(problem, KeyError)
-                          else repr(problem))
+        is_clear = problem.args and not isinstance(problem, KeyError)
+        return tool_error(str(problem) if is_clear else repr(problem))
 
 
 def find_entry(table: dict[str, Entry], name: str, kind: str) -> Entry:
@@ -1202,8 +1164,7 @@ def serve_read(server: Server, ctx: Context) -> Message:
 
 # server/resources §Security Considerations: a variable may become part of a path. An empty or
 # absolute path, the folder itself, a drive, a segment "..", invalid characters:
-_ESCAPES = re.compile(
-    r"\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]", re.DOTALL).match
+_ESCAPES = re.compile(r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]").match
 
 
 def find_resource(server: Server, uri: str) -> tuple[Entry, Message]:
@@ -1277,7 +1238,7 @@ def check_params(method: str, params: Message) -> None:
 
 
 def checked_options(members: Message, names: str) -> Message:
-    """Return the members that are given; TypeError for one that does not exist."""
+    """Return the members that are given; TypeError for an unknown one."""
     for name in members.keys() - names.split():
         raise TypeError(f"unknown option {name!r}; expected one of {', '.join(names.split())}")
     return without_none(**members)
@@ -1318,8 +1279,7 @@ def is_content(value: Any) -> bool:
 def content(value: Any) -> Message:
     """Return content; text may be given as a string. TypeError for anything else."""
     if not is_content(value):
-        raise TypeError("expected text, image(), audio(), embedded() or link(), "
-                        f"found {type(value).__name__}")
+        raise TypeError(f"expected text or content, e.g. image(); found {type(value).__name__}")
     return text(value) if isinstance(value, str) else value
 
 
@@ -1339,7 +1299,7 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
 
 def as_text(value: Any) -> str:
     """Return a JSON value as text; a string as it is."""
-    return value if isinstance(value, str) else _encode_value(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def tool_error(message: str) -> Message:
@@ -1393,7 +1353,6 @@ class Peer:
     `send` takes messages that belong to no request. `ordered`: messages arrive in the order they
     were sent.
     """
-
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
         self.send: Send = send or drop
         self.ordered, self.closed = ordered, False
@@ -1406,7 +1365,7 @@ class Peer:
         """Check what the transport knows of a modern request, before its version."""
 
     def can_write(self) -> bool:
-        """Tell whether a message can be sent without waiting; True if unknown."""
+        """Tell whether sending need not wait; True if unknown."""
         return True
 
     def carry(self, ctx: Context) -> Message | None:
@@ -1422,7 +1381,7 @@ class Peer:
         return None if self.ordered else {"_meta": {META_SUBSCRIPTION: ctx.id}}
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification; most need nothing, and an unknown id is ignored."""
+        """Act on a notification; most need nothing."""
         name, params = MISNAMED.get(message["method"], message["method"]), message.get("params")
         if name == "notifications/cancelled" and isinstance(params, dict):
             ident = params.get("requestId", params.get("id"))  # LSP has `id`
@@ -1433,7 +1392,7 @@ class Peer:
             self.session.ready.set()  # [legacy]
 
     def close(self) -> None:
-        """End what waits for the other end, which has left: subscriptions, questions."""
+        """End what waits for a client that has left: subscriptions, questions."""
         self.closed = True
         if self.session:  # [legacy]
             self.session.server.listeners.pop(self.session, None)  # [legacy]
@@ -1449,7 +1408,7 @@ class Peer:
 # The main thread is a watchdog: if a handler takes longer than BLINK_SECONDS, it starts another
 # reader, and the first one ends with its handler. While such slow handlers run, every further
 # handler gets a thread of its own, so that no request waits for another. Where no thread can be
-# started, requests wait for a thread that ends: each is still answered exactly once.
+# started, the reader runs it: each request is still answered exactly once.
 #
 #     thread                       what it does
 #     the caller of serve_stdio()  watches the reader, and waits for the end
@@ -1474,7 +1433,6 @@ class Turn:
 
     That is the reader, if the handler ends soon; else another reader, which the watchdog starts.
     """
-
     def __init__(self) -> None:
         lock = threading.Lock()
         self.claim = functools.partial(lock.acquire, False)  # takes it; False if it is taken
@@ -1483,7 +1441,6 @@ class Turn:
 
 class Pipe(Peer):
     """The client at the other end of stdin and stdout."""
-
     def __init__(self, server: Server, source: int, out: int) -> None:
         super().__init__(self._write)
         self.server = server
@@ -1494,9 +1451,8 @@ class Pipe(Peer):
         self._writing = threading.Lock()  # guards writing to stdout
         self._left = False                # the client has left, or a signal has come
         self._deadline = float("inf")     # until then, running handlers may finish
-        self._lock = threading.Lock()     # guards these two:
         self._threads: list[threading.Thread] = []  # one reads; if there are more, they are slow
-        self._waiting: list[Work] = []    # handlers without a thread
+        self._slots = threading.Semaphore(MAX_THREADS - 1)  # for all slow ones but the first
         self._turn = Turn()               # of the handler that a reader started last
         self._idle = False                # the watchdog sleeps until _wake is released
         self._wake = threading.Lock()
@@ -1504,7 +1460,7 @@ class Pipe(Peer):
 
     def _write(self, message: Any) -> None:
         line = encode(message)
-        self._trace("<", "stdio", line)
+        self._trace("<", line)
         try:
             with self._writing:
                 while line:
@@ -1525,7 +1481,10 @@ class Pipe(Peer):
 
     def _spawn(self, name: str, target: Work) -> bool:
         """Start a thread; False if there are none left."""
-        thread = threading.Thread(target=target, name=name, daemon=True)
+        def run() -> None:
+            target()
+            self._threads.remove(thread)
+        thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         with suppress(RuntimeError):
             thread.start()
@@ -1539,7 +1498,10 @@ class Pipe(Peer):
         reading = mine.claim()
         def start(work: Work) -> None:
             nonlocal reading
-            if len(self._threads) > 1 and self._hand_over(work):
+            def run_in_turn() -> None:
+                with self._slots:
+                    work()
+            if len(self._threads) > 1 and self._spawn("mcp-call", run_in_turn):
                 return
             self._turn = turn = Turn()
             if self._idle:
@@ -1559,13 +1521,11 @@ class Pipe(Peer):
                 self.leave(LEAVE_SECONDS)
             elif not line.isspace():
                 self._serve(line.rstrip(b"\r\n"), start)
-        if not reading:
-            self._run_waiting()
 
     def _serve(self, line: bytes, start: Handler) -> None:
         """Serve one line. A bad line never stops the next."""
         message = None
-        self._trace(">", "stdio", line)
+        self._trace(">", line)
         try:
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=start)
@@ -1576,30 +1536,9 @@ class Pipe(Peer):
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self))
 
-    # ---- slow handlers
-    def _hand_over(self, work: Work) -> bool:
-        """Leave a handler to other threads; False if the reader is alone."""
-        with self._lock:
-            if len(self._threads) < 2:
-                return False
-            self._waiting.append(work)
-            if len(self._threads) <= MAX_THREADS:
-                self._spawn("mcp-call", self._run_waiting)  # or a slow one runs it when it ends
-            return True
-
-    def _run_waiting(self) -> None:
-        """Run handlers that have no thread, until there are none left."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._threads.remove(threading.current_thread())
-                    return
-                work = self._waiting.pop(0)
-            work()
-
     # ---- the watchdog
-    def serve(self) -> bool:
-        """Serve until the client leaves or a signal comes; tell whether all handlers have ended."""
+    def serve(self) -> None:
+        """Serve until the client leaves or a signal comes."""
         with suppress(RuntimeError):  # no threads left
             threading.Thread(target=self._await_hang_up, name="mcp-hang-up", daemon=True).start()
         try:
@@ -1608,8 +1547,7 @@ class Pipe(Peer):
             else:
                 self._read(self._turn)  # without a watchdog
         finally:
-            abandoned = self._finish()
-        return not abandoned
+            self._finish()
 
     def _watch(self) -> None:
         """Start another reader whenever two consecutive checks find the same handler unfinished.
@@ -1622,8 +1560,7 @@ class Pipe(Peer):
             if self._turn is not seen:
                 seen, checks = self._turn, 0
             elif not seen.taken():  # if no thread can be started, the next check tries again
-                with self._lock:  # a thread that cannot be started must not be counted
-                    self._spawn("mcp-reader", functools.partial(self._read, seen))
+                self._spawn("mcp-reader", functools.partial(self._read, seen))
             checks = checks + 1 if seen.taken() else 0
             self._idle = checks >= 100  # now a handler wakes us; check once more for an earlier one
             if checks > 100:
@@ -1632,7 +1569,7 @@ class Pipe(Peer):
                 time.sleep(BLINK_SECONDS)
 
     def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout, even when there is nothing to write."""
+        """Notice that the client has closed our stdout, even if nothing is written."""
         import select
         if hasattr(select, "poll"):  # on Windows, the next write notices it
             poll = select.poll()
@@ -1640,39 +1577,37 @@ class Pipe(Peer):
             poll.poll()
             self.leave()
 
-    def _finish(self) -> list[Context]:
-        """Let running handlers finish; return the requests that are abandoned."""
+    def _finish(self) -> None:
+        """Let running handlers finish, and abandon the others."""
         self.leave(LEAVE_SECONDS if self._left else 0.05)  # an author's signal handler may raise
         if not self._spawn("mcp-close", self.close):  # it may write to a client that does not read
             self.close()
-        while any(one.is_alive() for one in self._threads) and time.monotonic() < self._deadline:
+        while self._threads and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        abandoned = list(self.running.values())
-        if abandoned:
-            log(f"the client has left; requests abandoned: {len(abandoned)}")
-        for ctx in abandoned:
+        if self.running:
+            log(f"the client has left; requests abandoned: {len(self.running)}")
+        for ctx in list(self.running.values()):
             ctx.cancel()
-        return abandoned
 
 
 @contextmanager
-def signals(react: Callable[[int, bool], Any]) -> Iterator[None]:
+def signals(react: Callable[[int], Any]) -> Iterator[None]:
     """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
 
-    react(number, late) only sets flags, and tells whether it had a use for a signal after the
-    first. If not, one that comes LEAVE_SECONDS after the last ends the process, and an earlier one
-    is ignored: hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored: hosts send
+    SIGINT, then SIGTERM, and the author's cleanup must survive that. A later one ends the process,
+    unless `react` returns True.
     """
     import signal
     last, found = 0.0, {}  # type: float, dict[Any, Any]
     def handle(number: int, frame: Any) -> None:
         nonlocal last
-        late = time.monotonic() - last > LEAVE_SECONDS
-        if react(number, late) or not last:
-            last = time.monotonic()
-        elif late:
+        if last and time.monotonic() - last < LEAVE_SECONDS:
+            return
+        if not react(number) and last:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        last = time.monotonic()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -1713,16 +1648,16 @@ def guard_stdio() -> list[int]:
     return _guarded
 
 
-def serve_stdio(server: Server) -> bool:
+def serve_stdio(server: Server) -> None:
     """Serve the client on stdin and stdout until it leaves, or SIGINT or SIGTERM comes.
 
-    Returns whether all handlers have ended; the others are abandoned after LEAVE_SECONDS, or at
-    once after a signal. Takes descriptors 0 and 1 for good. (basic/transports/stdio)
+    Handlers that still run are abandoned after LEAVE_SECONDS, or at once after a signal. Takes
+    descriptors 0 and 1 for good. (basic/transports/stdio)
     """
     Server.served = True
     pipe = Pipe(server, *guard_stdio())
-    with signals(lambda *_: pipe.leave()):
-        return pipe.serve()
+    with signals(lambda _: pipe.leave()):
+        pipe.serve()
 
 
 # ======== A. Type hints to JSON Schema and back ===========================================
@@ -1749,15 +1684,12 @@ class Entry:
     Schemas written by hand replace those made of the hints; {} allows everything. With an
     `input_schema`, no hint counts: the arguments stay plain JSON, the result has no schema.
     """
-
     definition: Message       # as it is listed
     pattern: re.Pattern[str]  # of the URIs that a template stands for
     cache_hints: Message      # of a resource
 
     def __init__(self, function: Handler, input_schema: Message | None = None,
                  output_schema: Message | None = None) -> None:
-        if not callable(function):
-            raise TypeError(f"expected a function, found {function!r}; for a name, write name=")
         self.function = function
         self.name = getattr(function, "__name__", str(function))
         self.description, notes = _documentation(function.__doc__ or "")
@@ -1777,9 +1709,7 @@ class Entry:
             schema, self._convert = _object(fields, defaults, is_open)
             result = schema_of(hints.get("return", Any)) if output_schema is None else {}
         except (NameError, TypeError, AttributeError, SyntaxError, RecursionError) as problem:
-            hint = "before 3.10, write Optional or Union" if "for |" in str(problem) else \
-                "see schema_of(), or write input_schema= by hand"
-            raise TypeError(f"{self.name}(): {problem}; {hint}") from None
+            raise TypeError(f"{self.name}(): {problem}; see schema_of() or input_schema=") from None
         for name, field in schema["properties"].items():
             if name in notes:
                 field.setdefault("description", notes[name])
@@ -1796,7 +1726,7 @@ class Entry:
         self.output = Schema(self.output_schema) if self.output_schema else None
 
     def parse(self, texts: dict[str, str]) -> Message:
-        """Return the values that strings stand for ("5" is 5 for int); or RpcError."""
+        """Return what strings stand for ("5" is 5 for int); or RpcError."""
         values: Message = dict(texts)
         for name, schema in self.input_schema["properties"].items():
             if name in texts and Schema(schema).flaw(texts[name]):
@@ -1900,8 +1830,6 @@ def _read_list(kind: Any, args: Any) -> tuple[Message, Converter]:
                     convert(item) for convert, item in zip(converters, value))
     items, convert = _read(args[0] if args else Any)
     unique = kind in (set, frozenset)
-    if unique and args and (typing.get_origin(args[0]) or args[0]).__hash__ is None:
-        raise TypeError(f"{args[0]} is not hashable, so it cannot be in a set")
     schema = without_none(type="array", items=items or None, uniqueItems=unique or None)
     return schema, lambda value: kind(map(convert, value))
 
@@ -1999,7 +1927,7 @@ def form_of(fields: dict[str, Any]) -> Message:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Check = Callable[[Any], "str | None"]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
-            "dependencies", "dependentRequired", "dependentSchemas"}
+            "dependencies", "dependentRequired", "dependentSchemas", "propertyNames"}
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null":    lambda value: value is None,
@@ -2024,7 +1952,7 @@ def _key(value: Any) -> Any:
 def _is_multiple(value: Any, of: Any) -> bool:
     # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
     from fractions import Fraction
-    return Fraction(str(value)) % Fraction(str(of)) == 0
+    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(of)) == 0
 
 
 @functools.lru_cache(maxsize=1000)
@@ -2088,8 +2016,7 @@ def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[st
 
 
 class Schema:
-    """A JSON Schema, ready to check values on any thread; ValueError if it cannot be used."""
-
+    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
     def __init__(self, schema: Message | bool) -> None:
         self._targets: list[Any] = [schema]  # the schema, and what each $ref names
         self._checks: dict[int, Check] = {}  # of these, by id()
@@ -2119,8 +2046,7 @@ class Schema:
             if name in _REFUSED or name == "$id" and node is not self._targets[0]:
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
         checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
-        checks += [make(self, node) for names, make in _RULES.items()
-                   if node.keys() & names.split()]
+        checks += [make(self, node) for keys, make in _RULES.items() if node.keys() & keys.split()]
         checks += map(self._compile, node.get("allOf", ()))
         def check(value: Any) -> str | None:
             for one in checks:
@@ -2165,10 +2091,6 @@ class Schema:
         first = map(self._compile, node.get("prefixItems", ()))
         return _each(list, dict(enumerate(first)), self._compile(node.get("items", True)))
 
-    def _names(self, node: Message) -> Check:
-        test = _each(list, {}, self._compile(node["propertyNames"]))
-        return lambda value: test(list(value)) if isinstance(value, dict) else None
-
     def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
         checks = list(map(self._compile, parts))
         flaw = f": must match {words} {json.dumps(parts):.200}"
@@ -2192,7 +2114,6 @@ _RULES: dict[str, Callable[[Schema, Message], Check]] = {
     "if":    Schema._if,
     "required properties patternProperties additionalProperties": Schema._members,
     "prefixItems items": Schema._items,
-    "propertyNames": Schema._names,
 }
 # ======== Part II: the same over HTTP =====================================================
 # ======== 7. The endpoint: the rules of HTTP, without sockets =============================
@@ -2206,11 +2127,9 @@ _RULES: dict[str, Callable[[Schema, Message], Check]] = {
 #     JSON 400 (-32700), `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022),
 #     method 404 (-32601)
 
-__all__ += [
-    "KEEP_ALIVE_SECONDS", "MAX_CONNECTIONS", "MAX_HEADERS", "MAX_LINE_BYTES", "SEND_SECONDS",
-    "Endpoint", "Exchange", "HttpError", "bearer", "event", "http_server", "mirror", "serve_http",
-    "unmirror",
-]
+__all__ += ["DRAIN_SECONDS", "KEEP_ALIVE_SECONDS", "MAX_CONNECTIONS", "MAX_HEADERS",
+    "MAX_LINE_BYTES", "SEND_SECONDS", "Endpoint", "Exchange", "HttpError", "bearer", "event",
+    "http_server", "mirror", "serve_http", "unmirror"]
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform",
@@ -2222,7 +2141,6 @@ _UNIQUE = re.compile("host|origin|authorization|last-event-id|transfer-encoding|
 
 class HttpError(Exception):
     """An HTTP answer that is not a message, with its headers. In a client, `url` answered."""
-
     def __init__(self, status: int, message: str, headers: Headers | None = None,
                  url: str = "") -> None:
         super().__init__(message)
@@ -2236,7 +2154,6 @@ class Exchange:
     A subclass defines start(), write(), end(), and gone() and ready() if it can. OSError: the
     client has hung up.
     """
-
     def __init__(self, method: str, target: str, headers: Iterable[Any], stream: Any) -> None:
         self.method, self.stream = method, stream
         self.path, _, self.query = target.partition("?")
@@ -2286,11 +2203,11 @@ class Exchange:
         """End a stream; `hang_up`: close the connection, too."""
 
     def gone(self) -> bool:
-        """Tell whether the client has hung up; False if that is unknown."""
+        """Tell whether the client has hung up; False if unknown."""
         return False
 
     def ready(self) -> bool:
-        """Tell whether a short write need not wait; True if that is unknown."""
+        """Tell whether a short write need not wait; True if unknown."""
         return True
 
 
@@ -2322,13 +2239,12 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 
 class Stream(Peer):
     """The answer to a POST: JSON, or events. Also the peer of a modern request."""
-
+    copying = False    # another thread sends the events
     owner: Any = None  # its session  # [legacy]
 
-    def __init__(self, request: Exchange) -> None:
+    def __init__(self, request: Any) -> None:
         super().__init__(ordered=False)
-        self.request = request
-        self.exchange: Exchange | None = request  # None: it has left, or has it all
+        self.request = self.exchange = request  # None: it has left, or has it all
         # A handler has started; events are sent; nothing more is sent.
         self.started = self.streaming = self.ended = False
         self.written = time.monotonic()  # when a comment was sent last
@@ -2336,7 +2252,7 @@ class Stream(Peer):
 
     def post(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last one."""
-        line, last, status = encode(message, ascii=False), "method" not in message, 200
+        line, last, status = encode(message), "method" not in message, 200
         code = message["error"]["code"] if "error" in message else None
         if code in ERRORS and (not self.started or code == MISSING_CAPABILITY):
             status = ERRORS[code].status  # no handler has raised it
@@ -2383,10 +2299,11 @@ class Stream(Peer):
         """Keep it alive, and notice that the client has hung up."""
         if self.do("gone"):
             self.leave()
-        if self.streaming and now - self.written > KEEP_ALIVE_SECONDS and self.can_write():
+        if self.streaming and not self.copying and now - self.written > KEEP_ALIVE_SECONDS \
+                and self.can_write() and self.lock.acquire(False):
             self.written = now
-            with self.lock:
-                self.do("write", b": \n\n")
+            self.do("write", b": \n\n")
+            self.lock.release()
         if self.exchange is None:
             for ctx in list(self.running.values()):
                 ctx.cancel()
@@ -2409,8 +2326,8 @@ class Stream(Peer):
             sent = self.request.headers.get(name.lower())
             if not (sent == value if name in plain else same_value(sent, value)):
                 found = "missing" if sent is None else f"{sent!r:.200}"
-                raise RpcError(HEADER_MISMATCH, f"Header mismatch: {name} is {found}, "
-                               f"the body has {value!r:.200}")
+                problem = f"Header mismatch: {name} is {found}, the body has {value!r:.200}"
+                raise RpcError(HEADER_MISMATCH, problem)
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
@@ -2444,7 +2361,7 @@ def mirror(value: Any) -> str:
 
 
 def unmirror(value: str) -> str | None:
-    """Return what a header stands for; None if it is not validly encoded."""
+    """Return what a header stands for; None if it is malformed."""
     found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
     if not found:
         return value if re.fullmatch(r"[\t -~]*", value) else None
@@ -2466,8 +2383,7 @@ def bearer(tokens: dict[str, Any], header: str = "authorization",
             # Compare in constant time, so that timing reveals nothing.
             if token and given.lower() == scheme and hmac.compare_digest(key.encode(), token):
                 return who
-        raise HttpError(401, "a valid token is required",
-                        {"WWW-Authenticate": challenge} if scheme else None)
+        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge} if scheme else None)
     return authorize
 
 
@@ -2480,7 +2396,6 @@ class Endpoint:
     `metadata`: the document of RFC 9728. `cors`: answer browsers. `stateless`: serve legacy
     requests without a session. `sse_on_get`: also open HTTP+SSE on the endpoint itself.
     """
-
     def __init__(self, server: Server, path: str = "/mcp", *, hosts: Iterable[str] | None = None,
                  origins: Iterable[str] = (), metadata: Message | None = None,
                  authorize: Callable[[Headers], Any] | None = None, cors: bool = False,
@@ -2500,8 +2415,7 @@ class Endpoint:
         """Answer one request. Raises nothing."""
         peer: Peer | None = None
         try:
-            self._route(exchange)
-            return
+            return self._route(exchange)
         except HttpError as refusal:
             exchange.extra.update(refusal.headers)
             status, error = refusal.status, RpcError(INVALID_REQUEST, str(refusal))
@@ -2530,8 +2444,7 @@ class Endpoint:
                 "Access-Control-Allow-Origin": origin or "*", "Vary": "Origin",
                 "Access-Control-Allow-Methods": "GET, POST, DELETE",
                 "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "*"),
-                "Access-Control-Expose-Headers":
-                    "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"})
+                "Access-Control-Expose-Headers": "*"})
         path = exchange.path.rstrip("/") or "/"
         verbs: dict[str, Any] = {"POST": Endpoint.post} if path == self.path else {}
         verbs = legacy_verbs(self, exchange, path) or verbs  # [legacy]
@@ -2545,9 +2458,6 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             exchange.principal = self.authorize(headers) if self.authorize else None
-            if isinstance(exchange.principal, types.CoroutineType):
-                import asyncio
-                exchange.principal = asyncio.run(exchange.principal)
             if exchange.principal is False or self.authorize and exchange.principal is None:
                 raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
             if self.authorize:
@@ -2595,7 +2505,7 @@ class Endpoint:
                 stream.look_after(time.monotonic())
 
     def close(self) -> None:
-        """End the subscriptions and sessions of this endpoint; it cannot serve again."""
+        """End all subscriptions and sessions; it cannot serve again."""
         self.closed.set()
         for stream in list(self.streams):
             stream.close()
@@ -2614,27 +2524,35 @@ def name_of(host: str) -> str:
 
 
 # ======== 8. serve_http: the endpoint on sockets ==========================================
-# Each connection has a thread, which reads requests and has the endpoint answer them one after the
-# other. The parser of `http.server` is built for email: it takes half the time of a call, and
-# accepts too much, so requests are read here. After one that is not valid the connection is closed:
-# there is no telling where the next begins.
+# A ThreadingHTTPServer of the standard library: each connection has a thread, which reads requests
+# and has the endpoint answer them one after the other. Only the head of a request is read by lines
+# of our own: the library's parser takes half of the time of a call, and accepts too much. After a
+# request that is not valid the connection is closed: there is no telling where the next begins.
+# Each step of a connection has a time in all, however a stranger spends it.
 
 MAX_CONNECTIONS = 512   # at once; further ones get 503
 MAX_HEADERS = 100       # in a request
-MAX_LINE_BYTES = 65536  # of the first line, and of all headers
-SEND_SECONDS = 30       # for a client to send or to read
-_HEAD = re.compile(r"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n"
-                   r"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n)*)\r\n")
+MAX_LINE_BYTES = 65536  # of the first line and all headers
+SEND_SECONDS = 30       # for a client to send a head; to send or read each MiB of a body
+DRAIN_SECONDS = 10      # for running requests, after SIGTERM
+_FIELD = r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r\n"
+_HEAD = re.compile(rf"(?:\r\n)?([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n")
 
 
 def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
                endpoint: Endpoint | None = None, **options: Any) -> None:
     """Serve over HTTP until SIGINT or SIGTERM; `options` are those of Endpoint."""
+    import signal
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
-    with signals(lambda *_: httpd.endpoint.closed.set()):
+    def react(number: int) -> bool:  # after the first SIGTERM, running requests may end
+        drains = number == signal.SIGTERM and not httpd.endpoint.closed.is_set()
+        before, httpd.patience = httpd.patience, DRAIN_SECONDS if drains else 0
+        httpd.endpoint.closed.set()
+        return bool(before)
+    with signals(react):
         log(f"{server.info['name']} listens on {url}:{httpd.server_port}{httpd.endpoint.path}")
         httpd.serve_forever(0.05)
         httpd.close()
@@ -2652,98 +2570,123 @@ def serve_http_at(server: Server, words: list[str], options: Message) -> None:
         raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
 
 
-class http_server:
-    """A server for an endpoint: serve_forever() runs it, close() ends it.
+def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
+    """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close() ends it.
 
     `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a loopback name,
-    unless the endpoint has `hosts`.
+    unless the endpoint has `hosts`. close() may be called on any thread, at any time, and again.
     """
+    import http.server  # it takes 20 ms
+    import socket
+    import socketserver
+    class Handler(http.server.BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # it costs 44 ms for each answer
+        def handle_one_request(self) -> None:
+            self.close_connection = True
+            with suppress(OSError):  # it has left
+                exchange = SocketExchange(self.connection, self.rfile, httpd)
+                endpoint.serve(exchange)
+                self.close_connection = exchange.closing
+    class Httpd(_Httpd, http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server_bind = socketserver.TCPServer.server_bind  # HTTPServer's asks the resolver, too
+    if endpoint.hosts is None and host in _LOOPBACK:
+        endpoint.hosts = set(_LOOPBACK)
+    httpd: Any = Httpd((host, port), Handler)
+    httpd.endpoint, httpd.due, httpd.server_port = endpoint, {}, httpd.socket.getsockname()[1]
+    return httpd
 
-    def __init__(self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> None:
+
+class _Httpd:
+    """What http_server() adds to a ThreadingHTTPServer. `due`: when connections must go on."""
+    request_queue_size = 512  # with the usual 5, clients would wait for seconds
+    patience: float = 0.3     # seconds that close() leaves running requests
+
+    def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
+        """Serve until close() or shutdown() is called."""
+        with suppress(StopIteration):
+            if not self.endpoint.closed.is_set():
+                super().serve_forever(poll_interval)  # type: ignore[misc]
+
+    def service_actions(self: Any) -> None:
+        """End what takes too long. The library calls this twice a second, or more often."""
+        if self.endpoint.closed.is_set():
+            raise StopIteration
+        for link, due in list(self.due.items()):
+            if due < time.monotonic():
+                hang_up(link)
+
+    def verify_request(self: Any, link: Any, address: Any) -> bool:
+        """Take a connection, or ask the client to come back later."""
+        if len(self.due) < MAX_CONNECTIONS:
+            self.due[link] = float("inf")
+            return True
+        log(f"503: {MAX_CONNECTIONS} connections are in use")
+        with suppress(OSError):
+            link.sendall(b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n")
+        return False
+
+    def shutdown_request(self: Any, link: Any) -> None:
+        """Close a connection; first read what comes, or a reset could swallow the answer."""
         import socket
-        if endpoint.hosts is None and host in _LOOPBACK:
-            endpoint.hosts = set(_LOOPBACK)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With the usual backlog of 5, clients would wait for seconds.
-        self.socket = socket.create_server((host, port), family=family, backlog=512)
-        self.endpoint, self.server_port = endpoint, self.socket.getsockname()[1]
-        self.connections: set[Any] = set()
-
-    def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serve until close() is called; notice that within `poll_interval` seconds."""
-        while not self.endpoint.closed.is_set():
-            try:
-                self.socket.settimeout(poll_interval)
-                connection = self.socket.accept()[0]
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            except (OSError, RuntimeError):  # nobody came, or resources ran out
-                time.sleep(0.001)
-
-    def _serve(self, connection: Any) -> None:
-        """Serve until either side closes the connection."""
-        closing = False
-        with connection, suppress(OSError):  # it has left, or is too slow
-            if len(self.connections) >= MAX_CONNECTIONS:
-                connection.sendall(b"HTTP/1.1 503 \r\nRetry-After: 1\r\nContent-Length: 0\r\n"
-                                   b"Connection: close\r\n\r\n")
-                return
-            self.connections.add(connection)
-            connection.settimeout(SEND_SECONDS)
-            connection.setsockopt(6, 1, True)  # IPPROTO_TCP, TCP_NODELAY
-            with connection.makefile("rb") as file:
-                while not closing and not self.endpoint.closed.is_set():
-                    exchange = SocketExchange(connection, file)
-                    self.endpoint.serve(exchange)
-                    closing = exchange.closing
-            # If the client is still sending, closing now would reset the connection, and the answer
-            # could be lost. So read for a while what it sends.
-            connection.shutdown(1)  # SHUT_WR
-            connection.settimeout(1)
-            deadline = time.monotonic() + 2
-            while time.monotonic() < deadline and connection.recv(2**16):
+        with suppress(OSError):
+            link.shutdown(socket.SHUT_WR)
+            if link in self.due:
+                self.due[link] = time.monotonic() + 2
+            while link in self.due and link.recv(2**16):
                 pass
-        self.connections.discard(connection)
+        self.due.pop(link, None)
+        self.close_request(link)
 
-    def close(self) -> None:
+    def close(self: Any) -> None:
         """Close the endpoint and all connections."""
         self.endpoint.close()
-        self.socket.close()
-        for _ in range(30):
-            if self.endpoint.streams:  # subscriptions still have to answer
-                time.sleep(0.01)
-        for connection in list(self.connections):
-            with suppress(OSError):
-                connection.shutdown(2)  # SHUT_RDWR
+        self.server_close()
+        began = time.monotonic()
+        while self.endpoint.streams and time.monotonic() < began + self.patience:
+            time.sleep(0.01)
+        for link in list(self.due):
+            hang_up(link)
 
 
 class SocketExchange(Exchange):
-    """A request on a connection, whose head is read here: RFC 9112 §3, §5."""
-
-    def __init__(self, connection: Any, file: Any) -> None:
-        lines = [file.readline(MAX_LINE_BYTES).lstrip(b"\r\n") or file.readline(MAX_LINE_BYTES)]
-        if not lines[0]:
-            raise ConnectionError("the client has hung up")
-        left = MAX_LINE_BYTES - len(lines[0])
-        while lines[-1].strip() and lines[-1][-1:] == b"\n" and len(lines) < MAX_HEADERS + 2:
-            lines.append(file.readline(left))
-            left -= len(lines[-1])
-        head = _HEAD.fullmatch(b"".join(lines).decode("latin-1"))
-        method, target, version, fields = head.groups() if head else ("", "", "HTTP/1.0", "")
-        super().__init__(method, target, re.findall("(.+?):(.*)\r\n", fields), file)
-        self.connection = connection
+    """A request on a connection, whose head is read here: RFC 9112 §2.2, §3, §5."""
+    def __init__(self, link: Any, stream: Any, httpd: Any) -> None:
+        self.link, self.httpd = link, httpd
+        self.allow(0)
+        data, line = bytearray(), b"\n"
+        while line.endswith(b"\n") and not data.endswith(b"\r\n\r\n"):
+            line = stream.readline(MAX_LINE_BYTES - len(data))
+            data += line
+        if not data:
+            raise OSError("the client has left, or is idle")
+        head = _HEAD.fullmatch(data.decode("latin-1"))
+        method, target, version, lines = head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
+        fields = re.findall(_FIELD, lines)
+        super().__init__(method, target, fields, stream)
         self.chunked = version != "HTTP/1.0"
         self.closing = not self.chunked or "close" in self.headers.get("connection", "").lower()
-        if "host" not in self.headers or "transfer-encoding" in self.headers and not self.chunked:
-            self.flaw = HttpError(400, "the headers are malformed, too long or too many")
+        if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
+            self.flaw = HttpError(431, "the headers are too long or too many")
+        elif "host" not in self.headers or "transfer-encoding" in self.headers and not self.chunked:
+            self.flaw = HttpError(400, "the headers are malformed")
+        self.allow(float("inf"))
+
+    def allow(self, size: float) -> None:
+        """Limit the time for reading or sending so many bytes, from now on."""
+        self.httpd.due[self.link] = time.monotonic() + SEND_SECONDS * (1 + size / 2**20)
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return super().body()
+        self.allow(self.length() or 2**20)  # of chunks, the size is not known
+        data = super().body()
+        self.allow(float("inf"))
+        return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         # After a flaw or an unread body, what follows may look like another request.
-        self.closing |= self.unread or bool(self.flaw)
+        self.closing |= self.unread or bool(self.flaw) or self.httpd.endpoint.closed.is_set()
         framing = {"Connection": "close"} if self.closing else {}
         if body is not None and status != 204:
             framing["Content-Length"] = str(len(body))
@@ -2758,33 +2701,45 @@ class SocketExchange(Exchange):
     def _send(self, data: bytes) -> None:
         # If this fails, a part may have been sent: nothing may follow.
         closing, self.closing = self.closing, True
-        self.connection.sendall(data)
+        self.allow(len(data))
+        self.link.sendall(data)
+        self.allow(float("inf"))
         self.closing = closing
 
     def write(self, data: bytes) -> None:
         self._send(b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data)
 
-    def end(self, hang_up: bool = False) -> None:
+    def end(self, close: bool = False) -> None:
         if self.chunked:
             self._send(b"0\r\n\r\n")
-        if hang_up:
+        if close:
             self.closing = True
-            self.connection.shutdown(1)  # SHUT_WR
+            hang_up(self.link)
 
     def gone(self) -> bool:
-        return is_ready(self.connection, to_write=False) and self.connection.recv(1, 2) == b""
+        if not is_ready(self.link, to_write=False) or self.link.recv(1, 2):  # MSG_PEEK
+            return False
+        hang_up(self.link)  # the handler may run on for long
+        return True
 
     def ready(self) -> bool:
-        return is_ready(self.connection)
+        return is_ready(self.link)
+
+
+def hang_up(link: Any) -> None:
+    """Shut a socket down, on any thread; close() would wait for those who use it."""
+    import socket
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
 
 
 # ======== 9. The command line =============================================================
 
 USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
 
-Runs a program that serves, or serves a file's public functions as tools, or a small demonstration,
-on stdio or over HTTP. `tables` lists what each revision has. MCP_TRACE=FILE in the environment
-appends all messages to FILE, as JSON lines. The client is examples/mcp_client.py."""
+Serves a small demonstration, or a program, or a file's public functions as tools, on stdio or HTTP.
+`tables` lists what each revision has. MCP_TRACE=FILE in the environment appends the messages on
+stdio to FILE, as JSON lines."""
 
 
 def demo() -> Server:
@@ -2817,8 +2772,6 @@ def serve_file(path: str, words: list[str]) -> None:
     with open(path, "rb") as file:
         tree = ast.parse(file.read(), path)
     calls = serving_calls(tree)
-    if not calls and words and not words[0].startswith("--http"):
-        usage_error(f"serve: unknown option {words[0]}")
     module = types.ModuleType("__main__" if calls else name)
     module.__file__ = os.path.abspath(path)
     if calls:
@@ -2827,20 +2780,20 @@ def serve_file(path: str, words: list[str]) -> None:
     exec(compile(tree, path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     if Server.served:
         return
-    members = {**vars(module), "": vars(module).get("server")}  # it wins over mcp, app, ...
-    servers = [value for value in members.values() if isinstance(value, Server)]
+    found = [vars(module).get("server"), *vars(module).values()]  # `server` wins over mcp, app, ...
+    server = next((value for value in found if isinstance(value, Server)), None)
     if not calls:
-        servers = [] if words and Server.made else [Server(name)]  # its run() may authorize
-        for key, value in members.items() if servers else ():
-            if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
-                servers[0].tool(value)
-    if not servers or calls - {"Server"} or not (calls or servers[0].tools):
+        server = None if words and Server.made else Server(name)  # its run() may authorize
+    for key, value in list(vars(module).items()) if server and not calls else ():
+        if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
+            server.tool(value)  # type: ignore[union-attr]
+    if not server or calls - {"Server"} or not (calls or server.tools):
         usage_error(f"serve: {path} has neither served, nor a server or a public function")
-    servers[-1].run(words)
+    server.run(words)
 
 
 def serving_calls(tree: Any) -> set[str]:
-    """Name the calls in a file that make or run a server, as far as that can be seen."""
+    """Name the calls in a file that seem to make or run a server."""
     import ast
     nodes = list(ast.walk(tree))
     calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -2852,7 +2805,7 @@ def serving_calls(tree: Any) -> set[str]:
 
 
 def tables() -> str:
-    """Return a line for each row of the tables: name, sender or HTTP status, and each revision."""
+    """Return a line for each row: name, sender or HTTP status, and each revision."""
     order, senders = list(reversed(REVISIONS)), {">": "client", "<": "server", "<>": "both"}
     row_of = "  {:41} {:6} {:10} {:10} {:10} {:10} {}".format
     lines = [row_of("", "", *order)]
@@ -2870,7 +2823,7 @@ def tables() -> str:
 
 
 def usage_error(problem: str) -> typing.NoReturn:
-    """Say what is wrong with the command line, and exit with status 2."""
+    """Report a wrong command line; exit with status 2."""
     sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
     raise SystemExit(2)
 
@@ -2904,7 +2857,6 @@ def main(words: list[str]) -> None:
 
 class Session:
     """What `initialize` said, and a listener for everything that changes."""
-
     def __init__(self, server: Server, peer: Peer, version: str, params: Message) -> None:
         self.rules, self.peer, self.server = rules(version), peer, server
         self.ready = threading.Event()  # notifications/initialized has arrived
@@ -2914,7 +2866,7 @@ class Session:
         self.meta = {META_CLIENT: params.get("clientInfo"), META_CAPABILITIES: usable,
                      META_LOG_LEVEL: "info"}
         self.filter: Message = {row.filter: True for row in NOTIFICATIONS.values()
-                                if row.capability in server.declared}
+                                if row.filter and row.capability in server.declared}
         self.filter["resourceSubscriptions"] = set()  # URIs
 
     def tell(self, method: str, params: Message) -> None:
@@ -2926,7 +2878,6 @@ class Session:
 
 class LegacyContext(Context):
     """A request in a session; `initialize`, which opens one; `ping`, which needs none."""
-
     def admit(self, start: Handler) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         session = self.peer.session
@@ -2960,7 +2911,8 @@ class LegacyContext(Context):
         if isinstance(stream, SessionStream) and stream.primes:
             with stream.lock:
                 stream.begin()
-                stream.do("end", True)
+                if not stream.copying:
+                    stream.do("end", True)
                 stream.leave()
 
     def _obtain(self, questions: dict[str, Message]) -> dict[str, Message]:
@@ -2981,7 +2933,7 @@ class LegacyContext(Context):
             for _ in asked:
                 response = None if self.peer.closed else inbox.get(timeout=ASK_SECONDS)
                 if response is None:
-                    raise Cancelled if self.cancelled else AskError("the client left")
+                    raise AskError("it was cancelled" if self.cancelled else "the client left")
                 key = asked[response["id"]]
                 error, answers[key] = response.get("error"), response.get("result")
                 if isinstance(error, dict):
@@ -3041,7 +2993,7 @@ def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, princi
                 start: Callable[[Work], Any]) -> None:
     """Serve an array of messages, one after the other: [2025-03-26] basic/index §Batching."""
     answers: list[Message] = []
-    refusal = RpcError(INVALID_REQUEST, f"Invalid request: only revision {R2} has batches, of 1 to "
+    refusal = RpcError(INVALID_REQUEST, f"Invalid request: only {R2} has batches, of 1 to "
                        f"{MAX_BATCH} messages, none of them `initialize`")
     if not peer.session or "batches" not in peer.session.rules.features \
             or not 0 < len(batch) <= MAX_BATCH:
@@ -3057,8 +3009,11 @@ def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, princi
                 server.handle(member, collect, peer=peer, principal=principal)
             else:
                 collect(error_response(refusal, member, peer))
-        if answers:
-            send(answers)
+        try:
+            if answers:
+                send(answers)
+        except ValueError as problem:  # they are too large together
+            send(error_response(RpcError(INTERNAL_ERROR, str(problem)), None, peer))
     # Without a request in it, nothing has to run: the answer over HTTP is 202.
     if any(isinstance(one, dict) and {"id", "method"} <= one.keys() for one in batch):
         start(serve_all)
@@ -3092,11 +3047,11 @@ SERVED.update({"logging/setLevel": set_level, "resources/subscribe": subscribe,
 
 
 # ======== 11. Sessions over HTTP, resumable streams, HTTP+SSE =============================
-# `initialize` hands out a session id, which the client repeats in a header. Once the session has
-# been deleted or has expired, 404 tells the client to open a new one, and 404 means nothing else.
-# Events are numbered and kept for a while: a client that lost its connection names the last one it
-# saw, and gets the rest of that stream. A GET opens the stream for what belongs to no request; in
-# HTTP+SSE, the transport of 2024-11-05, such a stream carries everything.
+# `initialize` hands out a session id, which the client repeats in a header; 404 says that this
+# session is gone, and nothing else. Events are numbered and kept for a while: a client that lost
+# its connection names the last one it saw, and a GET copies the rest of that stream to it. Another
+# GET does so with what belongs to no request; in HTTP+SSE, the transport of 2024-11-05, with
+# everything. Whoever has an event adds it, and waits for no other client.
 
 MAX_SESSIONS = 1000     # beyond that, the longest-idle session is closed
 SESSION_SECONDS = 3600  # without a request, until a session expires
@@ -3106,61 +3061,68 @@ __all__ += ["MAX_SESSIONS", "REPLAY_BYTES", "RETRY_MS", "SESSION_SECONDS"]
 
 
 class SessionStream(Stream):
-    """A stream of a session: it outlives its connection, and can be resumed on another."""
-
+    """A stream of a session, which outlives its connection."""
     def __init__(self, exchange: Exchange, owner: HttpSession) -> None:
         super().__init__(exchange)
         self.owner, self.id = owner, os.urandom(16).hex()
-        self.count = self.sent = 0     # the last event, and the last one sent
-        self.left = threading.Event()  # set while it has no connection
-        self.started = True            # so every answer has status 200
-        session = owner.session        # whether it begins with an id and no message:
+        self.count = self.sent = 0    # events so far, and those that a GET got
+        self.events: list[bytes] = []  # the last ones, as far as they are kept
+        session = owner.session       # whether it begins with an id and no message:
         self.primes = session is not None and "priming events" in session.rules.features
 
     def begin(self) -> None:
-        """Become a stream of events, which can be resumed before the first one."""
+        """Become a stream of events."""
         if not self.streaming:
             super().begin()
             if self.primes and not self.sent:
                 self.do("write", event(b"", f"{self.id}-0", retry=RETRY_MS))
 
-    def add_event(self, line: bytes, **fields: Any) -> None:
+    def add_event(self, line: bytes) -> None:
         """Number an event, keep it for clients that come back, and send it."""
         self.begin()
-        self.count += 1
-        data, owner = event(line, f"{self.id}-{self.count}", **fields), self.owner
-        with owner.keeping:
-            owner.events.append((self, self.count, data))
-            owner.size += len(data)
-            while owner.size > REPLAY_BYTES and len(owner.events) > 1:
-                owner.size -= len(owner.events.pop(0)[2])
-        # Without a connection, this goes to nobody; the next GET begins with it.
-        self.do("write", data)
-        if not self.left.is_set():
-            self.sent = self.count
+        data = self.owner.keep(self, line, patient=True)
+        if not self.copying:
+            self.do("write", data)
+
+    def finish(self, status: int = 202, line: bytes = b"") -> None:
+        with self.lock:
+            if not self.copying:
+                super().finish(status, line)
+            with self.owner.keeping:
+                self.ended = True
+                self.owner.keeping.notify_all()
 
     def leave(self) -> None:
-        """Discard what is sent from now on, and let the GET that carries it return."""
-        self.exchange = Exchange("", "", (), None)
-        self.left.set()
+        """Send nothing more on the connection; who copies to it returns."""
+        with self.owner.keeping:
+            self.exchange, self.copying = Exchange("", "", (), None), False
+            self.owner.keeping.notify_all()
 
     def attach(self, exchange: Exchange, after: int) -> None:
-        """Continue on another exchange, after this event, until that ends."""
-        with self.lock:
-            self.do("end")
+        """Copy what follows an event to an exchange, until either side ends the stream."""
+        keeping = self.owner.keeping
+        with self.lock, keeping:
             self.leave()
             self.exchange = self.request = exchange
-            self.streaming, self.sent = False, after
-            self.left = left = threading.Event()
-            self.begin()
-            for stream, number, data in list(self.owner.events):
-                if stream is self and number > after:
-                    self.do("write", data)
-            self.sent = after if left.is_set() else self.count
-            if self.ended:
-                self.do("end")
-                self.leave()
-        left.wait()
+            self.streaming, self.copying, self.sent = False, True, after
+        self.begin()
+        with suppress(OSError, ValueError):  # the client has hung up
+            while self.exchange is exchange:
+                with keeping:
+                    keeping.wait_for(lambda: self.sent < self.count or self.ended
+                                     or self.exchange is not exchange, KEEP_ALIVE_SECONDS)
+                    count, kept = self.count, len(self.events)
+                    events = self.events[max(0, kept - count + self.sent):]
+                if self.exchange is not exchange or self.ended and self.sent == count:
+                    break
+                exchange.write(b"".join(events) or b": \n\n")
+                with keeping:
+                    self.sent = count if self.exchange is exchange else self.sent
+                    self.owner.make_room()
+                    keeping.notify_all()
+            exchange.end()
+        if self.exchange is exchange:
+            self.leave()
 
 
 class HttpSession(SessionStream):
@@ -3171,26 +3133,52 @@ class HttpSession(SessionStream):
         super().__init__(exchange, self)
         self.endpoint, self.send = endpoint, self.push
         self.used = time.monotonic()  # when the last request came
-        self.events: list[tuple[SessionStream, int, bytes]] = []  # stream, number, event
-        self.size = 0                    # of the events in bytes
-        self.keeping = threading.Lock()  # guards both
-        self.leave()                     # no GET has come
+        self.order: list[SessionStream] = []  # whose events are kept, one by one
+        self.size = 0                         # of these in bytes
+        self.keeping = threading.Condition()  # guards both, and the events of all streams
+        self.leave()                          # no GET has come
         if len(endpoint.sessions) >= MAX_SESSIONS:
             min(list(endpoint.sessions.values()), key=lambda one: one.used).close()
         endpoint.sessions[self.id] = self
         endpoint.watch(self)
 
-    def push(self, message: Any) -> None:
+    def make_room(self, size: int = 0) -> bool:
+        """Drop old events, but none that a GET still has to get; tell whether there is room."""
+        while self.order:
+            first, data = self.order[0], self.order[0].events[0]
+            awaited = first.copying and first.count - len(first.events) >= first.sent
+            room = REPLAY_BYTES - self.size - size
+            if awaited or room >= 0:
+                return room + len(data) * awaited >= 0  # however large, one is sent
+            self.size -= len(data)
+            del first.events[0], self.order[0]
+        return True
+
+    def keep(self, stream: SessionStream, line: bytes, patient: bool, **fields: Any) -> bytes:
+        """Number and keep an event. If a reader is too slow, wait, or close its stream."""
+        with self.keeping:
+            while not self.make_room(len(line)):
+                if patient:
+                    self.keeping.wait()
+                else:
+                    self.order[0].leave()
+            stream.count += 1
+            data = event(line, f"{stream.id}-{stream.count}", **fields)
+            stream.events.append(data)
+            self.order.append(stream)
+            self.size += len(data)
+            self.make_room()
+            self.keeping.notify_all()
+            return data
+
+    def push(self, message: Any, patient: bool = False) -> None:
         """Send a message that belongs to no POST."""
-        with self.lock:
-            if not self.can_write():
-                self.leave()  # it does not read: nobody must wait
-            self.add_event(encode(message, ascii=False))
+        self.keep(self, encode(message), patient)
 
     def look_after(self, now: float) -> None:
         """Also end it if it has not been used for long."""
         super().look_after(now)
-        if self.left.is_set() and now - self.used > SESSION_SECONDS:
+        if not self.copying and now - self.used > SESSION_SECONDS:
             self.close()
 
     def close(self) -> None:
@@ -3199,25 +3187,24 @@ class HttpSession(SessionStream):
         self.endpoint.streams.pop(self, None)
         super().close()
         self.finish()
-        with self.keeping:
-            self.events.clear()
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
     """Return what legacy clients may do on a path: functions by verb."""
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {"GET": serve_session, "POST": Endpoint.post, "DELETE": serve_session}
-    if path == "/sse" or path == endpoint.path and endpoint.sse_on_get \
-            and exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers:
+    if path == endpoint.path.rpartition("/")[0] + "/sse" or path == endpoint.path \
+            and endpoint.sse_on_get and exchange.method == "GET" \
+            and "mcp-protocol-version" not in exchange.headers:
         return {"GET": serve_sse}
-    return {"POST": serve_sse_post} if path == endpoint.path + "/messages" else {}
+    return {"POST": serve_sse_post} if path == endpoint.path.rstrip("/") + "/messages" else {}
 
 
 def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     """Return the session that a request names; 404 if it is gone, or someone else's."""
     named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
     session = endpoint.sessions.get(exchange.headers.get("mcp-session-id", named))
-    if session is None or session.request.principal != exchange.principal:
+    if session is None or encode(session.request.principal) != encode(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
     version_of(exchange)
     session.used = time.monotonic()
@@ -3228,7 +3215,7 @@ def version_of(exchange: Exchange) -> Any:
     """Return the revision that a header names; HttpError if it has no sessions."""
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must be a version that has sessions")
+        raise HttpError(400, "MCP-Protocol-Version must have sessions")
     return version
 
 
@@ -3240,11 +3227,10 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
     # [2025-11-25] basic/transports §Session Management.
     exchange, headers = stream.request, stream.request.headers
     if headers.get("mcp-protocol-version", R2) not in REVISIONS:
-        raise HttpError(400, "MCP-Protocol-Version must be a known version")
+        raise HttpError(400, "MCP-Protocol-Version is unknown")
     request: Message = message if isinstance(message, dict) else {"id": 0}
     if endpoint.stateless:
         stream.session = Session(endpoint.server, stream, version_of(exchange), {})
-        stream.started = True  # so every answer has status 200
     elif request.get("method") == "initialize":
         with suppress(AttributeError, KeyError, RpcError):  # it is refused without a session
             check_params("initialize", request["params"])
@@ -3254,6 +3240,8 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
         stream = SessionStream(exchange, find_session(endpoint, exchange))
     elif "id" not in request and "mcp-protocol-version" not in headers:
         raise HttpError(400, "Mcp-Session-Id is missing")
+    # In a session every answer has status 200, but for a batch that is refused.
+    stream.started = bool(stream.owner or stream.session) and not isinstance(message, list)
     return stream, stream.owner or stream
 
 
@@ -3266,30 +3254,39 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
         return
     last = re.fullmatch(r"(\w+)-(\d{1,9})", exchange.headers.get("last-event-id", ""))
     ident, after = (last[1], int(last[2])) if last else (session.id, session.sent)
-    streams: list[Any] = [*endpoint.streams, *(row[0] for row in session.events if row[1] > after)]
-    found = {stream.id: stream for stream in streams if stream.owner is session}
-    if ident not in found:
+    streams: list[Any] = [*endpoint.streams, *session.order]
+    stream = {one.id: one for one in streams if one.owner is session}.get(ident)
+    missing = stream and after < stream.count - len(stream.events)
+    if stream is None or stream.ended and after >= stream.count \
+            or missing and stream is not session:
         raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-    found[ident].attach(exchange, after)
+    if missing and session.session:  # some changes were dropped
+        after = stream.count
+        for name, row in NOTIFICATIONS.items():
+            if session.session.filter.get(row.filter) is True:
+                session.session.tell(name, {})
+    stream.attach(exchange, after)
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to POST."""
     session = HttpSession(endpoint, exchange)
-    address = f"{endpoint.path}/messages?session_id={session.id}"
-    session.add_event(address.encode(), id="", event="endpoint")
+    # A relative reference: a proxy may have taken a prefix from the path.
+    address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
+    session.keep(session, address.encode(), False, id="", event="endpoint")
     session.attach(exchange, 0)
     session.close()
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; what results from it is sent on the session's stream."""
+    """Serve a message; what results goes to the session's stream."""
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
     answer(exchange, 202)
     # On a thread of its own: the next POST may use this connection.
-    endpoint.server.handle(message, session.send, peer=session, principal=exchange.principal,
-                           start=lambda work: threading.Thread(target=work, daemon=True).start())
+    endpoint.server.handle(
+        message, functools.partial(session.push, patient=True), peer=session,
+        principal=exchange.principal, start=functools.partial(run_aside, "mcp-call"))
 
 
 # ======== The end of part III =============================================================

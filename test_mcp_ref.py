@@ -13,11 +13,11 @@ one response per request, none after a cancellation, valid members.
 
 The head: `==`, the title, then any of these, each after a `|`:
     on: WORDS         in which of these revisions (*, modern, legacy, a date, A.., ..B, A..B) over
-                      which of these carriers; !WORD: not in it; !http-DATE: not this pair; the
-                      default is all. A script with `>>` runs over memory only if `on:` names it
+        which of these carriers; !WORD: not in it; !http-DATE: not this pair; the default is all. A
+        script with `>>` runs over memory only if `on:` names it
     server: NAME      a function that makes a server for a Stage; the default is `fixture`
     client            test the client; connect: {"timeout": 1, "elicit": {"x": 1}} are its options
-                      (here the callbacks elicit, sample and visit are what they return)
+        (here the callbacks elicit, sample and visit are what they return)
     declare: {...}    the capabilities that the runner declares
     bare              no handshake and no `_meta`
     limits: {"MAX_BATCH": 3}    constants of the modules, in capitals, for this script
@@ -37,8 +37,8 @@ Short forms:
     tools/list {...} => {"tools": []}   request 1 and its answer (or `error ...`): `> 1` and `< 1`
     :add {"a": 1} => "3"                a call of the tool `add`, whose result is that text
     :roots ? q roots/list {} -> {"roots": []} => {}      before its answer the server asks: legacy,
-                                        `< #q` and `> #q`; modern, an input request and a retry
-                                        (q is then the tool's `key=`, as in `server: core`)
+        `< #q` and `> #q`; modern, an input request and a retry (q is then the tool's `key=`, as in
+        `server: core`)
 In a script for the client the ids are labels for those that the client chose, and may be left out:
 a line then answers the last request: `> tools/list`, `< {"tools": []}`. There, `<<` are bytes, and
 over HTTP `<< 404 {"Allow": "GET"} x` is a whole response: status, headers and body.
@@ -49,14 +49,14 @@ Other lines (one that starts with four spaces continues the line before; # start
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
     wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports its gate, then
-                                        `GATE passed`) / open the gate / it was reported once
+        `GATE passed`) / open the gate / it was reported once
     changed WHAT                        server.changed(WHAT); like `open`, it may overtake messages
-                                        on a pipe: a `quiet` before it prevents that
+        on a pipe: a `quiet` before it prevents that
     quiet                               the server has sent nothing since
     eof                                 no more input on stdio; at the end the status must be 0
     call NAME 1 {"a": 2} timeout=0.5    start client.NAME(1, {"a": 2}, timeout=0.5), or `connect`
     returns {...} / raises NAME word    the outcome of the first call that is not settled; NAME is
-                                        a class, `word` a part of the code, message and data
+        a class, `word` a part of the code, message and data
     exit TEXT                           the played server's process writes it to stderr, and exits
 {VERSION} is the revision, {META} the prefix of reserved keys, {STATE} and {CURSOR} the last request
 state and cursor, {ID} and {ID:label} the JSON of an id, {NO} a declined elicitation, and the name
@@ -114,8 +114,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = float(os.environ.get("MCP_PATIENCE", "10"))
-POSIX = os.name == "posix"
-needs_posix = pytest.mark.skipif(not POSIX, reason="Windows has other signals and descriptors")
+POSIX, OTHER = os.name == "posix", "Windows has other signals, descriptors and shells"
+COVERAGE = {name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")}
+needs_posix = pytest.mark.skipif(not POSIX, reason=OTHER)
 MCP_REF = Path(os.environ.get("MCP_REF", HERE / "mcp_ref.py")).resolve()
 MCP_CLIENT = Path(os.environ.get("MCP_CLIENT", HERE / "examples" / "mcp_client.py")).resolve()
 
@@ -227,11 +228,11 @@ def fixture(stage: Stage, **options):
         ("region", ["string", "null"]), ("n", "integer"), ("on", "boolean"), ("deep", "string"))}
     inner = {"type": "object", "properties": {"deep": part.pop("deep")}}
     server.tool(name="place", input_schema={"type": "object", "properties": {
-        **part, "inner": inner}})(lambda region=None, n=None, on=None, inner=None: "placed")
-
+        **part, "inner": inner, "x": True}})(lambda **given: "placed")
     @server.method("example.org/verb", extension="example.org/ext", settings={"level": 3})
     def verb(ctx: Context, params: dict) -> dict:
-        return {"got": params.get("x"), "version": ctx.version}
+        got = params["x"] if "x" in params else ctx.elicit("?", x=int)
+        return {"got": got, "version": ctx.version}
     return server
 
 
@@ -240,19 +241,16 @@ def fixture_tools(server, stage: Stage):
     def add(a: int, b: int = 2) -> int:
         """Add two numbers."""
         return a + b
-
     @server.tool(title="Echo!", annotations={"readOnlyHint": True}, _meta={"k": 1},
                  icons=[{"src": "https://example.org/i.png"}])
     def echo(text: str) -> str:
         return text
-
     @server.tool
     def fail(how: str) -> str:
         raise {"value": ValueError("told you"), "silent": KeyError(), "missing": mcp.NotFound(),
                "own": mcp.RpcError(7, "seven", [7]), "reserved": mcp.RpcError(-32000, "not ours"),
                "old": mcp.RpcError(CODES["RESOURCE_NOT_FOUND"], "gone"),
                "unsent": mcp.RpcError(7, "its data is not JSON", ...)}[how]
-
     @server.tool
     def slow(gate: str, ctx: Context) -> str:
         """Report progress, wait at the gate, and report more: not to be sent if cancelled."""
@@ -261,19 +259,16 @@ def fixture_tools(server, stage: Stage):
         ctx.progress(99)
         stage.report(gate + " passed")
         return "cancelled" if ctx.cancelled else "held"
-
     @server.tool
     def steps(ctx: Context) -> str:
         for value in (0, 1, 1, 0.5, 2.5):       # what does not grow is not sent
             ctx.progress(value, 3, f"at {value:g}")
         return "done"
-
     @server.tool
     def talk(ctx: Context) -> str:
         for level in mcp.LOG_LEVELS:
             ctx.log(level, {"says": level}, "talker")
         return "said"
-
     @server.tool
     def ask(ctx: Context) -> str:
         """Elicit a branch; `except Exception` must not catch the unwinding."""
@@ -289,18 +284,15 @@ def fixture_more_tools(server, stage: Stage):
     def tell(method: str, ctx: Context) -> str:
         ctx.notify(method, {"x": 1})
         return ctx.version
-
     @server.tool
     def later(ctx: Context) -> str:
         ctx.close_stream()                      # hang up, and go on
         ctx.notify("notifications/later", {})
         return "later"
-
     @server.tool
     def quits(ctx: Context) -> str:
         ctx.cancel()
         return "unheard"
-
     @server.tool
     def stops(ctx: Context) -> str:
         def told():
@@ -309,9 +301,8 @@ def fixture_more_tools(server, stage: Stage):
         for function in (sys.exit, lambda: 1 / 0, told):
             ctx.on_cancel(function)
         stage.stop("stops")
-        return "unheard"
+        ctx.on_cancel(lambda: stage.report("late"))
     loops = []
-
     @server.tool
     async def coroutine(ctx: Context, what: str = "") -> str:
         if what == "waits":
@@ -336,7 +327,6 @@ def fixture_resources(server):
                     annotations={"audience": ["user"], "lastModified": "2025-01-01T00:00:00Z"}
                     )(lambda: "hello")
     server.resource("test://fails", name="fails")(lambda: 1 / 0)
-
     @server.resource("test://item/{number}/{part}")
     def item(number: int, part: str) -> str:
         if number == 0:
@@ -344,7 +334,6 @@ def fixture_resources(server):
         return f"{part!r} of {number!r}"
     server.resource("file:///{+path}", name="a_file", mime_type="text/plain")(
         lambda path: "file " + path)
-
     @server.prompt(title="Greeting")
     def greet(name: str, times: int = 1) -> str:
         """Greet someone."""
@@ -423,7 +412,6 @@ def scripts(text: str, common: str = ""):
         carriers = CARRIERS[raw:3 if "client" in given else 2]
         for pair in select(given.get("on", "*"), carriers):
             cases.append(pytest.param(*pair, given, rows, id="-".join([title, *pair])))
-
     @pytest.mark.parametrize("version, carrier, head, rows", cases)
     def test(version, carrier, head, rows):
         __tracebackhide__ = True        # by pytest: the line that fails says it all
@@ -1084,7 +1072,6 @@ WIRES = {"memory": (Memory, PlayedMemory), "pipe": (Pipe, PlayedPipe), "http": (
 
 test_requests = scripts(r'''
 == errors have their code in every revision; names that tutorials teach get a hint
-:nobody => error {INVALID_PARAMS} nobody
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
     "argument": {"name": "nobody", "value": ""}} => error {INVALID_PARAMS} argument
@@ -1092,8 +1079,6 @@ completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
 resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [!2025-03-26] > [{"jsonrpc": "2.0", "id": 1, "method": "nobody"}]
 [!2025-03-26] < ? error {INVALID_REQUEST}
-[modern] logging/setLevel {"level": "info"} => error {METHOD_NOT_FOUND}
-[legacy] subscriptions/listen {"notifications": {}} => error {METHOD_NOT_FOUND}
 [legacy] tools/list {"_meta": 3} => error {INVALID_PARAMS}
 [!2025-11-25] :tell {"method": "notifications/elicitation/complete"} => {}
 resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/read
@@ -1109,7 +1094,8 @@ tools/list => error {INVALID_REQUEST} id
 quiet
 open a
 < 1 {"content": [{"text": "held"}]}
-tools/list => {}
+> "\ud800" tools/list
+< "\ud800" {}
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
@@ -1147,16 +1133,14 @@ JUNK = {
     "1 error {INVALID_REQUEST} method": [f'{{"jsonrpc": "2.0", "id": 1, {wrong}}}' for wrong in (
         '"method": 7', '"x": 1', '"method": "x", "params": null', '"method": "x", "params": [1]')],
 }
-test_junk = scripts("== junk is refused, and the stream goes on\n" + "".join(
+test_junk = scripts("== junk, even blank lines or a BOM, stops no stream\n" + "".join(
     f">> {line}\n< {answer}\n" for answer, lines in JUNK.items() for line in lines) + r'''
-== a byte order mark and blank lines are passed over
 >> \xef\xbb\xbf{"jsonrpc": "2.0", "method": "notifications/x"}\x0d
 [pipe] >> \x0d
 [pipe] >> \x20\x09
+>> {"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": ""}}
 quiet
-== any string or integer is an id, and comes back as it went
-''' + "".join(f"> {ident} tools/list\n< {ident} {{}}\n" for ident in (
-    '""', '12345678901234567890', '"é"', r'"\ud800"')))
+''')
 
 test_batches = scripts(r'''
 == in a batch, only responses share the array, and what cannot be sent fails alone | on: 2025-03-26
@@ -1175,6 +1159,7 @@ test_batches = scripts(r'''
 test_eras = scripts(r'''
 == an unknown revision gets the newest legacy one; requests have to wait for `initialized`
     | on: legacy | bare
+ping => {}
 [2025-11-25] initialize {"protocolVersion": "1999", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "2025-11-25"}
 initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
@@ -1185,12 +1170,6 @@ quiet
 [..2025-06-18] > - notifications/initialized
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
-== without a revision, the error names both ways in; with an unknown one, the known ones
-    | on: modern | bare
-tools/list => error {INVALID_PARAMS} initialize
-ping => {}
-tools/list {"_meta": {"{META}protocolVersion": "2025-11-25", "{META}clientCapabilities": {}}} =>
-    error {UNSUPPORTED_PROTOCOL_VERSION} {"supported": ["*", "2025-11-25", "*", "*", "2024-11-05"]}
 ''')
 
 # ---- the same rules from the other side: what a client makes of them
@@ -1260,11 +1239,9 @@ def core(stage: Stage):
     watched = []
     server.on_watch = watched.append
     core_questions(server)
-
     @server.resource("test://where")
     def where(ctx: Context) -> str:
         return ctx.list_roots(key="q")[0]["uri"]
-
     @server.tool
     def keeps(ctx: Context) -> dict:
         kept.append(ctx)
@@ -1272,21 +1249,18 @@ def core(stage: Stage):
             kept[0].progress(9)
             kept[0].log("error", "late")
         return {"a": [ctx.method, ctx.version, ctx.client_info["name"], ctx.principal, *watched]}
-
     @server.tool
     def contents() -> list:
         return [mcp.text("t", annotations={"priority": 1, "lastModified": "2025-01-01T00:00:00Z"}),
-                mcp.image(PNG, "image/png"), mcp.audio(b"wav", "audio/wav"),
+                mcp.image(PNG, "image/png", annotations=None), mcp.audio(b"wav", "audio/wav"),
                 mcp.embedded("x://z", b"\0", _meta={"m": 1}), mcp.link("x://y", "why", title="Y")]
-
     def gives(value):
         return lambda: value
     for name, value in {
-            "none": None, "dict": {"a": (1, 2)}, "bad": {"content": [3]},
+            "none": None, "dict": {"a": (1, 2)}, "bad": {"content": [3]}, "big": "x" * 3_000_000,
             "whole": {"content": [mcp.text("w")], "isError": True, "_meta": {"z": 1}},
             "own": {"resultType": "example.org/own", "x": 1}}.items():
         server.tool(name=name)(gives(value))
-
     @server.tool(output_schema={"type": "array", "items": {"type": "integer"}})
     async def numbers(good: bool):
         return [1, 2] if good else ["x"]
@@ -1310,23 +1284,20 @@ def core_questions(server):
                                     sure=(bool, True), age={"type": "integer", "minimum": 0}),
             "page": mcp.elicitation("Sign in", url="https://example.org/in"), "roots": mcp.roots(),
             "think": mcp.sampling("Hi", max_tokens=5, systemPrompt="Be brief."),
-            "tools": mcp.sampling("Hi", tools=[{"name": "t", "inputSchema": {"type": "object"}}])
+            "tools": mcp.sampling([], tools=[{"name": "t", "inputSchema": {"type": "object"}}])
             }.items():
         server.tool(name=name)(asks(question))
     runs = []
-
     @server.tool
     def rounds(ctx: Context, x: int = 0) -> str:
         runs.append(x)
         one = ctx.elicit("One?", key="one", one=int)["action"]
         return f"{one} {ctx.elicit('Two?', key='two', two=int)['action']} in {len(runs)}"
-
     @server.tool
     def together(ctx: Context) -> str:
         return json.dumps(sorted(ctx.ask({
             "who": mcp.elicitation("Who?", name=str), "model": mcp.sampling("Hi", max_tokens=9),
             "where": mcp.roots()})))
-
     @server.tool
     def twice(ctx: Context, key: str = "") -> str:
         try:
@@ -1336,21 +1307,13 @@ def core_questions(server):
 
 
 def paged(stage: Stage):
-    """Make a server with three of everything, whose handlers run on a thread of their own."""
-    jobs, left = queue.Queue(), []
-
-    def main_loop():
-        for job in iter(jobs.get, None):
-            try:
-                job()
-            except BaseException as problem:    # noqa: BLE001
-                left.append(type(problem).__name__)
-    threading.Thread(target=main_loop, name="main-loop", daemon=True).start()
-    server = mcp.Server("paged", page_size=2, run=jobs.put)
+    """Make a server with three of everything, whose handlers run where `run` decides."""
+    left = []       # the exceptions that are not their callers'
+    server = mcp.Server("paged", page_size=2, run=lambda job: left.append(
+        type(begin(job).exception()).__name__))
     server.method("completion/complete")(lambda params: {"completion": {
         "values": list(params["argument"])}})
-    server.tool(name="a")(lambda: threading.current_thread().name)
-
+    server.tool(name="a")(lambda: "a")
     @server.tool
     def b(what: str):
         raise {"exit": SystemExit, "key": KeyboardInterrupt, "error": ValueError}[what]("told you")
@@ -1364,36 +1327,24 @@ def paged(stage: Stage):
 
 test_offers = scripts(r'''
 == arguments of prompts and templates become Python values | on: memory
-prompts/list => {"prompts": [{"name": "greet", "description": "Greet someone.", "arguments": [
-    {"name": "name", "required": true}, {"name": "times", "required": null}]}]}
 prompts/get {"name": "greet", "arguments": {"name": "5", "times": "2"}} => {"description": "*",
     "messages": [{"role": "user", "content": {"type": "text", "text": "Hello, 5!Hello, 5!"}}]}
 resources/read {"uri": "file:///a/b/c"} => {"contents": [{"text": "file a/b/c", "blob": null}]}
 resources/read {"uri": "test://item/seven/x"} => error {INVALID_PARAMS} number
 [modern] server/discover => {"capabilities": {"extensions": {"example.org/ext": {"level": 3}}}}
 example.org/verb {"x": 5} => {"got": 5, "version": "{VERSION}"}
-== progress grows, and has a message since 2025-03-26
-:steps => "done"
-> 1 tools/call {"name": "steps", "_meta": {"progressToken": 0}}
-[2024-11-05] < - notifications/progress {"progressToken": 0, "progress": 0, "message": null}
-[2025-03-26..] < - notifications/progress {"progressToken": 0, "total": 3, "message": "at 0"}
-< - notifications/progress {"progressToken": 0, "progress": 1}
-< - notifications/progress {"progressToken": 0, "progress": 2.5}
-< 1 {"content": [{"text": "done"}]}
 == run= decides where handlers run, and gets its own exceptions; an extension takes over a method
     | server: paged
-:a => "main-loop"
+:a => "a"
 :b {"what": "exit"} => {"isError": true, "content": [{"text": "told you"}]}
 :b {"what": "key"} => error {INTERNAL_ERROR}
 :b {"what": "error"} => {"isError": true}
-:c => "['SystemExit', 'KeyboardInterrupt']"
+:c => "['NoneType', 'SystemExit', 'KeyboardInterrupt', 'NoneType']"
 completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"values": ["mine"]}}
 ''' + "".join('''
 == pages of @ | on: 2025-11-25 modern memory | server: paged
 @ => {"MEMBER": [{"name": "a"}, {"name": "b"}], "nextCursor": "*"}
 @ {"cursor": "{CURSOR}"} => {"MEMBER": [{"name": "c"}], "nextCursor": null}
-[modern] @ => {"ttlMs": 0, "cacheScope": "private"}
-@ {"cursor": 5} => error {INVALID_PARAMS} cursor
 '''.replace("@", method).replace("MEMBER", member) for method, member in (
     ("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts"),
     ("resources/templates/list", "resourceTemplates"))))
@@ -1426,7 +1377,9 @@ completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/{number
 == nothing follows the response, and the context knows its request
 tools/call {"name": "keeps", "_meta": {"progressToken": 1}} => {}
 [2025-06-18..] :keeps => {"structuredContent": {"a": ["tools/call", "{VERSION}", "runner", null]}}
-== changes in a session, until it is opened again | on: legacy
+== resources ask, too; changes in a session, until it is opened again | on: legacy
+resources/read {"uri": "test://where"} ? q roots/list {} -> {"roots": [{"uri": "x:"}]} =>
+    {"contents": [{"text": "x:"}]}
 resources/subscribe {"uri": "test://item/1/x"} => {}
 resources/subscribe {"uri": "test://nothing"} => error {RESOURCE_NOT_FOUND}
 changed test://several
@@ -1437,9 +1390,9 @@ changed test://item/1/x
 [2025-06-18..] :keeps => {"structuredContent": {"a": ["*", "*", "*", "*", "test://item/1/x"]}}
 == an unknown filter is not granted, and a subscription ends with its input
     | on: modern | limits: {"LEAVE_SECONDS": 60}
-> "b" subscriptions/listen {"notifications": {"example.org/jobs": ["a", "no"]}}
+> "" subscriptions/listen {"notifications": {"example.org/jobs": ["a", "no"]}}
 < - notifications/subscriptions/acknowledged {"notifications": {"example.org/jobs": null},
-    "_meta": {"{META}subscriptionId": "b"}}
+    "_meta": {"{META}subscriptionId": ""}}
 subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}} => error {INVALID_PARAMS}
 > 0 subscriptions/listen {"notifications": {"resourceSubscriptions": ["test://several"]}}
 < - notifications/subscriptions/acknowledged
@@ -1448,34 +1401,25 @@ changed test://several
 > - notifications/cancelled {"requestId": 0}
 quiet
 [pipe] eof
-[pipe] < - notifications/cancelled {"requestId": "b"}
-[pipe] < "b" {"resultType": "complete", "_meta": {"{META}subscriptionId": "b"}}
+[pipe] < - notifications/cancelled {"requestId": ""}
+[pipe] < "" {"resultType": "complete", "_meta": {"{META}subscriptionId": ""}}
 == a legacy handler that asks runs once, a modern one again from its first line; the same question
     twice needs keys | on: 2025-06-18..
 [legacy] :rounds ? one elicitation/create {"message": "One?", "requestedSchema": {"type": "object",
     "properties": {"one": {"type": "integer"}}, "required": ["one"]}} ->
     {"action": "accept", "content": {"one": 1}} ? two elicitation/create {"message": "Two?"} ->
     {"action": "cancel"} => "accept cancel in 1"
-[modern] :rounds ? one elicitation/create {"mode": "form", "message": "One?"} ->
-    {"action": "accept", "content": {"one": 1}} ? two elicitation/create {} -> {NO} =>
-    {"resultType": "complete", "content": [{"text": "accept decline in 3"}]}
 :twice {"key": "b"} ? b elicitation/create {} -> {NO} => "refused"
 [legacy] :twice ? a elicitation/create {} -> {NO} => "refused"
-== resources ask, too | on: legacy
-resources/read {"uri": "test://where"} ? q roots/list {} -> {"roots": [{"uri": "x:"}]} =>
-    {"contents": [{"text": "x:"}]}
-== several questions at once; modern answers may come one by one | on: 2025-06-18..
-[modern] tools/call {"name": "together"} => {"inputRequests": {"who": {}, "model": {}, "where": {}}}
-[modern] tools/call {"name": "together", "requestState": "{STATE}", "inputResponses": {
-    "who": {NO}, "where": {"roots": []}}} => {"inputRequests": {"who": null, "model": {}}}
-[legacy] > 1 :together
-[legacy] < #a elicitation/create
-[legacy] < #b sampling/createMessage
-[legacy] < #c roots/list
-[legacy] > #c {"roots": []}
-[legacy] > #b {"role": "assistant", "content": {"type": "text", "text": "h"}, "model": "m"}
-[legacy] > #a {NO}
-[legacy] < 1 {"content": [{"text": "[\"model\", \"where\", \"who\"]"}]}
+== several questions at once | on: 2025-06-18..2025-11-25
+> 1 :together
+< #a elicitation/create
+< #b sampling/createMessage
+< #c roots/list
+> #c {"roots": []}
+> #b {"role": "assistant", "content": {"type": "text", "text": "h"}, "model": "m"}
+> #a {NO}
+< 1 {"content": [{"text": "[\"model\", \"where\", \"who\"]"}]}
 == request state expires | on: modern memory | limits: {"STATE_SECONDS": -2}
 tools/call {"name": "rounds"} => {"requestState": "*"}
 tools/call {"name": "rounds", "requestState": "{STATE}"} => error {INVALID_PARAMS} requestState
@@ -1507,11 +1451,9 @@ tools/call {"name": "rounds", "inputResponses": {"one": 3}} => {"inputRequests":
 [modern] :{name} => error {{MISSING_REQUIRED_CLIENT_CAPABILITY}}
     {{"requiredCapabilities": {missing}}}
 ''' for on, name, declared, missing in (
-    ("memory", "form", '{}', '{"elicitation": {"form": {}}}'),
     ("2025-11-25.. memory", "form", '{"elicitation": {"url": {}}}',
      '{"elicitation": {"form": {}}}'),
     ("memory", "page", '{"elicitation": {}}', '{"elicitation": {"url": {}}}'),
-    ("memory", "think", '{}', '{"sampling": {}}'), ("*", "roots", '{}', '{"roots": {}}'),
     ("memory", "tools", '{"sampling": {}}', '{"sampling": {"tools": {}}}'))),
     'server: core | declare: '
     '{"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}')
@@ -1545,17 +1487,19 @@ def test_state_is_bound_to_the_principal_and_shared_by_the_key():
                                     (two, "bob", False), (two, None, False), (other, ann, False)):
         answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
         assert answer.get("code") == (None if good else CODES["INVALID_PARAMS"]), answer
+    one.state_key, peer, sent = object(), mcp.Peer(), []        # it cannot sign
+    for name in ("rounds", "twice"):
+        one.handle(modern("tools/call", name=name), sent.append, peer=peer)
+    assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
 
 
 # Without a state, the key alone has to do: the official suite sends answers before any question.
 @pytest.mark.parametrize("key, with_state", [("", True), ("", False), ("sure", True)])
 def test_an_answer_serves_the_text_of_its_question_only(key, with_state):
     server, files = mcp.Server("s"), [1]
-
     @server.tool
     def delete(ctx: Context) -> str:
         return ctx.elicit(f"Delete {files[-1]}?", key=key, x=bool)["action"]
-
     def reply(asked: dict, state=True) -> dict:
         state = {"requestState": asked["requestState"]} if state else {}
         return ask(server, "tools/call", name="delete", **state, inputResponses={
@@ -1567,27 +1511,6 @@ def test_an_answer_serves_the_text_of_its_question_only(key, with_state):
     assert key or not first["inputRequests"].keys() & second["inputRequests"].keys()
     files.pop()
     assert reply(first)["content"][0]["text"] == "decline"
-
-
-def test_state_that_cannot_be_signed_fails_its_request_only(capfd):
-    server, peer, sent = mcp.Server("s"), mcp.Peer(), []
-    core_questions(server)
-    server.state_key = object()
-    for name in ("rounds", "twice"):
-        server.handle(modern("tools/call", name=name), sent.append, peer=peer)
-    assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
-
-
-@pytest.mark.parametrize("field", ["key", "url", "message", "schema"])
-def test_a_field_of_a_form_has_any_name_or_a_clear_error(field):
-    server = mcp.Server("s")
-
-    @server.tool
-    def t(ctx: Context) -> str:
-        return ctx.elicit("?", **{field: str})["action"]
-    said = ask(server, "tools/call", name="t")
-    form = [one["params"]["requestedSchema"] for one in said.get("inputRequests", {}).values()]
-    assert re.search(rf"\b{field}\b", str(form or said["content"])), said
 
 
 def test_lists_are_whole_while_another_thread_unregisters():
@@ -1610,10 +1533,17 @@ wait waits
 > - notifications/cancelled {"requestId": 2}
 wait unwound
 quiet
+== a question on a thread of asyncio does not hold up the end
+    | on: 2025-11-25 pipe | declare: {"elicitation": {}}
+> 1 :coroutine {"what": "asks"}
+< #q elicitation/create
+eof
+< 1 {"isError": true}
 == a coroutine asks from a thread | on: 2025-06-18.. | declare: {"elicitation": {}}
 [legacy] :coroutine {"what": "asks"} ? q elicitation/create {} -> {NO} => "decline"
 [modern] :coroutine {"what": "asks"} => {"inputRequests": "*"}
 :coroutine {"what": "asks at once"} => {"isError": true}
+[modern] example.org/verb => error {INTERNAL_ERROR}
 ''' + ('[modern] :coroutine {"what": "asks in a group"} => {"inputRequests": {"q": {}}}'
        if hasattr(asyncio, "TaskGroup") else ""))
 
@@ -1626,8 +1556,37 @@ def test_coroutines_run_on_the_authors_loop():
         said = await asyncio.to_thread(ask, server, "tools/call", name="coroutine",
                                        arguments={"what": "asks at once"})
         assert "asyncio.to_thread" in said["content"][0]["text"]
+        stopped = asyncio.new_event_loop()
+        said = fixture(Stage(), loop=stopped).call("coroutine")
+        stopped.close()
+        assert said["isError"] and "must run" in said["content"][0]["text"]
         return await asyncio.to_thread(server.call, "coroutine")
     assert asyncio.run(main())["content"][0]["text"] == "1 MainThread"
+
+
+def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
+    server, ran = mcp.Server("s"), []
+    with pytest.raises(mcp.RpcError, match="version"):
+        Context(server, mcp.Peer(), mcp.drop, OPENING, {}, None).admit(mcp.drop)
+    monkeypatch.delattr(mcp, "serve_http")
+    with pytest.raises(SystemExit, match="part II"):
+        server.run(["--http", "0"])
+    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+    mcp.run_aside("x", lambda: ran.append(1) or 1 / 0)
+    assert ran
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_subscription_ends_with_its_peer(ordered):
+    server, sent = mcp.Server("s"), queue.Queue()
+    peer, listen = mcp.Peer(ordered=ordered), modern("subscriptions/listen", notifications={})
+    end = begin(server.handle, listen, sent.put, peer=peer)
+    assert "acknowledged" in sent.get(timeout=PATIENCE)["method"]
+    for _ in range(2):
+        peer.close()
+        end.result(PATIENCE)
+        assert "result" in [*sent.queue][-1]
+        end = begin(server.handle, listen, sent.put, peer=peer)
 
 
 def test_server_call_calls_a_tool():
@@ -1637,18 +1596,21 @@ def test_server_call_calls_a_tool():
         server.call("fail", how="own")
     with pytest.raises(mcp.ClientLacks):
         core(Stage()).call("page")
+    demo = mcp.demo()
+    assert demo.call("add", a=1, b=2)["content"] == demo.call("echo", text="3")["content"]
 
 
 @pytest.mark.parametrize("word, mistake", [
     ("twice", lambda s: s.tool(name="twice")(s.tool(name="twice")(lambda: ""))),
     ("x://a", lambda s: s.resource("x://a")(s.resource("x://a")(lambda: ""))),
     ("no-scheme", lambda s: s.resource("no-scheme")(lambda: "")),
-    ("{a}", lambda s: s.resource("x://{a}")(lambda: "")), ("code", lambda s: mcp.RpcError("7", "")),
+    ("{a}", lambda s: s.resource("x://{a}")(lambda: "")),
     ("noprefix", lambda s: s.method("noprefix")(lambda params: {})),
     ('"type"', lambda s: s.tool(input_schema={"type": "string"})(lambda: "")),
     ("endpoint", lambda s: mcp.serve_http(s, endpoint=mcp.Endpoint(s), cors=True)),
-    ("name=", lambda s: s.tool("name")), ("name=", lambda s: s.prompt("name")),
-    ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: ""))])
+    ("function", lambda s: s.tool("name")), ("function", lambda s: s.prompt("name")),
+    ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: "")),
+    ("--http", lambda s: s.run(transport="http"))])
 def test_mistakes_are_refused_at_once(word, mistake):
     with pytest.raises((TypeError, ValueError), match=re.escape(word)):
         mistake(mcp.Server("s"))
@@ -1656,14 +1618,11 @@ def test_mistakes_are_refused_at_once(word, mistake):
 
 # The public names that no other test uses, or their parameters in order.
 PUBLIC = """Server(name,version,instructions,page_size,state_key,run,loop,ttl_ms,cache_scope)
-    Server.tool(function,name,input_schema,output_schema) Server.prompt(function,name)
     Server.resource(uri,name,mime_type,ttl_ms,cache_scope) Server.completion(reference,argument)
-    Server.method(name,extension,settings,mirrored) Context.log(level,data,logger)
-    Context.progress(progress,total,message) Context.elicit(message,key) AskError META_LOG_LEVEL
-    Context.sample(messages,key) Context.list_roots(key) embedded(uri,value,mime_type)
-    elicitation(message,url,schema) RpcError(code,message,data) sampling(messages,max_tokens)
-    Endpoint(server,path,hosts,origins,metadata,authorize,cors,stateless,sse_on_get)
-    serve_http(server,host,port,endpoint) http_server(endpoint,host,port) event(data,ident)"""
+    Server.tool(function) Server.prompt(function) Context.log(level,data,logger) AskError
+    Context.progress(progress,total,message) sampling(messages) Context.sample(messages,key)
+    META_LOG_LEVEL embedded(uri,value,mime_type) event(data,ident)
+    serve_http(server,host,port,endpoint) http_server(endpoint,host,port)"""
 
 
 @pytest.mark.parametrize("entry", PUBLIC.split())
@@ -1803,7 +1762,7 @@ def test_a_tool_may_be_a_method_and_its_docstring_describes_its_parameters(funct
 @pytest.mark.parametrize("signature, word", [
     ("(x: int, /)", ""), ("(*x: int)", ""), ("(x: 'Nowhere')", "Nowhere"), ("(x: Path)", "Path"),
     ("(ctx)", "ctx: Context"), ("(a: Context, b: Context)", "Context"), ("() -> bytes", "bytes"),
-    ("(x: dict[int, str])", "int"), ("(x: set[dict])", "set"),
+    ("(x: dict[int, str])", "int"),
     ("(x: Literal[b''])", "b''"), ("(x: Optional[Path])", "Path")])
 def test_a_signature_that_cannot_be_served_is_refused_by_name(signature, word):
     scope = dict(globals())
@@ -1849,7 +1808,6 @@ VALIDATION = [
     ({"anyOf": [INT, STR]}, [1, "a"], [([], "/: integer")]),
     ({"oneOf": [{"multipleOf": 2}, {"minimum": 6}]}, [2, 7], [(6, "/: one"), (5, "/: ")]),
     ({"not": INT}, ["a"], [(1, "/: match")]),
-    ({"propertyNames": {"maxLength": 1}}, [{"a": 1}, 5], [({"ab": 1}, "/")]),
     ({"if": INT, "then": {"minimum": 5}, "else": STR}, [5, ""], [(4, "/: 5"), ([], "/: ")]),
     ({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": INT}}, [1], [("x", "/: integer")]),
     ({"properties": {"n": {"$ref": "#"}}, "additionalProperties": False}, [{"n": {"n": {}}}],
@@ -1933,16 +1891,17 @@ wait a
 open a
 < 0 {}
 == what a handler does on_cancel is done once, on a thread of its own
-> 1 :stops
+> 12345678901234567890 :stops
 wait stops
-> - notifications/cancelled {"requestId": 1}
+> - notifications/cancelled {"requestId": 12345678901234567890}
 wait told
-> - $/cancelRequest {"id": 1}
+> - $/cancelRequest {"id": 12345678901234567890}
 quiet
 open told
 wait told passed
 once told
 open stops
+wait late
 == of too many requests in flight, the last is refused | on: 2025-11-25 modern pipe
     | limits: {"MAX_RUNNING": 1}
 > 1 :slow {"gate": "a"}
@@ -1970,12 +1929,10 @@ nobody/knows => error {METHOD_NOT_FOUND}
 
 def a_program(seconds: float, say=print):
     """Serve tools that misbehave; what comes after run() is the author's."""
-    import asyncio
     import atexit
     say("printed at import")
     mcp.LEAVE_SECONDS = seconds
     server = mcp.Server("s")
-
     def forked(generations: int, *opened: int) -> int:
         """Fork; tell whether each child finds open what its parent had opened."""
         child = os.fork()
@@ -1986,7 +1943,6 @@ def a_program(seconds: float, say=print):
             os._exit(generations and forked(generations - 1, *os.pipe()))
         finally:
             os._exit(99)
-
     @server.tool
     def do(what: str) -> str:
         return str({
@@ -1996,7 +1952,6 @@ def a_program(seconds: float, say=print):
             "cat": lambda: subprocess.check_output(["cat"], text=True),
             "nap": lambda: threading.Event().wait(0.02), "forks": lambda: forked(1),
             "fork": lambda: os.fork() or os._exit(threading.Event().wait(3))}[what]())
-
     @server.tool
     def busy(what: str, ctx: mcp.Context):
         ctx.notify("example.org/started")
@@ -2004,9 +1959,6 @@ def a_program(seconds: float, say=print):
             pass
         threading.Event().wait()
 
-    @server.tool
-    async def asks(ctx: mcp.Context):
-        await asyncio.to_thread(ctx.elicit, "Which?", x=int)
     atexit.register(say, "at exit")
     try:
         server.run()
@@ -2025,8 +1977,7 @@ class Program(subprocess.Popen):
 
     def __init__(self, seconds: float = 60, before: str = "", say: str = "print", log=None,
                  **env: str):
-        if not POSIX:
-            pytest.skip("Windows has other signals and descriptors")
+        POSIX or pytest.skip(OTHER)
         source = "import os, signal, subprocess, sys, threading\n" \
             f"sys.path[:0] = [{str(MCP_REF.parent)!r}]\nimport mcp_ref as mcp\n" \
             f"signal.alarm({3 * PATIENCE:g})\n{inspect.getsource(a_program)}\n" \
@@ -2034,7 +1985,8 @@ class Program(subprocess.Popen):
         self.log = log or tempfile.TemporaryFile()     # noqa: SIM115  (a pipe could fill up)
         super().__init__(
             [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", source],
-            0, None, -1, -1, self.log, cwd="/", env={"PATH": os.environ["PATH"], **env})
+            0, None, -1, -1, self.log, cwd="/",
+            env={"PATH": os.environ["PATH"], **COVERAGE, **env})
 
     def __exit__(self, *_):
         self.kill()
@@ -2093,7 +2045,8 @@ def test_a_trace_that_cannot_be_written_is_said_once(path):
 
 @pytest.mark.parametrize("streams, answers", [
     ("<in", 1), ("<in >out", 1), ("<in >out 2>err", 1), ("<in 2>&-", 1), ("<in >out 2>&-", 1),
-    ("</dev/null", 0), ("<&-", 0), ("<in >&-", 0), ("<&- >&- 2>&-", 0)])
+    ("</dev/null", 0), ("<&-", 0), ("<in >&-", 0), ("<&- >&- 2>&-", 0),
+    ("0>x", 0), ("<in 1<in", 0)])
 def test_stdin_stdout_and_stderr_may_be_anything(streams, answers, tmp_path):
     call = modern("tools/call", name="do", arguments={"what": "write"})
     (tmp_path / "in").write_bytes(mcp.encode(call))
@@ -2101,7 +2054,7 @@ def test_stdin_stdout_and_stderr_may_be_anything(streams, answers, tmp_path):
     with Program() as program:
         words = program.args
     done = subprocess.run(["sh", "-c", f'exec "$@" {streams}', "sh", *words], cwd=tmp_path,
-                          env={}, capture_output=True, timeout=3 * PATIENCE, check=False)
+                          env=COVERAGE, capture_output=True, timeout=3 * PATIENCE, check=False)
     out, said = done.stdout + (tmp_path / "out").read_bytes(), done.stderr.decode()
     assert (done.returncode, out.count(b"\n")) == (7, answers) and "Traceback" not in said, said
     assert answers == 0 or json.loads(out)["result"]["content"][0]["text"] == "5"
@@ -2109,7 +2062,7 @@ def test_stdin_stdout_and_stderr_may_be_anything(streams, answers, tmp_path):
 
 def test_a_host_that_drains_no_stderr_holds_up_nothing():
     source, out = os.pipe()
-    with open(source, "rb"), Program(say="str", log=open(out, "wb")) as program:
+    with open(source, "rb"), open(out, "wb") as log, Program(say="str", log=log) as program:
         for _ in range(1000):
             program.stdin.write(b"junk" * 50 + b"\n")
             assert program.read()["error"]
@@ -2143,23 +2096,14 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         for ident in (1, 2):
             program.call(tool, ident, what=what)
         before = time.monotonic()
-        assert program.end(how) == 7 and time.monotonic() - before < 2, program.said()
+        # Beside a handler that computes, it takes coverage seconds to save its data.
+        limit = PATIENCE if COVERAGE and what == "computing" else 2
+        assert program.end(how) == 7 and time.monotonic() - before < limit, program.said()
         said = program.said()
         after = "after a signal" if how.startswith("SIG") else "after"
         assert said.endswith(after + "\nclosed\nat exit\n"), said
         assert bool(re.search(r"abandoned.*\b2\b", said)) == (tool == "busy")
         assert "Traceback" not in said and "Fatal" not in said, said
-
-
-def test_a_question_on_a_thread_of_asyncio_does_not_hold_up_the_end():
-    with Program() as program:
-        program.stdin.write(mcp.encode(OPENING) + READY)
-        assert program.read()["result"]["protocolVersion"] == LEGACY[0]
-        call = {**OPENING, "method": "tools/call", "params": {"name": "asks"}}
-        program.stdin.write(mcp.encode(call))
-        assert program.read()["method"] == "elicitation/create"
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(PATIENCE) == 7
 
 
 @pytest.mark.parametrize("before, status", [
@@ -2253,23 +2197,16 @@ def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_
 
 
 @pytest.mark.parametrize("words, keyword", [
-    ("nonsense", "nonsense"), ("serve empty.py more", "more"), ("serve", "missing"),
+    ("nonsense", "nonsense"), ("serve", "missing"),
     ("serve none.py", "none.py"), ("serve text.txt", "text.txt"), ("serve empty.py", "empty.py"),
-    ("--http", "PORT"), ("--http 127.0.0.1:99999", "PORT")])
+    ("--http", "PORT"), ("--http 127.0.0.1:99999", "PORT"), ("serve run.py --http x", "PORT")])
 def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
-    for name, source in (("empty.py", "_x = len"), ("text.txt", TOOL)):
+    for name, source in (("empty.py", "_x = len"), ("text.txt", TOOL),
+                         ("run.py", "import mcp_ref; server = mcp_ref.Server('s')")):
         (tmp_path / name).write_text(source)
     done = command("-m", "mcp_ref", *words.split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
     assert keyword in done.stderr, done.stderr
-
-
-@pytest.mark.parametrize("words, options, keyword", [
-    ("--http x", "", "PORT"), ("", "transport='http'", "--http")])
-def test_what_run_does_not_understand_is_named(words, options, keyword):
-    code = f"import mcp_ref; mcp_ref.Server('x').run({options})"
-    done = command("-c", code, *words.split())
-    assert done.returncode and keyword in done.stderr, done.stderr
 
 
 def test_help_version_and_tables(tmp_path):
@@ -2328,12 +2265,10 @@ def test_a_storm_leaves_nothing_behind():
     """Clients of every kind come and go: no thread, session, descriptor stays."""
     def counts() -> tuple[int, int]:
         return threading.active_count(), len(os.listdir("/dev/fd")) if POSIX else 0
-
     def storm(seed: int):
         dice = random.Random(seed)
         for _ in range(10):
             visit(dice.random(), "x" * dice.choice([1, 100, 100000]), dice)
-
     def visit(kind: float, text: str, dice: random.Random):
         if kind < 0.2:
             with socket.create_connection(("127.0.0.1", httpd.server_port)) as link:
@@ -2522,10 +2457,10 @@ POST modern Mcp-Param-N=9007199254740993 {large} -> 200
 POST modern Mcp-Param-N=9007199254740992 {large} -> 400 {HEADER_MISMATCH}
 name place :place {"n": 42, "on": true, "inner": {"deep": "é"}}
 POST modern {all} Mcp-Param-N=42|42.0 {place} -> 200
+POST modern Mcp-Param-N=42 :place {"n": 42.0} -> 200
 POST modern {all} Mcp-Param-N=~|4_2|x {place} -> 400 {HEADER_MISMATCH}
 POST modern {all} Mcp-Param-On=~|True|1 {place} -> 400 {HEADER_MISMATCH}
 POST modern {all} Mcp-Param-Deep=~|e|é|=?base64?!?= {place} -> 400 {HEADER_MISMATCH}
-POST modern Mcp-Name=~|=?base64?!!?= {place} -> 400 {HEADER_MISMATCH} & "id": 1
 POST modern resources/read {"uri": "test://fails"} -> 200 {INTERNAL_ERROR} & !division
 == subscriptions of two clients that chose the same id are kept alive
     | limits: {"KEEP_ALIVE_SECONDS": 0.01}
@@ -2538,6 +2473,11 @@ a < tools/list_changed & subscriptionId":1
 b < resources/updated & test://x
 # An event that is only a comment.
 a event {"": "" & !data
+c = POST modern :slow {"gate": "g"}
+c <* "progress":1
+c event {"": "" & !data
+open g
+c <* held
 close
 a|b <* "result"
 == no host is allowed | endpoint: {"hosts": []}
@@ -2551,7 +2491,7 @@ OPTIONS - Origin=http://localhost:3 Access-Control-Request-Headers=mcp-method
     -> 204 allow-origin": "http://localhost:3" & allow-headers": "mcp-method" & !content-length
 POST - Origin=http://evil ping -> 403 !access-control
 POST - Origin=http://localhost:3 ping
-    -> 401 expose-headers": "Mcp-Session-Id & WWW-Authenticate & Protocol-Version
+    -> 401 expose-headers": "*
 GET - /.well-known/oauth-protected-resource|/.well-known/oauth-protected-resource/mcp
     -> 200 {"r": 1}
 == connections are limited | limits: {"MAX_CONNECTIONS": 1}
@@ -2567,17 +2507,15 @@ session s 2025-06-18
 POST - tools/list -> 400 {INVALID_PARAMS} & initialize & "id": 1 & !mcp-session-id
 POST - notifications/x -> 400 missing & !mcp-session-id
 POST - [{INIT}] -> 400 {INVALID_REQUEST} & !mcp-session-id
+POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400 {INVALID_REQUEST}
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
 POST s MCP-Protocol-Version=2026-07-28 ping -> 400 !mcp-session-id
+POST - MCP-Protocol-Version=1999 initialize {INIT} -> 400
 POST s { -> 400 {PARSE_ERROR} & "id": null
 session new 2025-11-25
 POST new { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
-session old 2025-03-26
-POST old [{"jsonrpc": "2.0", "method": "notifications/x"}] -> 202 "content-length": "0"
-DELETE s -> 200
-GET|DELETE s -> 404
 == of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2}
 session a 2025-11-25
 session b 2025-11-25
@@ -2590,18 +2528,18 @@ POST c ping -> 200
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
-== someone else's session does not exist | keys
+== someone else's session does not exist; the handler knows who sent a request
+    | keys | server: core
 POST - X-Key=ann initialize {INIT} -> 200
 POST|GET|DELETE - X-Key=bob Mcp-Session-Id={session} ping -> 404
 POST - X-Key=ann Mcp-Session-Id={session} ping -> 200
-== the handler knows who sent a request | keys | server: core
 POST modern X-Key=ann tools/call {"name": "keeps", "_meta": {"{META}clientInfo": {
     "name": "n", "version": "1"}}} -> 200 "ann"
 a = GET - X-Key=ann /sse
 a event endpoint
-POST - X-Key=bob {endpoint} initialize {INIT} -> 404
-POST - X-Key=ann {endpoint} initialize {INIT} -> 202
-POST - X-Key=ann {endpoint} :keeps -> 202
+POST - X-Key=bob /{endpoint} initialize {INIT} -> 404
+POST - X-Key=ann /{endpoint} initialize {INIT} -> 202
+POST - X-Key=ann /{endpoint} :keeps -> 202
 a <* "ann"
 == without sessions | endpoint: {"stateless": true}
 POST - initialize {INIT} -> 200 serverInfo & !mcp-session-id
@@ -2611,6 +2549,7 @@ name tell :tell {"method": "x"}
 POST - {tell} -> 200 "2025-03-26"
 POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
 POST - MCP-Protocol-Version=1999 tools/list -> 400
+POST - MCP-Protocol-Version=2025-06-18 [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400
 == each message goes to one stream; that of a cancelled request ends without one
 session s 2025-06-18
 changed prompts
@@ -2621,12 +2560,6 @@ changed tools
 b < tools
 e = GET s Last-Event-ID={a}
 e < tools
-c = POST s :ask
-c < elicitation/create
-POST s {"jsonrpc": "2.0", "id": {id}, "result": {"action": "accept", "content": {"branch": "m"}}}
-    -> 202 !content-type
-c < "result" & accept
-c ends
 d = POST s :quits
 d ends
 close
@@ -2661,32 +2594,49 @@ b < notifications/later & -1"
 b < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
-== of the events that are kept for resuming, the oldest are forgotten | limits: {"REPLAY_BYTES": 1}
+== of the events that are kept for resuming, the oldest are forgotten; who missed changes is told
+    that all has changed | limits: {"REPLAY_BYTES": 300}
 session s 2025-11-25
 a = POST s :steps
 a event "data": ""
 name first {a}
 a <* done
 a ends
-b = GET s Last-Event-ID={first}
-b < done
-== HTTP+SSE, with `sse_on_get` also on the endpoint itself | endpoint: {"sse_on_get": true}
-a = GET - /sse
-a event "event": "endpoint" & /mcp/messages?session_id=
-POST - {endpoint} initialize {INIT} -> 202 !content-type
-a < serverInfo
-POST - {endpoint} notifications/initialized -> 202
-POST - {endpoint} :ask -> 202
-a < elicitation/create
-POST - {endpoint} {"jsonrpc": "2.0", "id": {id}, "result": {"action": "cancel"}} -> 202
-a < "result"
+GET s Last-Event-ID={first} -> 405
+POST s :steps -> 200 done
+b = GET s
 changed tools
-a < tools/list_changed
+b < tools
+b hangs up
+changed tools|tools|tools|tools|tools
+c = GET s Last-Event-ID={b}
+c <* resources/list_changed
+== the answers to a batch may be too large only together | limits: {"MAX_MESSAGE_BYTES": 3000}
+session s 2025-03-26
+a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "steps",
+    "_meta": {"progressToken": 1}}}, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}]
+a <* {INTERNAL_ERROR}
+a ends
+== HTTP+SSE stands beside the path, and names a relative address | endpoint: {"path": "/a/mcp"}
+a = GET - /a/sse
+a event "data": "mcp/messages?session_id=
+GET - /sse -> 404
+== HTTP+SSE, with `sse_on_get` also on the endpoint itself; answers may be larger than what is kept
+    | server: core | endpoint: {"sse_on_get": true}
+a = GET - /sse
+a event "event": "endpoint" & "mcp/messages?session_id=
+POST - /{endpoint} initialize {INIT} -> 202 !content-type
+a < serverInfo
+POST - /{endpoint} :big -> 202
+name other {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "big"}}
+POST - /{endpoint} {other} -> 202
+a|a < xxxx
 a hangs up
-until POST - {endpoint} ping -> 404
+until POST - /{endpoint} ping -> 404
 GET - MCP-Protocol-Version=2025-11-25 -> 405
 b = GET -
-b event "event": "endpoint" & /mcp/messages?session_id=
+b event "event": "endpoint" & "mcp/messages?session_id=
 ''', "on: http 2025-11-25 | " + EXCHANGES)
 
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -2708,15 +2658,17 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
     (GOOD + b"\r\n" + GOOD, "200 200 200"),
     (CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n", "200 200"),
     (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
-    (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "400"),
+    (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "431"),
     (GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"), "200"),
     (CHUNKED.replace(b"1.1", b"1.0") + CHUNK, "400"),
     *[(CHUNKED.replace(b"chunked", head) + CHUNK, "400") for head in (
         b"gzip, chunked", b"x", b"chunked\r\nTransfer-Encoding: chunked",
         b"chunked\r\nContent-Length: 45")],
     *[(head + b"\r\n\r\n", "400") for head in (
-        b"nonsense", b"GET /mcp", b"GET /mcp HTTP/9.9", b"POST /mcp HTTP/1.1",
-        b"POST /" + b"m" * 70000 + b" HTTP/1.1\r\nHost: 127.0.0.1")],
+        b"nonsense", b"GET /mcp", b"GET /mcp HTTP/9.9", b"POST /mcp HTTP/1.1")],
+    *[(head + b"\r\n\r\n", "431") for head in (
+        b"POST /" + b"m" * 70000 + b" HTTP/1.1\r\nHost: 127.0.0.1",
+        POST + b"X: y\r\n" * 200, POST + b"X: " + b"y" * 70000)],
     *[(POST + head + b"\r\n\r\n", "400") for head in (
         b"Content-Length: 0\r\nContent-Length: 4", b"Content-Length: 4\r\nContent-Length: 4",
         b"Content-Length: -1", b"Content-Length: 5, 5", b"Content-Length: ", b"Content-Length: 4_5",
@@ -2724,8 +2676,7 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
         b"Content-Length: +5", b"Host: evil",
         b"X\0: a", b"X\xe4: a", b"X: a\0b", b"X: a\rContent-Length: 45", b": a",
         b"Mcp-Method: a\r\nMcp-Method: b", b"Mcp-Session-Id: a\r\nMcp-Session-Id: a",
-        b"Authorization: a\r\nAuthorization: b",
-        b"X: y\r\n" * 200, b"X: " + b"y" * 70000)],
+        b"Authorization: a\r\nAuthorization: b")],
     *[(CHUNKED + body, "400") for body in (
         b"xyz\r\n", b"-5\r\nabc", b"+2d\r\n", b"0x2d\r\n", b"3\r\nabcd\r\n0\r\n\r\n",
         b"5\nabcde\r\n0\r\n\r\n", b"0\r\n" + b"X" * 2000 + b":\r\n\r\n")],
@@ -2750,8 +2701,73 @@ def test_connections_that_fall_silent_are_closed():
             assert re.match("$|HTTP/1.1 40[08] ", send_http(site, sent)), sent
 
 
+@pytest.mark.parametrize("sent, more", [        # then `more`, again and again
+    (b"POST /mcp HTTP/1.1\r\nX: ", b"y"), (POST + b"Content-Length: 9999\r\n\r\n", b" "),
+    (CHUNKED + b"fff\r\n", b" "), (CHUNKED, b"1\r\n \r\n")])
+def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(sent, more):
+    limits = {"SEND_SECONDS": 0.2, "MAX_CONNECTIONS": 1}
+    with exchanges(server="empty", limits=limits) as site, \
+            socket.create_connection(("127.0.0.1", site.line.port)) as link:
+        link.sendall(sent)
+        with pytest.raises(OSError):            # it is hung up
+            for _ in range(int(PATIENCE / 0.02)):
+                link.sendall(more)
+                threading.Event().wait(0.02)
+        assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
+
+
+LONG = "test://" + "x" * 40000
+LISTEN = ('POST modern subscriptions/listen {"notifications": {"promptsListChanged": true, '
+          f'"resourceSubscriptions": ["{LONG}"]}}}}')
+
+
+@pytest.mark.parametrize("line, first, what, fewest", [
+    ("GET s", b" 200 ", "tools", 20000), (LISTEN, b"acknowledged", LONG, 1)], ids=["GET", "POST"])
+def test_a_stream_that_is_read_late_holds_up_nobody_and_loses_nothing(line, first, what, fewest):
+    with exchanges(limits={"REPLAY_BYTES": 10**7}) as site, socket.socket() as late:
+        site("session s 2025-06-18")
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        late.connect(("127.0.0.1", site.line.port))
+        late.settimeout(PATIENCE)
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = late
+        verb, path, headers, body = site.line.request(*line.split(" ", 1))
+        connection.request(verb, path, body, headers)
+        lines, change = late.makefile("rb"), site.line.server.changed
+        assert any(first in line for line in lines)
+        changes = [what] * max(fewest, 900) + ["prompts"]
+        begin(list, map(change, changes)).result(PATIENCE)
+        # It ends: with the last change, or because its client is too slow.
+        came = itertools.takewhile(lambda line: b"prompts/" not in line and line != b"0\r\n", lines)
+        assert sum(b"_changed" in line or b"/updated" in line for line in came) >= fewest
+
+
+def test_a_client_that_leaves_while_it_is_asked_holds_no_socket():
+    with exchanges() as site:
+        site("session s 2025-11-25")
+        site("a = POST s :ask")
+        site("a <* elicitation")
+        site.line.streams["a"][0].sock.shutdown(socket.SHUT_WR)
+        with pytest.raises(http.client.IncompleteRead):
+            site.line.streams["a"][1].read()
+
+
+@needs_posix
+def test_sigterm_lets_a_running_call_end_and_the_program_go_on():
+    code = (f"import os, signal, sys, time; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"
+            "import mcp_ref as mcp\n"
+            "def nap():\n    for _ in range(8):\n"
+            "        os.kill(os.getpid(), signal.SIGTERM)\n        time.sleep(0.02)\n"
+            "server = mcp.Server('s')\nserver.tool(nap)\nserver.run()\nsys.exit(7)")
+    with listening("-c", code) as (child, url):
+        call, port = modern("tools/call", name="nap"), int(re.search(r":(\d+)", url)[1])
+        headers = {**headers_of(call), "Connection": "keep-alive"}
+        status, headers, _ = exchange(port, "POST", "/mcp", headers, mcp.encode(call))
+        assert (status, headers["connection"], child.wait(PATIENCE)) == (200, "close", 7)
+
+
 def test_bearer_tokens_and_hooks():
-    async def hook(headers: dict):
+    def hook(headers: dict):
         if headers["x-ok"] == "no":
             raise mcp.HttpError(403, "no", {"X-Why": "a\r\nInjected: b"})
         return {"yes": "ann"}.get(headers["x-ok"])
@@ -2762,36 +2778,23 @@ def test_bearer_tokens_and_hooks():
         site("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
     with exchanges(endpoint={"authorize": hook}) as site:
         site("POST - X-Ok=yes ping -> 200")
-        site("POST - X-Ok=who ping -> 401")
         site('POST - X-Ok=no ping -> 403 x-why & !"injected"')
         site("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
 
 
 def test_a_principal_is_a_json_value(capfd):
     answers = {"object": object(), "none": None, "false": False, "zero": 0, "empty": "",
-               "list": [1]}
+               "list": [1], "one": 1, "true": True}
     with exchanges(endpoint={"authorize": lambda headers: answers[headers["x-who"]]}) as site:
         site("POST - X-Who=none|false ping -> 401")
         site("POST - X-Who=zero|empty|list ping -> 200")
+        site("POST - X-Who=one initialize {INIT} -> 200")
+        site("POST - X-Who=true Mcp-Session-Id={session} ping -> 404")
         site("POST - X-Who=object ping -> 500")
     assert "JSON value" in capfd.readouterr().err
 
 
-def test_a_listener_that_reads_nothing_holds_up_nobody():
-    listen = modern("subscriptions/listen", "x" * 40000, notifications={"toolsListChanged": True})
-    with exchanges(limits={"SEND_SECONDS": 10**6}) as site, socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect(("127.0.0.1", site.line.port))
-        connection = http.client.HTTPConnection("127.0.0.1")
-        connection.sock = deaf
-        connection.request("POST", "/mcp", mcp.encode(listen), headers_of(listen))
-        assert connection.getresponse().status == 200
-        site('a = POST modern subscriptions/listen {"notifications": {"toolsListChanged": true}}')
-        begin(lambda: [site.line.server.changed("tools") for _ in range(300)]).result(PATIENCE)
-        site("a <* tools/list_changed")
-
-
-def test_a_mounted_endpoint_says_when_to_hang_up_and_checks_origins():
+def test_a_mounted_endpoint_says_when_to_hang_up():
     with exchanges() as site:
         site("session s 2025-11-25")
         verb, path, headers, body = site.line.request("POST", 's tools/call {"name": "later"}')
@@ -2800,11 +2803,7 @@ def test_a_mounted_endpoint_says_when_to_hang_up_and_checks_origins():
         one.start = one.write = lambda *_: None
         one.end = lambda *hang_up: ends.append(hang_up)
         site.line.httpd.endpoint.serve(one)
-        assert ends == [(True,)]
-    one, sent = mcp.Exchange("POST", "/mcp", [("Origin", "http://evil")], io.BytesIO()), []
-    one.start = lambda *answer: sent.append(answer)
-    mcp.Endpoint(mcp.Server("s")).serve(one)        # any host, as nothing is known of it
-    assert sent[0][0] == 403
+        assert ends == [(True,)] and one.ready() and not one.gone()
 
 
 # ======== The client: design.md §10. First: which era the server speaks
@@ -2831,7 +2830,6 @@ call connect
 @2
 @3
 ''', r'''
-memory http | < error {METHOD_NOT_FOUND} | @SESSION
 memory | < {"supportedVersions": "2026", "capabilities": {}} | @SESSION
 memory | < {"supportedVersions": ["2025-11-25"], "capabilities": {}} | @SESSION
 memory | < error {UNSUPPORTED_PROTOCOL_VERSION} no {"supported": ["2025-11-25"]} | @SESSION
@@ -2918,8 +2916,6 @@ call @1
 @2 => @3
 returns @4
 ''', r'''
-read_resource x:y | resources/read {"uri": "x:y"} | {"contents": [{"uri": "x:y"}]} | [{}] | http
-get_prompt p {"a": "b"} | prompts/get {"arguments": {"a": "b"}} | {"messages": []} | {} | http
 complete git:commit name a | completion/complete {"argument": {"name": "name", "value": "a"},
     "ref": {"type": "ref/prompt", "name": "git:commit"}, "context": null} |
     {"completion": {"values": ["ada"]}} | ["ada"] | memory http
@@ -2928,7 +2924,6 @@ complete a://{b} b c {"k": "v"} | completion/complete {"context": {"arguments": 
     memory 2025-06-18..
 ping | ping | {} | null | memory http legacy
 ping | server/discover | {"supportedVersions": [], "capabilities": {}} | null | memory http modern
-request example.org/x {"y": 1} | example.org/x {"y": 1} | {"z": 2} | {"z": 2} | memory http
 ''') + each(r'''
 == @2 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": null}
 call get_prompt p
@@ -3000,8 +2995,8 @@ returns [{"name": "a"}]
 
 # ---- what a server asks, and what it announces
 
-FORM = '''{"message": "m", "requestedSchema": {"type": "object", "properties": {
-    "x": {"type": "string"}, "y": {"type": "integer", "default": 5}}}}'''
+FORM = '{"message": "m", "requestedSchema": {"type": "object", "properties": {' \
+    '"x": {"type": "string"}, "y": {"type": "integer", "default": 5}}}}'
 PAGE = '{"mode": "url", "message": "m", "url": "https://example.org/", "elicitationId": "e"}'
 test_client_answers = scripts((r'''
 == questions of one round are answered together | client | on: memory http modern
@@ -3016,7 +3011,7 @@ call get_prompt p
     "d": {"method": "elicitation/create", "params": @PAGE}}}
 > prompts/get {"name": "p", "requestState": "s\u00e9", "inputResponses": {
     "a": {"action": "accept", "content": {"x": "v", "y": 5}},
-    "b": {"roots": [{"uri": "file:///a"}, {"uri": "x://b"}, {"uri": "c:d"}]},
+    "b": {"roots": [{"uri": "@A"}, {"uri": "x://b"}, {"uri": "c:d"}]},
     "c": {"role": "assistant", "content": {"text": "hi"}}, "d": {"action": "accept"}}}
 < {"resultType": "input_required", "requestState": "2"}
 prompts/get {"requestState": "2", "inputResponses": null} => {"messages": []}
@@ -3051,7 +3046,6 @@ call list_prompts
 prompts/list ? a @2 -> @3 => {"prompts": []}
 returns []
 ''', r'''
-{"elicit": {"x": "v"}} | elicitation/create @FORM | {"action": "accept", "content": {"x": "v"}}
 {"elicit": null} | elicitation/create @FORM | {"action": "decline", "content": null}
 {"elicit": "cancel"} | elicitation/create @FORM | {"action": "cancel", "content": null}
 {"elicit": {"x": 5}} | elicitation/create @FORM | error {INTERNAL_ERROR}
@@ -3068,7 +3062,7 @@ returns []
 {"sample": "hi"} | sampling/createMessage {"messages": [], "tools": []} | error {INVALID_PARAMS}
 {} | sampling/createMessage {"messages": [], "maxTokens": 1} | error {METHOD_NOT_FOUND}
 {} | ping {} | {}
-''')).replace("@FORM", FORM.replace("\n   ", "")).replace("@PAGE", PAGE))
+''')).replace("@FORM", FORM).replace("@PAGE", PAGE).replace("@A", Path("/a").absolute().as_uri()))
 
 # ---- against a real server: callbacks, threads, cancellation, changes
 
@@ -3089,13 +3083,13 @@ def connected(version: str, carrier: str, server, **options):
 @played(select("* memory http !http-2024-11-05"))
 def test_client_calls_back(version, carrier):
     server, steps, logs, heard = fixture(Stage()), [], queue.Queue(), queue.Queue()
-
     async def elicit(params, tag):
         return {"branch": str(tag)}
     with connected(version, carrier, server, elicit=elicit, log_level="error",
                    on_log=logs.put, on_notification=heard.put) as one:
         one.call_tool("steps", on_progress=lambda *step: steps.append(step))
         assert [step[:2] for step in steps] == [(0, 3), (1, 3), (2.5, 3)]
+        assert (steps[0][2] == "at 0") == (version != "2024-11-05")
         one.call_tool("talk")
         assert logs.get(timeout=PATIENCE)["data"] == {"says": "error"}
         one.call_tool("tell", {"method": "notifications/x"})
@@ -3134,17 +3128,6 @@ def test_client_hears_of_changes(version, carrier):
             assert heard.get(timeout=PATIENCE) == "prompts"
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []      # its end ends the loop
-
-
-def test_client_gives_results_of_other_types_to_an_extension():
-    with talk(MODERN[0], "memory", client="yes", connect={"roots": []}) as t:
-        t.client.result_types["own"] = lambda _, result, tag: t.client.answer(result["asks"], tag)
-        t('''
-        call request example.org/x
-        example.org/x {"_meta": {"{META}clientCapabilities": {"roots": {}}}} =>
-            {"resultType": "own", "asks": {"method": "roots/list"}}
-        returns {"roots": []}
-        ''')
 
 
 def test_client_answers_no_more_questions_than_its_limit():
@@ -3187,7 +3170,7 @@ def test_client_repeats_arguments_in_headers():
             "mcp-param-a": "=?base64?w7w=?=", "mcp-param-b": "true", "mcp-param-c": None,
             "mcp-method": "tools/call", "mcp-name": "t", "mcp-protocol-version": MODERN[0],
             # A body is UTF-8, without escapes.
-            "content-length": str(len(mcp.encode(t.line.asked[-1][2], ascii=False)) - 1)
+            "content-length": str(len(mcp.encode(t.line.asked[-1][2])) - 1)
             }, t.line.asked[-1][1])
 
 
@@ -3223,7 +3206,6 @@ def test_client_reads_events_cut_anywhere(form, end):
 
 def test_client_ends_a_call_whose_stream_is_cut_anywhere():
     dice = random.Random(20261122)
-
     def answer(verb: str, headers: dict, method: str, text: str):
         note = '{"jsonrpc": "2.0", "method": "notifications/x"}'
         lines = f": hello\n\nid: 6\ndata: {note}\n\nevent: message\nid: 7\ndata: {text}\n\n"
@@ -3238,7 +3220,6 @@ def test_client_ends_a_call_whose_stream_is_cut_anywhere():
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status):
     later, broke = [], []
-
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb == "GET":
             assert 0.05 <= time.monotonic() - broke[0]
@@ -3275,7 +3256,6 @@ def test_client_asks_authorize(granted, status):
     def answer(verb: str, headers: dict, method: str, text: str):
         yield http_answer(200, JSON, text) if headers.get("authorization") == "t" \
             else http_answer(status, {"WWW-Authenticate": "Bearer"})
-
     def authorize(refusal):
         assert refusal.status == status and refusal.headers["www-authenticate"] == "Bearer"
         return granted
@@ -3286,7 +3266,6 @@ def test_client_asks_authorize(granted, status):
 
 def test_client_falls_back_to_http_sse():
     sent = queue.Queue()
-
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb == "GET":
             yield STREAM + b": hello\n\nevent: endpoint\ndata: /post?s=1\n\n"
@@ -3356,7 +3335,6 @@ def test_client_and_processes_of_every_kind(monkeypatch):
 @pytest.mark.parametrize("carrier", ["pipe", "http"])
 def test_client_keeps_no_more_of_a_line_or_an_event_than_a_message_may_have(carrier):
     tracemalloc = pytest.importorskip("tracemalloc")    # which PyPy lacks
-
     def answer(verb: str, headers: dict, method: str, text: str):
         yield STREAM + (b"" if method == "ping" else b"data: " + text.encode() + b"\n\n")
         yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
@@ -3648,7 +3626,6 @@ def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
     (("us", "s"), ["client_secret_post", "client_secret_basic"], None,
      {"client_id": "us", "client_secret": "s"}),
     (("i d", "s+"), ["client_secret_basic", "client_secret_post"], None, BASIC),
-    (("us", "s"), ["client_secret_post"], None, {"client_id": "us", "client_secret": "s"}),
     ((CIMD,), ["tls"], None, {"client_id": CIMD}), (("us",), ["tls"], None, {"client_id": "us"})])
 def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
     world.change("issuer", {"token_endpoint_auth_methods_supported": offered,
@@ -3692,8 +3669,8 @@ def test_oauth_keeps_tokens_in_a_file_for_its_owner(world, tmp_path):
     for seconds, token in ((3600 - oauth.EARLY_SECONDS, "at2"), (1, "at3")):
         world.time += seconds
         assert log_in(world.hook(store=oauth.TokenFile(path)))["Authorization"] == "Bearer " + token
-    for content, mode, error in (("7", 0o600, "not a token"), ("{}", 0o640, "others can read")):
-        path.write_text(content)
+    for mode, error in ((0o600, "not a token"), (0o640, "others can read" if POSIX else "not")):
+        path.write_text("7")
         path.chmod(mode)
         with pytest.raises(oauth.OAuthError, match=error):
             log_in(one)
@@ -3791,11 +3768,6 @@ def gateway():
     server = fixture(stage)
     core_questions(server)
 
-    @server.tool
-    def speak(ctx: Context) -> str:
-        ctx.log("info", "one", "me")
-        stage.stop("spoken")
-        return "spoke"
     server.tool(lambda: [mcp.link("test://text", "a"), mcp.embedded("test://text", "hello")],
                 name="dir/list it")
     server.tool(lambda: "long", name="long" * 20)
@@ -3856,11 +3828,10 @@ prompts/get {"name": "old__greet", "arguments": {"name": "Ada"}} =>
 < - notifications/progress {"progressToken": 0, "progress": 1}
 < - notifications/progress {"progressToken": 0, "progress": 2.5}
 < 1 {"content": [{"text": "done"}]}
-> 2 tools/call {"name": "old__speak", "_meta": {"{META}logLevel": "info"}}
-wait spoken
-< - notifications/message {"level": "info", "data": "one", "logger": "me"}
-open spoken
-< 2 {"content": [{"text": "spoke"}]}
+[legacy] logging/setLevel {"level": "emergency"} => {}
+> 2 tools/call {"name": "old__talk", "_meta": {"{META}logLevel": "emergency"}}
+< - notifications/message {"data": {"says": "emergency"}, "logger": "talker"}
+< 2 {"content": [{"text": "said"}]}
 > 3 :up__slow {"gate": "a"}
 wait a
 > - notifications/cancelled {"requestId": 3}
@@ -3961,10 +3932,11 @@ def test_gateway_serves_each_profile_at_its_path(version):
     for name in "all", "few":
         wanted = httpd.server_port, "GET", "/mcp/" + name, {"Accept": "text/event-stream"}
         with request_to(*wanted).getresponse() as answer:
-            assert f"/mcp/{name}/messages?" in event_of(answer)["data"]
+            assert event_of(answer)["data"].startswith(name + "/messages?")
         assert exchange(httpd.server_port, "POST", "/mcp/" + name, {"Host": "x.org"}, b"")[0] == 403
     assert exchange(httpd.server_port, "GET", "/mcp/fewer", {})[0] == 404
     httpd.close()
+    httpd.serve_forever()
 
 
 @pytest.mark.parametrize("config, word", [
@@ -4228,7 +4200,8 @@ def test_skills_are_served(tmp_path, monkeypatch, capsys):
         name = path.rpartition("/")[2]
         file = tmp_path / path.replace("~", " ") / ("" if "." in name else "SKILL.md")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("x" * 99 if "1.md" in path else "text" if "." in name else DO_IT % name)
+        text = "x" * 99 if "1.md" in path else "text" if "." in name else DO_IT % name
+        file.write_bytes(text.encode())
     (tmp_path / "a" / "p.png").write_bytes(b"\xff\x00")
     (tmp_path / "link" / "x").symlink_to(tmp_path / "o.md")
     monkeypatch.setattr(skills, "MAX_FILES", 5)
@@ -4236,8 +4209,8 @@ def test_skills_are_served(tmp_path, monkeypatch, capsys):
     server = mcp.Server("skills")
     entries = skills.serve_skills(server, tmp_path, tmp_path / "b" / "c", tmp_path / "a")
     assert [one["uri"][8:-9] for one in entries] == ["a", "a/in", "b/c", "c"]
-    refused = [line.split("/SKILL.md is")[0] for line in capsys.readouterr().err.split("\n")[:-1]]
-    assert " ".join(one.rpartition("/")[2] for one in refused) == "UP big link many no no2 a in"
+    refused = re.findall(r"(\w+).SKILL.md is not served", capsys.readouterr().err)
+    assert " ".join(refused) == "UP big link many no no2 a in"
     assert [one["uri"][10:] for one in entries[0]["resources"]] == [
         "SKILL.md", "in/SKILL.md", "p.png", "q.zzz", "x%20y.md"]
     with client.connect(server) as host:
@@ -4262,12 +4235,10 @@ def test_a_host_uses_only_what_was_approved_and_verified():
     server, asked, said, text = mcp.Server("played"), [], [True], DO_IT % "do"
     contents = {"SKILL.md": {"text": text}, "a.bin": {"blob": "/w=="}}
     entries = [ENTRY, *BAD_ENTRIES]
-
     @server.method("skills/list", extension=skills.EXTENSION)
     def pages(params):
         n = int(params.get("cursor") or 0)
         return {"skills": entries[n:n + 9], "nextCursor": str(n + 9) if entries[n + 9:] else None}
-
     @server.resource("skill://{+path}")
     def read(path: str, ctx: Context):
         asked.append(path)
@@ -4348,21 +4319,20 @@ CLOUD_PING = {"body": "eyJqc29ucnBjIjoiMi4wIiwiaWQiOjEsIm1ldGhvZCI6InBpbmcifQ=="
         "content-type": ["application/json"]}}, 200),
     ({**CLOUD_PING, "rawPath": "/prod/mcp", "requestContext": {
         "stage": "prod", "http": {"method": "POST"}}}, 200),
-    ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405)])
+    ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405),
+    ({"httpMethod": "POST", "path": "/mcp", "headers": {"Origin": "http://evil"}}, 403)])
 def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
     said = mount.handler(event)
     headers = said["multiValueHeaders" if "multiValueHeaders" in event else "headers"]
     assert said["statusCode"] == status and "application/json" in headers["Content-Type"]
-    assert status == 405 or json.loads(said["body"]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert status != 200 or json.loads(said["body"]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def test_only_the_carrying_thread_touches_a_wsgi_request_and_close_is_the_hang_up():
     users, gone = set(), threading.Event()
-
     def use(*_):
         users.add(threading.current_thread())
         return use                                      # it is WSGI's write(), too
-
     @mount.server.tool
     def helped(ctx: Context):
         ctx.on_cancel(gone.set)
@@ -4384,13 +4354,12 @@ def test_only_the_carrying_thread_touches_a_wsgi_request_and_close_is_the_hang_u
 def test_copies_run_beside_the_module_and_cgi_ends_a_subscription(tmp_path, monkeypatch):
     source = Path(mount.__file__).read_text("utf-8")
     app = shutil.copytree(COURSE / "extensions", tmp_path / "app")
-    (tmp_path / "colorsys.py").write_text("raise SystemExit('not the standard library')")
+    (tmp_path / "cmd.py").write_text("raise SystemExit('not the standard library')")
     for path in (MCP_REF, MCP_CLIENT):
         shutil.copy(path, app)
     assert source.startswith("#!")
     (app / "mount.py").write_text(source.replace("LISTEN_SECONDS = 5", "LISTEN_SECONDS = 0"))
-    names = "gateway, mount, oauth_server, skills, tasks, colorsys"
-    assert run_printed(f"cd {app} && python3 -c 'import {names}' && echo well") == "well\n"
+    assert not command("-c", "import gateway,mount,oauth_server,skills,tasks,cmd", cwd=app).stderr
     monkeypatch.setattr(mount, "__file__", str(app / "mount.py"))
     listen = modern("subscriptions/listen", notifications={})
     headers = {name.lower(): text for name, text in headers_of(listen).items()}
@@ -4400,7 +4369,7 @@ def test_copies_run_beside_the_module_and_cgi_ends_a_subscription(tmp_path, monk
 
 @pytest.mark.parametrize("name, bad", [("01_hello_server.py", 0), ("00_by_hand.py", 5)])
 def test_the_check_tells_a_good_server_from_a_bad_one(name, bad):
-    check = load("check", COURSE / "check.py")
+    check = load("check", COURSE / "check.py") if POSIX else pytest.skip(OTHER)
     check.SECONDS = 3 * PATIENCE
     flaws = [check.play([sys.executable, str(COURSE / name)], *row[1:]) for row in check.HOSTS]
     assert sum(map(bool, flaws)) == bad, flaws
@@ -4429,14 +4398,8 @@ def test_what_to_paste_starts_the_server(tmp_path):
     assert json.loads(done.stdout)["result"] == {}
     for name in ("given.py", "mcp_ref.py"):         # the copy beside a file serves it
         (tmp_path / name).touch()
-    output = run_printed(f"python3 examples/config.py {tmp_path}/given.py")
-    assert json.dumps([f"{tmp_path}/mcp_ref.py", "serve", f"{tmp_path}/given.py"]) in output
-
-
-def test_what_a_server_opens_before_run_is_closed_after_it():
-    with listening(COURSE / "05_http_server.py") as (server, _):
-        server.terminate()
-        assert "The database is closed." in server.stdout.read() and server.wait(PATIENCE) == 0
+    output = run_printed(f"python3 examples/config.py {tmp_path / 'given.py'}")
+    assert json.dumps([str(tmp_path / "mcp_ref.py"), "serve", str(tmp_path / "given.py")]) in output
 
 
 # ---- the tap and the picture: traces
@@ -4495,7 +4458,7 @@ SLIPS = [       # for each exercise: what a learner gets wrong in the solution, 
     [('"word"', '"title"', "is required"), ('"id": 1, ', "", "is this a request")],
     [('"uri"', '"url"', "uri is missing"), (', "_meta": <meta>', "", "_meta")],
     [("requestId", "id", "have requestId"), ('{"jsonrpc"', '{"id": 3, "jsonrpc"', "notification")],
-    [("<state>", "<state>x", "was changed"), ('"accept"', '"agree"', "input_required")],
+    [("<state>", "<state>x", "not valid"), ('"accept"', '"agree"', "input_required")],
     [("Mcp-Name", "Mcp-Tool", "Header mismatch"), ("POST", "GET", "405")],
     [('"2025-11-25"', '"2024-11-05"', "2024-11-05"), ('"id": 1, ', "", "is this a request")],
     [('"ping"', '"pong"', "Method not found"), ('"id"', "id", "not a JSON")],
@@ -4554,6 +4517,7 @@ def run_printed(line: str) -> str:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_shows_what_its_commands_print(name):
+    POSIX or name in "00_by_hand 09_socket check config mount" and pytest.skip(OTHER)
     # `$ command`, perhaps on several lines, and the output, where `...` stands for anything
     found = re.findall(r"(?m)^( *)\$ ((?:.*\\\n)*.+)\n((?:\1(?!\$ ) *\S.*\n)*)", DOCUMENTS[name])
     assert found, "there is no command"
@@ -4573,7 +4537,8 @@ def test_the_python_of_the_readme_runs():
 def play_vectors(*target, revisions=ORDER):
     done = command(str(HERE / "examples" / "vectors.py"), "--revisions", ",".join(revisions),
                    *map(str, target), seconds=9 * PATIENCE)
-    assert done.returncode == 0, done.stdout
+    faults = [one for one in done.stdout.split("\n\n")[2:] if "passes alone" not in one]
+    assert done.returncode == 0 and not faults, done.stdout
 
 
 def test_the_vectors_find_no_fault():
@@ -4641,7 +4606,6 @@ def test_a_cut_copy_is_a_complete_modern_server(parts, tmp_path):
     everything.write_text(kept, "utf-8")
     if parts == "I":
         play_vectors(sys.executable, everything, revisions=MODERN)
-        assert "part II" in command(str(everything), "--http", "0").stderr
     else:
         with listening(everything) as (_, url):
             play_vectors(url, revisions=MODERN)
@@ -4664,8 +4628,8 @@ examples/transcripts/README.md 220 0 0;         examples/*.svg|examples/*.png 0 
 examples/exercises.md 200 0 0;                  examples/from_fastmcp.md 70 0 0
 README.md 270 16500 0;                          .ci/* 950 0 0 99
 .github/workflows/test.yml 40 0 0;              LICENSE|.gitignore 30 0 0""")}
-FILES = subprocess.run(["git", "ls-files"], cwd=HERE, stdout=subprocess.PIPE, text=True,
-                       check=False).stdout.split()
+FILES = shutil.which("git") and subprocess.run(
+    ["git", "ls-files"], cwd=HERE, stdout=-1, text=True, check=False).stdout.split() or []
 UNCOUNTED = ["COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENCODING", "ENDMARKER"]
 
 
@@ -4683,7 +4647,7 @@ def size_of(path: str) -> tuple[int, int, int]:
             sum(tokenize.tok_name[token.type] not in UNCOUNTED for token in tokens))
 
 
-@pytest.mark.skipif(not FILES, reason="this is not a git checkout")
+@pytest.mark.skipif(not FILES, reason="git or its checkout is missing")
 @pytest.mark.parametrize("row", BUDGETS)
 def test_files_are_within_their_budget(row):
     sizes = [size_of(path) for path in FILES if row_of(path) == row] or [(0, 0, 0)]

@@ -15,7 +15,7 @@ this file sends the same request three times: without a token, with one, and wit
 progress, which is answered by a stream of events, the result last:
 
     $ python3 examples/05_http_server.py --demo
-    401 application/json
+    ...401 application/json
     {"jsonrpc":"2.0","error":{"code":-32600,"message":"..."}}
     200 application/json
     {"jsonrpc":"2.0","id":1,"result":{..."text":"ada counted to 2, in call 1."...}}

@@ -1177,7 +1177,7 @@ class HttpTransport(Transport):
     def _open(self, verb: str, headers: Message, request: Request, message: Any = None) -> _Wire:
         """Send an HTTP request and read the head of the response. Follows redirects, and asks
         `authorize` on 401 and 403. HttpError if that fails or, except for a POST, on 4xx or 5xx."""
-        body = encode(message, ascii=False)[:-1] if message else None
+        body = encode(message)[:-1] if message else None
         url, opens = body and self.post_to or self.url, request.method == "initialize"
         for left in range(MAX_REDIRECTS, -1, -1):
             granted, wire = self.granted, _Wire(self.url, self.tls, CALL_SECONDS)
@@ -1280,22 +1280,23 @@ def main(arguments: list[str]) -> int:
     if not target and words:
         target = words.pop(0)
         if os.path.isfile(target):
-            target = [sys.executable, str(mcp_ref.__file__), "serve", target]
+            target = [sys.executable, mcp_ref.__file__, "serve", target]
     if not target or (given.verb == "list") == bool(words):
         parser.error(f"{given.verb}: expected TARGET and NAME (for list, only TARGET)")
     try:
         with open(given.record, "ab", 0) as file, connect(
                 target, revision=given.revision, timeout=given.timeout, env=os.environ,
                 headers=_pairs(given.header, ":"),
-                on_log=_note, trace=_note if given.trace else None, record=file) as client:
+                on_log=_note, trace=given.trace and _note, record=file) as client:
             found = _run_verb(client, given.verb, words)
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore
         print(json.dumps(found, indent=2) if given.json else "\n".join(_printed(found)), flush=True)
     except KeyboardInterrupt:
         return 130  # the shell convention for SIGINT
     except BrokenPipeError:  # our reader has exited; now the flush at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except Exception as problem:  # noqa: BLE001  users get a message, not a traceback
+    except Exception as problem:  # noqa: BLE001
         _note(f"{type(problem).__name__}: {problem}")
         return 1 if isinstance(problem, RpcError) else 2
     return 1 if found.get("isError") else 0
