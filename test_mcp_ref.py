@@ -132,7 +132,7 @@ def load(name: str, path: Path):
 mcp = load("mcp_ref", MCP_REF)
 client = load("mcp_client", MCP_CLIENT)
 Context = mcp.Context
-ORDER = list(mcp.REVISIONS)                                 # newest first
+ORDER = list(mcp.REVISIONS)    # newest first
 LEGACY = mcp.versions("legacy")
 MODERN = mcp.versions("modern")
 CARRIERS = ["memory", "pipe", "http"]
@@ -285,14 +285,17 @@ def fixture_more_tools(server, stage: Stage):
         ctx.notify(method, {"x": 1})
         return ctx.version
     @server.tool
-    def later(ctx: Context) -> str:
-        ctx.close_stream()                      # hang up, and go on
+    def later(ctx: Context, gate: str = "") -> str:
+        ctx.close_stream()    # hang up, and go on
+        if gate:
+            stage.stop(gate)
+            ctx.close_stream()
         ctx.notify("notifications/later", {})
         return "later"
     @server.tool
     def quits(ctx: Context) -> str:
         ctx.cancel()
-        return "unheard"
+        raise KeyboardInterrupt    # not logged
     @server.tool
     def stops(ctx: Context) -> str:
         def told():
@@ -620,7 +623,7 @@ class Talk:
                 verb, _, rest = re.sub(r"\{(\w+(:[^}]+)?)\}", self.named, line).partition(" ")
                 act = self.verbs.get(verb) or functools.partial(self.line.act, verb)
                 act(rest.strip())
-        except Exception as problem:            # noqa: BLE001
+        except Exception as problem:    # noqa: BLE001
             said = str(problem).partition("\nassert ")[0]       # the rest is about the runner
             raise AssertionError(f"{self.version} over {self.carrier}:\n    {row:.500}\n"
                                  f"{type(problem).__name__}: {said}") from None
@@ -836,7 +839,7 @@ def http_serving(server, **options):
 def request_to(port: int, verb: str, path: str, headers: dict, body=None):
     """Send a request on a connection of its own, which ends with the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    with contextlib.suppress(OSError):          # a refusal may come before all is sent
+    with contextlib.suppress(OSError):    # a refusal may come before all is sent
         connection.request(verb, path, body, {"Connection": "close", **headers})
     return connection
 
@@ -906,7 +909,7 @@ class Pipe:
                 self.talk.put(line)
 
     def note(self):
-        while True:                             # until an EOFError
+        while True:    # until an EOFError
             self.talk.report(self.control.recv())
 
     def send(self, data: bytes, message):
@@ -982,7 +985,7 @@ class PlayedPipe(Listener, getattr(socketserver, "UnixStreamServer", socketserve
                 self.talk.put(line)
 
     def act(self, verb: str, word: str):
-        self.out.close()                        # exit
+        self.out.close()    # exit
         self.link.send(word.encode())
 
     def send(self, data: bytes, message):
@@ -1568,6 +1571,9 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
     server, ran = mcp.Server("s"), []
     with pytest.raises(mcp.RpcError, match="version"):
         Context(server, mcp.Peer(), mcp.drop, OPENING, {}, None).admit(mcp.drop)
+    server.handle({**OPENING, "params": {**OPENING["params"], "capabilities": {"x": DEEP}}},
+                  ran.append)
+    assert ran.pop()["error"]["code"] == CODES["INVALID_PARAMS"]
     monkeypatch.delattr(mcp, "serve_http")
     with pytest.raises(SystemExit, match="part II"):
         server.run(["--http", "0"])
@@ -1766,7 +1772,7 @@ def test_a_tool_may_be_a_method_and_its_docstring_describes_its_parameters(funct
     ("(x: Literal[b''])", "b''"), ("(x: Optional[Path])", "Path")])
 def test_a_signature_that_cannot_be_served_is_refused_by_name(signature, word):
     scope = dict(globals())
-    exec(f"def wrong{signature}: ...", scope)           # noqa: S102
+    exec(f"def wrong{signature}: ...", scope)    # noqa: S102
     with pytest.raises(TypeError, match="wrong.*" + word):
         mcp.Server("s").tool(scope["wrong"])
 
@@ -1922,6 +1928,10 @@ tools/list => {}
 tools/list => error {INTERNAL_ERROR}
 ''' + f">> {'x' * 5000}\n" + '''< ? error {PARSE_ERROR} larger
 nobody/knows => error {METHOD_NOT_FOUND}
+== so does the answer to `initialize` | on: 2025-11-25 pipe | bare
+    | limits: {"MAX_MESSAGE_BYTES": 300}
+initialize {"protocolVersion": "", "capabilities": {}, "clientInfo": {}} => error {INTERNAL_ERROR}
+ping => {}
 ''')
 
 
@@ -2107,7 +2117,8 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
 
 
 @pytest.mark.parametrize("before, status", [
-    ("", -signal.SIGTERM),          # a second one, later than LEAVE_SECONDS
+    ("", -signal.SIGTERM),    # a second one, later than LEAVE_SECONDS
+    ("signal.raise_signal = sys.exit", signal.SIGTERM),    # so that coverage is saved
     ("signal.signal(signal.SIGINT, lambda *_: sys.exit(5))", 5)])
 def test_a_later_signal_ends_the_program_and_the_authors_handlers_stay(before, status):
     with Program(-1, before) as program:
@@ -2257,7 +2268,7 @@ def test_random_bytes_never_silence_the_next_line():
                 came = program.read()
             assert came["id"] == f"p{number}", line
         program.stdin.write(mcp.encode(modern("prompts/list", "last")).rstrip())
-        program.stdin.close()               # a last line needs no line end
+        program.stdin.close()    # a last line needs no line end
         assert program.read()["id"] == "last" and program.end() == 7
 
 
@@ -2286,10 +2297,10 @@ def test_a_storm_leaves_nothing_behind():
     server = fixture(Stage())
     with limits(MAX_SESSIONS=20), http_serving(server) as httpd:
         url = f"http://127.0.0.1:{httpd.server_port}/mcp"
-        client.connect(url).close()         # this starts the threads that stay
+        client.connect(url).close()    # this starts the threads that stay
         before = counts()
         for one in [begin(storm, seed) for seed in range(8)]:
-            one.result()                    # raises what a storm has raised
+            one.result()    # raises what a storm has raised
         for _ in range(int(50 * PATIENCE)):
             if any(map(operator.gt, counts(), before)):
                 threading.Event().wait(0.02)
@@ -2574,8 +2585,8 @@ a hangs up
 GET t Last-Event-ID={a} -> 405
 POST s {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "steps",
     "_meta": {"progressToken": 1}}} -> 200 done
-open a
 b = GET s Last-Event-ID={a}
+open a
 b < "progress":99
 b < held
 b ends
@@ -2585,13 +2596,16 @@ c < "progress":99
 c < held
 == a handler lets its client come back for the rest | limits: {"RETRY_MS": 7}
 session s 2025-11-25
-a = POST s :later
+a = POST s :later {"gate": "g"}
 a event "retry": "7" & "id": & "data": ""
 a ends
 b = GET s Last-Event-ID={a}
+open g
+b ends
+c = GET s Last-Event-ID={a}
 # The ids of events are numbered.
-b < notifications/later & -1"
-b < "later" & -2"
+c < notifications/later & -1"
+c < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
 == of the events that are kept for resuming, the oldest are forgotten; who missed changes is told
@@ -2618,10 +2632,14 @@ a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name
     {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}]
 a <* {INTERNAL_ERROR}
 a ends
-== HTTP+SSE stands beside the path, and names a relative address | endpoint: {"path": "/a/mcp"}
+== HTTP+SSE stands beside the path, and names a relative address; a call waits until it is read
+    | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 200}
 a = GET - /a/sse
 a event "data": "mcp/messages?session_id=
 GET - /sse -> 404
+POST - /a/{endpoint} initialize {INIT} -> 202
+POST - /a/{endpoint} :talk -> 202
+a <* said
 == HTTP+SSE, with `sse_on_get` also on the endpoint itself; answers may be larger than what is kept
     | server: core | endpoint: {"sse_on_get": true}
 a = GET - /sse
@@ -2656,6 +2674,8 @@ def send_http(site: Talk, data: bytes) -> str:
 
 FRAMES = [      # what is sent; the statuses of the answers to it and to LAST behind it
     (GOOD + b"\r\n" + GOOD, "200 200 200"),
+    (GOOD.replace(b"1.1", b"1.0").replace(b"45", b"79").replace(        # a stream
+        b'ping"', b'tools/call", "params": {"name": "talk"}'), "200"),
     (CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n", "200 200"),
     (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
     (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "431"),
@@ -2689,7 +2709,7 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
 
 @pytest.mark.parametrize("sent, statuses", FRAMES, ids=range(len(FRAMES)))
 def test_no_request_hides_in_another(capfd, sent, statuses):
-    with exchanges(server="empty") as site:
+    with exchanges(endpoint={"stateless": True}) as site:
         found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
     assert " ".join(found) == statuses, sent[:300]
     assert "Traceback" not in capfd.readouterr().err
@@ -2709,7 +2729,7 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(sent, more):
     with exchanges(server="empty", limits=limits) as site, \
             socket.create_connection(("127.0.0.1", site.line.port)) as link:
         link.sendall(sent)
-        with pytest.raises(OSError):            # it is hung up
+        with pytest.raises(OSError):    # it is hung up
             for _ in range(int(PATIENCE / 0.02)):
                 link.sendall(more)
                 threading.Event().wait(0.02)
@@ -2795,15 +2815,30 @@ def test_a_principal_is_a_json_value(capfd):
 
 
 def test_a_mounted_endpoint_says_when_to_hang_up():
-    with exchanges() as site:
+    with exchanges(limits={"REPLAY_BYTES": 200}) as site:
+        def serve(verb, line, body=None, write=None):
+            verb, path, headers, data = site.line.request(verb, line)
+            headers.update({"Content-Length": str(len(data or "")), "Host": "localhost"})
+            one = mcp.Exchange(verb, path, headers.items(), body or io.BytesIO(data))
+            one.start, one.write, one.end = mock.Mock(), mock.Mock(side_effect=write), mock.Mock()
+            site.line.httpd.endpoint.serve(one)
+            return one
         site("session s 2025-11-25")
-        verb, path, headers, body = site.line.request("POST", 's tools/call {"name": "later"}')
-        headers.update({"Content-Length": str(len(body)), "Host": "localhost"})
-        one, ends = mcp.Exchange(verb, path, headers.items(), io.BytesIO(body)), []
-        one.start = one.write = lambda *_: None
-        one.end = lambda *hang_up: ends.append(hang_up)
-        site.line.httpd.endpoint.serve(one)
-        assert ends == [(True,)] and one.ready() and not one.gone()
+        one = serve("POST", 's tools/call {"name": "later"}')
+        assert one.end.mock_calls == [mock.call(True)] and one.ready() and not one.gone()
+        one = serve("POST", "s ping", mock.Mock(**{"read.side_effect": OSError}))
+        assert one.start.call_args[0][0] == 408
+        site("changed tools")
+        one = serve("GET", "s", None, lambda _: site("changed tools|tools|tools|tools"))
+        assert one.end.mock_calls == [mock.call()]
+
+
+def test_http_is_served_on_any_thread_and_at_its_own_addresses():
+    endpoint = mcp.Endpoint(mcp.Server("s"))
+    endpoint.close()
+    begin(mcp.serve_http, endpoint.server, port=0, endpoint=endpoint).result(PATIENCE)
+    with pytest.raises(SystemExit, match="192.0.2.1"):
+        endpoint.server.run(["--http", "192.0.2.1:0"])
 
 
 # ======== The client: design.md §10. First: which era the server speaks
@@ -3247,7 +3282,7 @@ def test_client_gives_up_redirects_without_end():
     with answering(lambda *_: [http_answer(307, {"Location": "/mcp"})]) as site, \
             pytest.raises(mcp.HttpError, match="307"):
         client.connect(site.url)
-    assert len(site.asked) == 8             # for the probe, and for `initialize`
+    assert len(site.asked) == 8    # for the probe, and for `initialize`
 
 
 @pytest.mark.parametrize("granted, status", [
@@ -3308,7 +3343,7 @@ def program(before: str, after: str, **options):
     ("signal.signal(signal.SIGTERM, lambda *_: os.write(2, b'term\\n'))",
      "while True: signal.pause()", "term")])
 def test_client_ends_a_server_and_its_children(before, after, last, tmp_path):
-    os.mkfifo(tmp_path / "held")                # it ends when no process has it open
+    os.mkfifo(tmp_path / "held")    # it ends when no process has it open
     end, lines = begin((tmp_path / "held").read_bytes), []
     before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY); {before}"
     with limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.3), \
@@ -3350,7 +3385,7 @@ def test_client_keeps_no_more_of_a_line_or_an_event_than_a_message_may_have(carr
 
 @needs_posix
 def test_client_closed_while_its_server_restarts_leaves_none_running(tmp_path):
-    os.mkfifo(tmp_path / "held")                # as above
+    os.mkfifo(tmp_path / "held")    # as above
     started, gate = queue.Queue(), threading.Event()
 
     class Slow(client.StdioTransport):
@@ -3441,7 +3476,7 @@ class World(oauth.Browser):
 
     def __init__(self):
         self.asked = []
-        self.page = {}                  # parameters of the last login page
+        self.page = {}    # parameters of the last login page
         self.issued, self.time, self.refresh = 0, 1000.0, ""
         self.at = {
             "callback": {"code": "the-code"}, TOKEN: {}, ISSUER + "/register": {"client_id": "r"},
@@ -3702,7 +3737,7 @@ def test_oauth_signs(world, monkeypatch):
         ["POST", TOKEN], ["POST", TOKEN, "n1"], ["POST", TOKEN], ["POST", MCP, "r1", used],
         ["POST", MCP, "r1", used], ["POST", MCP, "r2", used], ["POST", MCP, "r2", new]]
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    world.change("callback", None)                          # nobody may log in for nothing
+    world.change("callback", None)    # nobody may log in for nothing
     with pytest.raises(oauth.OAuthError, match="pip install cryptography"):
         log_in(world.hook(dpop=True))
 
@@ -3757,8 +3792,8 @@ def test_oauth_from_end_to_end(world, monkeypatch):
 
 gw = load("gateway", HERE / "examples" / "extensions" / "gateway.py")
 GATEWAY = [sys.executable, str(HERE / "examples" / "extensions" / "gateway.py")]
-ENDS = []                                   # ends what gateway() started
-STAGES = []                                 # the last one is the current test's
+ENDS = []    # ends what gateway() started
+STAGES = []    # the last one is the current test's
 
 
 @functools.cache
@@ -4066,7 +4101,7 @@ def test_a_task_from_start_to_end():
     bake.clock.now += 61
     assert set(bake("tasks/cancel", taskId=other)) == {"resultType", "_meta"}
     bake.until(other, "cancelled", statusMessage="cancelled by the client", result=None)
-    assert bake.ended.wait(PATIENCE)                    # both tools wait for the same event
+    assert bake.ended.wait(PATIENCE)    # both tools wait for the same event
     late = bake.until(task, "completed", createdAt=begin, lastUpdatedAt="2027-01-15T08:01:01Z",
                       statusMessage=None, result={"content": [{"text": "baked for ann"}]})
     assert bake("tasks/cancel", taskId=task) and bake("tasks/get", taskId=task) == late
@@ -4106,7 +4141,7 @@ def test_a_task_asks_and_takes_answers_one_by_one(monkeypatch, late):
     task = bake.make("ask")
     first = bake.until(task, "input_required", requestState=None, inputRequests={
         "1-a-b": {"params": {"message": "A"}}, "1-c": {"params": {"message": "C"}}})
-    for key, n, now_asked in (          # only the first answer counts; a bad one is asked for again
+    for key, n, now_asked in (    # only the first answer counts; a bad one is asked for again
             ("other", 1, first["inputRequests"]), ("1-c", None, {"1-a-b": "*"}),
             ("1-c", 3, {"1-a-b": "*", "1-c": None}), ("1-a-b", 2, {"2-c": {}, "2-a-b": None}),
             ("2-c", 3, {"3-d": {}}), ("3-d", 4, None), ("3-d", 5, None)):
@@ -4277,7 +4312,7 @@ def mounted_answer(how: str, verb: str, headers: dict, message):
                for name, text in headers.items()}
     environ.update(REQUEST_METHOD=verb, PATH_INFO=path, SCRIPT_NAME="",
                    QUERY_STRING="", CONTENT_LENGTH=str(len(body)))
-    if how == "cloud":              # an event of payload format 2.0
+    if how == "cloud":    # an event of payload format 2.0
         said = mount.handler({"rawPath": path, "requestContext": {"http": {"method": verb}},
                               "headers": headers, "body": body.decode()})
         yield http_answer(said["statusCode"], said["headers"], said["body"])
@@ -4332,7 +4367,7 @@ def test_only_the_carrying_thread_touches_a_wsgi_request_and_close_is_the_hang_u
     users, gone = set(), threading.Event()
     def use(*_):
         users.add(threading.current_thread())
-        return use                                      # it is WSGI's write(), too
+        return use    # it is WSGI's write(), too
     @mount.server.tool
     def helped(ctx: Context):
         ctx.on_cancel(gone.set)
@@ -4396,7 +4431,7 @@ def test_what_to_paste_starts_the_server(tmp_path):
     done = subprocess.run([entry["command"], *entry["args"]], cwd="/", stdout=subprocess.PIPE,
                           input=b'{"jsonrpc": "2.0", "id": 0, "method": "ping"}', check=True)
     assert json.loads(done.stdout)["result"] == {}
-    for name in ("given.py", "mcp_ref.py"):         # the copy beside a file serves it
+    for name in ("given.py", "mcp_ref.py"):    # the copy beside a file serves it
         (tmp_path / name).touch()
     output = run_printed(f"python3 examples/config.py {tmp_path / 'given.py'}")
     assert json.dumps([str(tmp_path / "mcp_ref.py"), "serve", str(tmp_path / "given.py")]) in output
