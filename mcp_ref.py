@@ -72,7 +72,7 @@ import types
 import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Union
 
 __version__ = "0.3.0.dev"
@@ -300,7 +300,7 @@ def without_none(**members: Any) -> Message:
 
 
 def _refuse(found: Any) -> None:
-    # Python would read NaN and Infinity. Authors may use anything as a principal.
+    # NaN and Infinity, as Python reads them; an author's principal
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -346,7 +346,7 @@ def unquote(text: str) -> str:
 
 def is_id(value: Any) -> bool:
     """Tell whether a value may be an id or a progress token."""
-    return type(value) in (str, int)  # not bool
+    return type(value) in (str, int) and len(str(value)) < 2**16  # not bool
 
 
 def kind_of(message: Any) -> str:
@@ -610,7 +610,7 @@ class Context:
         return {"resultType": "complete", **hints, **result, "_meta": meta}
 
     def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603 there."""
+        """Make an error response; a reserved code that the revision lacks is -32603."""
         if -32768 <= error.code <= -32000 and error.code not in self.rules.errors:
             error = RpcError(INTERNAL_ERROR, str(error), error.data)
         return error_response(error, {"id": self.id})
@@ -1559,7 +1559,7 @@ class Pipe(Peer):
         while not self._left:
             if self._turn is not seen:
                 seen, checks = self._turn, 0
-            elif not seen.taken():  # if no thread can be started, the next check tries again
+            elif not seen.taken():  # if that fails, the next check tries again
                 self._spawn("mcp-reader", functools.partial(self._read, seen))
             checks = checks + 1 if seen.taken() else 0
             self._idle = checks >= 100  # now a handler wakes us; check once more for an earlier one
@@ -1580,7 +1580,7 @@ class Pipe(Peer):
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
         self.leave(LEAVE_SECONDS if self._left else 0.05)  # an author's signal handler may raise
-        if not self._spawn("mcp-close", self.close):  # it may write to a client that does not read
+        if not self._spawn("mcp-close", self.close):  # it may block
             self.close()
         while self._threads and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
@@ -1995,7 +1995,7 @@ def _at(key: Any, flaw: str) -> str:
 
 def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[str] = (),
           patterns: Iterable[tuple[Any, Check]] = ()) -> Check:
-    """Make the check of an object's members, or of an array's items."""
+    """Make the check of an object's members or an array's items."""
     def check(value: Any) -> str | None:
         if not isinstance(value, kind):
             return None
@@ -2302,7 +2302,7 @@ class Stream(Peer):
         if self.streaming and not self.copying and now - self.written > KEEP_ALIVE_SECONDS \
                 and self.can_write() and self.lock.acquire(False):
             self.written = now
-            self.do("write", b": \n\n")
+            self.copying or self.do("write", b": \n\n")
             self.lock.release()
         if self.exchange is None:
             for ctx in list(self.running.values()):
@@ -2552,10 +2552,9 @@ def serve_http(server: Server, host: str = "127.0.0.1", port: int = 8000, *,
         before, httpd.patience = httpd.patience, DRAIN_SECONDS if drains else 0
         httpd.endpoint.closed.set()
         return bool(before)
-    with signals(react):
+    with signals(react), closing(httpd):
         log(f"{server.info['name']} listens on {url}:{httpd.server_port}{httpd.endpoint.path}")
         httpd.serve_forever(0.05)
-        httpd.close()
 
 
 def serve_http_at(server: Server, words: list[str], options: Message) -> None:
@@ -2574,7 +2573,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close() ends it.
 
     `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a loopback name,
-    unless the endpoint has `hosts`. close() may be called on any thread, at any time, and again.
+    unless the endpoint has `hosts`. close() works on any thread, at any time.
     """
     import http.server  # it takes 20 ms
     import socket
@@ -2609,7 +2608,7 @@ class _Httpd:
                 super().serve_forever(poll_interval)  # type: ignore[misc]
 
     def service_actions(self: Any) -> None:
-        """End what takes too long. The library calls this twice a second, or more often."""
+        """End what takes too long. The library calls this twice a second."""
         if self.endpoint.closed.is_set():
             raise StopIteration
         for link, due in list(self.due.items()):
@@ -2617,9 +2616,8 @@ class _Httpd:
                 hang_up(link)
 
     def verify_request(self: Any, link: Any, address: Any) -> bool:
-        """Take a connection, or ask the client to come back later."""
+        """Take a connection, or ask to come back later."""
         if len(self.due) < MAX_CONNECTIONS:
-            self.due[link] = float("inf")
             return True
         log(f"503: {MAX_CONNECTIONS} connections are in use")
         with suppress(OSError):
@@ -2659,7 +2657,7 @@ class SocketExchange(Exchange):
             line = stream.readline(MAX_LINE_BYTES - len(data))
             data += line
         if not data:
-            raise OSError("the client has left, or is idle")
+            raise OSError("idle")
         head = _HEAD.fullmatch(data.decode("latin-1"))
         method, target, version, lines = head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
         fields = re.findall(_FIELD, lines)
@@ -2759,8 +2757,8 @@ def demo() -> Server:
 def serve_file(path: str, words: list[str]) -> None:
     """Run a program that serves, or serve the public functions of any other file.
 
-    A program runs as `__main__`, with its own run() and all its options. If it ends without having
-    served, its server is served, but not if it has a run() that did not come: its options matter.
+    A program runs as `__main__`. If it ends without having served, its server is served, but not
+    if it has a run() that did not come: its options matter.
     """
     import ast
     name, suffix = os.path.splitext(os.path.basename(path))
@@ -2860,7 +2858,7 @@ class Session:
     def __init__(self, server: Server, peer: Peer, version: str, params: Message) -> None:
         self.rules, self.peer, self.server = rules(version), peer, server
         self.ready = threading.Event()  # notifications/initialized has arrived
-        usable = {name: downgrade(self.rules, name, value)
+        usable = {name: value if name in _KINDS else downgrade(self.rules, name, value)
                   for name, value in params.get("capabilities", {}).items()
                   if name != "elicitation" or "elicitation/create" in self.rules.methods}
         self.meta = {META_CLIENT: params.get("clientInfo"), META_CAPABILITIES: usable,
@@ -3074,7 +3072,7 @@ class SessionStream(Stream):
         """Become a stream of events."""
         if not self.streaming:
             super().begin()
-            if self.primes and not self.sent:
+            if self.primes:
                 self.do("write", event(b"", f"{self.id}-0", retry=RETRY_MS))
 
     def add_event(self, line: bytes) -> None:
@@ -3101,12 +3099,12 @@ class SessionStream(Stream):
     def attach(self, exchange: Exchange, after: int) -> None:
         """Copy what follows an event to an exchange, until either side ends the stream."""
         keeping = self.owner.keeping
+        self.leave()
         with self.lock, keeping:
-            self.leave()
             self.exchange = self.request = exchange
-            self.streaming, self.copying, self.sent = False, True, after
-        self.begin()
+            self.streaming, self.copying, self.sent = True, True, after
         with suppress(OSError, ValueError):  # the client has hung up
+            exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             while self.exchange is exchange:
                 with keeping:
                     keeping.wait_for(lambda: self.sent < self.count or self.ended
@@ -3240,7 +3238,7 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
         stream = SessionStream(exchange, find_session(endpoint, exchange))
     elif "id" not in request and "mcp-protocol-version" not in headers:
         raise HttpError(400, "Mcp-Session-Id is missing")
-    # In a session every answer has status 200, but for a batch that is refused.
+    # Answers in a session have status 200, but for a refused batch.
     stream.started = bool(stream.owner or stream.session) and not isinstance(message, list)
     return stream, stream.owner or stream
 
@@ -3282,11 +3280,13 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     """Serve a message; what results goes to the session's stream."""
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
-    answer(exchange, 202)
+    if threading.active_count() > MAX_CONNECTIONS + MAX_THREADS:
+        raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
     # On a thread of its own: the next POST may use this connection.
     endpoint.server.handle(
         message, functools.partial(session.push, patient=True), peer=session,
         principal=exchange.principal, start=functools.partial(run_aside, "mcp-call"))
+    answer(exchange, 202)
 
 
 # ======== The end of part III =============================================================
