@@ -285,11 +285,10 @@ def fixture_more_tools(server, stage: Stage):
         ctx.notify(method, {"x": 1})
         return ctx.version
     @server.tool
-    def later(ctx: Context, gate: str = "") -> str:
-        ctx.close_stream()    # hang up, and go on
-        if gate:
-            stage.stop(gate)
-            ctx.close_stream()
+    def later(ctx: Context, gates: str = "") -> str:
+        for gate in gates or [""]:
+            ctx.close_stream()    # hang up, and go on
+            gate and stage.stop(gate)
         ctx.notify("notifications/later", {})
         return "later"
     @server.tool
@@ -2585,8 +2584,8 @@ a hangs up
 GET t Last-Event-ID={a} -> 405
 POST s {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "steps",
     "_meta": {"progressToken": 1}}} -> 200 done
-b = GET s Last-Event-ID={a}
 open a
+b = GET s Last-Event-ID={a}
 b < "progress":99
 b < held
 b ends
@@ -2596,13 +2595,14 @@ c < "progress":99
 c < held
 == a handler lets its client come back for the rest | limits: {"RETRY_MS": 7}
 session s 2025-11-25
-a = POST s :later {"gate": "g"}
+a = POST s :later {"gates": "gh"}
 a event "retry": "7" & "id": & "data": ""
 a ends
 b = GET s Last-Event-ID={a}
 open g
 b ends
 c = GET s Last-Event-ID={a}
+open h
 # The ids of events are numbered.
 c < notifications/later & -1"
 c < "later" & -2"
