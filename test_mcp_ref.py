@@ -2526,15 +2526,15 @@ session new 2025-11-25
 POST new { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
-== of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2}
+== of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -999}
 session a 2025-11-25
 session b 2025-11-25
 POST a ping -> 200
 session c 2025-11-25
 POST b ping -> 404
-POST a ping -> 200
 POST - initialize {"protocolVersion": 1} -> 400 {INVALID_PARAMS} & !mcp-session-id
-POST c ping -> 200
+POST a|c ping -> 200
+POST a /mcp/messages ping -> 503
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
