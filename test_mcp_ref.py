@@ -2526,7 +2526,7 @@ session new 2025-11-25
 POST new { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
-== of too many sessions, the one unused for longest is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -999}
+== the longest unused session is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -999}
 session a 2025-11-25
 session b 2025-11-25
 POST a ping -> 200
