@@ -566,7 +566,7 @@ class Server:
             rows.setdefault(vector["id"], row)
             for rule in rules:
                 bad = [m for m in heard if not fits(rule["every"], m, {"revision": self.revision})]
-                if bad and rule["id"] not in rows:
+                if bad and rows.get(rule["id"], {"verdict": "passed"})["verdict"] == "passed":
                     rows[rule["id"]] = {**row, **rule, "verdict": VERDICTS[rule["level"]],
                                         "why": f"in {row['id']}", "sent": "", "received": bad[0]}
             while links and (fresh or vector is vectors[-1]):
