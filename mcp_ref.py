@@ -300,7 +300,7 @@ def without_none(**members: Any) -> Message:
 
 
 def _refuse(found: Any) -> None:
-    # NaN and Infinity, as Python reads them; an author's principal
+    # NaN, Infinity, as Python reads them; an author's principal
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -1146,7 +1146,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
 
 
 def find_entry(table: dict[str, Entry], name: str, kind: str) -> Entry:
-    """Return the tool or prompt of this name; RpcError if there is none."""
+    """Return the tool or prompt of this name, or RpcError."""
     if name not in table:
         raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
     return table[name]
@@ -2292,12 +2292,13 @@ class Stream(Peer):
             self.leave()
 
     def leave(self) -> None:
-        """Forget the exchange: the client has hung up, or has got everything."""
+        """Forget the exchange: the client has left, or has it all."""
         self.exchange = None
 
     def look_after(self, now: float) -> None:
-        """Keep it alive, and notice that the client has hung up."""
-        if self.do("gone"):
+        """Keep it alive, and notice a hang-up."""
+        exchange = self.exchange
+        if self.do("gone") and self.exchange is exchange:
             self.leave()
         if self.streaming and not self.copying and now - self.written > KEEP_ALIVE_SECONDS \
                 and self.can_write() and self.lock.acquire(False):
@@ -2361,7 +2362,7 @@ def mirror(value: Any) -> str:
 
 
 def unmirror(value: str) -> str | None:
-    """Return what a header stands for; None if it is malformed."""
+    """Return what a header stands for; None: malformed."""
     found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
     if not found:
         return value if re.fullmatch(r"[\t -~]*", value) else None
@@ -3109,15 +3110,14 @@ class SessionStream(Stream):
                 with keeping:
                     keeping.wait_for(lambda: self.sent < self.count or self.ended
                                      or self.exchange is not exchange, KEEP_ALIVE_SECONDS)
-                    count, kept = self.count, len(self.events)
-                    events = self.events[max(0, kept - count + self.sent):]
-                if self.exchange is not exchange or self.ended and self.sent == count:
-                    break
-                exchange.write(b"".join(events) or b": \n\n")
-                with keeping:
-                    self.sent = count if self.exchange is exchange else self.sent
+                    if self.exchange is not exchange or self.ended and self.sent == self.count:
+                        break
+                    kept = len(self.events)
+                    events = self.events[max(0, kept - self.count + self.sent):]
+                    self.sent = self.count
                     self.owner.make_room()
                     keeping.notify_all()
+                exchange.write(b"".join(events) or b": \n\n")
             exchange.end()
         if self.exchange is exchange:
             self.leave()
