@@ -1445,7 +1445,7 @@ tools/call {"name": "rounds", "inputResponses": {"one": 3}} => {"inputRequests":
 ''' + "".join(f'''tools/call {{"name": "rounds", "requestState": "{{STATE}}", "inputResponses":
     {given}}} => {{"inputRequests": {{"one": {{}}}}}}
 ''' for given in (
-    '{"one": 3}', '{"one": {"action": "maybe"}}', '{"one": {"action": "accept"}}',
+    '{"one": {}}', '{"one": 3}', '{"one": {"action": "maybe"}}', '{"one": {"action": "accept"}}',
     '{"one": {"action": "accept", "content": {"one": "x"}}}')
 ) + "".join(f'''
 == the tool {name} cannot ask a client that declares {declared} | on: {on} | declare: {declared}
@@ -2758,7 +2758,6 @@ def test_a_stream_that_is_read_late_holds_up_nobody_and_loses_nothing(line, firs
         assert any(first in line for line in lines)
         changes = [what] * max(fewest, 900) + ["prompts"]
         begin(list, map(change, changes)).result(PATIENCE)
-        # It ends: with the last change, or because its client is too slow.
         came = itertools.takewhile(lambda line: b"prompts/" not in line and line != b"0\r\n", lines)
         assert sum(b"_changed" in line or b"/updated" in line for line in came) >= fewest
 
@@ -3205,7 +3204,6 @@ def test_client_repeats_arguments_in_headers():
         assert not differences({
             "mcp-param-a": "=?base64?w7w=?=", "mcp-param-b": "true", "mcp-param-c": None,
             "mcp-method": "tools/call", "mcp-name": "t", "mcp-protocol-version": MODERN[0],
-            # A body is UTF-8, without escapes.
             "content-length": str(len(mcp.encode(t.line.asked[-1][2])) - 1)
             }, t.line.asked[-1][1])
 
@@ -4570,10 +4568,12 @@ def test_the_python_of_the_readme_runs():
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
-def play_vectors(*target, revisions=ORDER):
+def play_vectors(*target, revisions=ORDER, again=True):
     done = command(str(HERE / "examples" / "vectors.py"), "--revisions", ",".join(revisions),
                    *map(str, target), seconds=9 * PATIENCE)
     faults = [one for one in done.stdout.split("\n\n")[2:] if "passes alone" not in one]
+    if again and (done.returncode or faults):       # on a busy machine, calls end before a cancel
+        return play_vectors(*target, revisions=revisions, again=False)
     assert done.returncode == 0 and not faults, done.stdout
 
 
