@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_ref.py 0.3.0.dev: the Model Context Protocol in one file. SPDX-License-Identifier: MIT
+# mcp_ref.py 0.3.0: the Model Context Protocol in one file. SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
@@ -75,7 +75,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Union
 
-__version__ = "0.3.0.dev"
+__version__ = "0.3.0"
 __all__ = ["ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABILITIES",
     "META_CLIENT", "META_LOG_LEVEL", "META_SERVER", "META_SUBSCRIPTION", "META_VERSION", "METHODS",
     "NOTIFICATIONS", "REVISIONS", "AskError", "ClientLacks", "Context", "NotFound", "Peer",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_client.py 0.3.0.dev: an MCP client in one file, on mcp_ref.py. SPDX-License-Identifier: MIT
+# mcp_client.py 0.3.0: an MCP client in one file, on mcp_ref.py. SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 """A client for Model Context Protocol servers, and a command line for trying them out.
 
@@ -57,7 +57,7 @@ from mcp_ref import (  # noqa: I001
     META_SUBSCRIPTION, META_VERSION, METHODS, NOTIFICATIONS, AskError, HttpError, Peer, RpcError,
     Schema, Server, decode, encode, is_id, kind_of, mirror, rules, versions)
 
-__version__ = "0.3.0.dev"
+__version__ = "0.3.0"
 __all__ = ["Client", "Disconnected", "HttpTransport", "Malformed", "MemoryTransport", "Request",
            "RequestCancelled", "ServerLacks", "StdioTransport", "Subscription", "Transport",
            "connect", "fetch"]
