@@ -72,7 +72,7 @@ import types
 import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any, Union
 
 __version__ = "0.3.0"
@@ -1479,10 +1479,11 @@ class Pipe(Peer):
         with suppress(RuntimeError):  # it is awake
             self._wake.release()
 
-    def _spawn(self, name: str, target: Work) -> bool:
-        """Start a thread; False if there are none left."""
+    def _spawn(self, name: str, target: Work, slots: Any = nullcontext()) -> bool:  # noqa: B008
+        """Start a thread, which first waits for a slot; False if there are none left."""
         def run() -> None:
-            target()
+            with slots:
+                target()
             self._threads.remove(thread)
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
@@ -1498,10 +1499,7 @@ class Pipe(Peer):
         reading = mine.claim()
         def start(work: Work) -> None:
             nonlocal reading
-            def run_in_turn() -> None:
-                with self._slots:
-                    work()
-            if len(self._threads) > 1 and self._spawn("mcp-call", run_in_turn):
+            if len(self._threads) > 1 and self._spawn("mcp-call", work, self._slots):
                 return
             self._turn = turn = Turn()
             if self._idle:
@@ -2187,11 +2185,15 @@ class Exchange:
     def body(self) -> bytes:
         """Read the body; HttpError if it is too large or its framing is not valid."""
         length = self.length()
+        self.allow(length or 2**20)  # of chunks, the size is not known
         data: bytes = read_chunks(self.stream) if length is None else self.stream.read(length)
         if len(data) < (length or 0):
             raise HttpError(400, "the body is shorter than its Content-Length")
         self.unread = False
         return data
+
+    def allow(self, size: float) -> None:
+        """Limit the time for reading or sending so many bytes, from now on."""
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         """Send the status, the headers and the body; None: a stream follows."""
@@ -2300,10 +2302,11 @@ class Stream(Peer):
         exchange = self.exchange
         if self.do("gone") and self.exchange is exchange:
             self.leave()
-        if self.streaming and not self.copying and now - self.written > KEEP_ALIVE_SECONDS \
+        if self.streaming and now - self.written > KEEP_ALIVE_SECONDS \
                 and self.can_write() and self.lock.acquire(False):
             self.written = now
-            self.copying or self.do("write", b": \n\n")
+            if not self.copying:
+                self.do("write", b": \n\n")
             self.lock.release()
         if self.exchange is None:
             for ctx in list(self.running.values()):
@@ -2672,13 +2675,11 @@ class SocketExchange(Exchange):
         self.allow(float("inf"))
 
     def allow(self, size: float) -> None:
-        """Limit the time for reading or sending so many bytes, from now on."""
         self.httpd.due[self.link] = time.monotonic() + SEND_SECONDS * (1 + size / 2**20)
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.allow(self.length() or 2**20)  # of chunks, the size is not known
         data = super().body()
         self.allow(float("inf"))
         return data
@@ -2780,12 +2781,12 @@ def serve_file(path: str, words: list[str]) -> None:
     if Server.served:
         return
     found = [vars(module).get("server"), *vars(module).values()]  # `server` wins over mcp, app, ...
-    server = next((value for value in found if isinstance(value, Server)), None)
-    if not calls:
-        server = None if words and Server.made else Server(name)  # its run() may authorize
-    for key, value in list(vars(module).items()) if server and not calls else ():
-        if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
-            server.tool(value)  # type: ignore[union-attr]
+    server = next((value for value in found if calls and isinstance(value, Server)), None)
+    if not calls and not (words and Server.made):  # its run() may authorize
+        server = Server(name)
+        for key, value in list(vars(module).items()):
+            if type(value) is types.FunctionType and value.__module__ == name and key[0] != "_":
+                server.tool(value)
     if not server or calls - {"Server"} or not (calls or server.tools):
         usage_error(f"serve: {path} has neither served, nor a server or a public function")
     server.run(words)
@@ -3129,7 +3130,7 @@ class HttpSession(SessionStream):
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
         super().__init__(exchange, self)
-        self.endpoint, self.send = endpoint, self.push
+        self.endpoint, self.send, self.principal = endpoint, self.push, encode(exchange.principal)
         self.used = time.monotonic()  # when the last request came
         self.order: list[SessionStream] = []  # whose events are kept, one by one
         self.size = 0                         # of these in bytes
@@ -3202,7 +3203,7 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     """Return the session that a request names; 404 if it is gone, or someone else's."""
     named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
     session = endpoint.sessions.get(exchange.headers.get("mcp-session-id", named))
-    if session is None or encode(session.request.principal) != encode(exchange.principal):
+    if session is None or session.principal != encode(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
     version_of(exchange)
     session.used = time.monotonic()

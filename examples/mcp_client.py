@@ -1296,7 +1296,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:  # our reader has exited; now the flush at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except Exception as problem:  # noqa: BLE001
+    except Exception as problem:  # noqa: BLE001  no traceback
         _note(f"{type(problem).__name__}: {problem}")
         return 1 if isinstance(problem, RpcError) else 2
     return 1 if found.get("isError") else 0
