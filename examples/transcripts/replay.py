@@ -70,8 +70,7 @@ def shorten(came: str, written: str, known: dict[str, str]) -> str:
 def difference(written: str, came: str, known: dict[str, str]) -> str:
     """Show two texts if they differ; learn what the names in the first one stand for."""
     for before, name, after in re.findall(r"(.{4,9})<([a-z ]+)>(.?)", written):
-        found = re.search(re.escape(before) + "(.+?)" + (re.escape(after) or "(?m:$)"), came)
-        if found:
+        if found := re.search(re.escape(before) + "(.+?)" + (re.escape(after) or "(?m:$)"), came):
             known.setdefault(name, found[1])
     came = shorten(came, written, known)
     same = fill(written, known) == fill(came, known)
@@ -146,16 +145,17 @@ def replay(steps: list[Step]) -> Any:
             server.send(said)
     with contextlib.closing(server):
         for step in steps:
-            opens, connection = OPENED.fullmatch(step.said), step.who[:-1]
-            if opens:
+            if opens := OPENED.fullmatch(step.said):
                 send(head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}"))
                 difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
                 head += f"Mcp-Session-Id: {known.get('session')}\n\n" * bool(head)
                 send(head + '{"jsonrpc":"2.0","method":"notifications/initialized"}')
+                if head:
+                    requests[""].receive()      # 202: from here on, changes are told
             elif step.who[-1] == ">":
-                send(fill(step.said, known), connection)
+                send(fill(step.said, known), step.who[:-1])
             else:
-                came = requests[connection].receive()
+                came = requests[step.who[:-1]].receive()
                 yield step, came, difference(step.said, came, known), known
 
 
