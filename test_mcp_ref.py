@@ -100,7 +100,6 @@ import threading
 import time
 import tokenize
 import typing
-import webbrowser
 import zipfile
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -288,7 +287,8 @@ def fixture_more_tools(server, stage: Stage):
     def later(ctx: Context, gates: str = "") -> str:
         for gate in gates or [""]:
             ctx.close_stream()    # hang up, and go on
-            gate and stage.stop(gate)
+            if gate:
+                stage.stop(gate)
         ctx.notify("notifications/later", {})
         return "later"
     @server.tool
@@ -829,8 +829,9 @@ class Memory:
 
 
 def http_serving(server, **options):
-    """Serve over loopback HTTP; return a context, whose value has a `server_port`."""
+    """Serve over loopback HTTP; return a context, whose value has a `server_port` and a `url`."""
     httpd = mcp.http_server(mcp.Endpoint(server, **options))
+    httpd.url = f"http://127.0.0.1:{httpd.server_port}/mcp"
     begin(httpd.serve_forever, 0.01)
     return contextlib.closing(httpd)
 
@@ -869,7 +870,8 @@ def headers_of(message) -> dict[str, str]:
 
 # A process that has imported this file, and forks a server in 5 ms.
 FORKS = multiprocessing.get_context("forkserver" if POSIX else "spawn")
-POSIX and FORKS.set_forkserver_preload([__name__])
+if POSIX:
+    FORKS.set_forkserver_preload([__name__])
 
 
 def serve_forked(options: dict, source, out, control):
@@ -1159,8 +1161,7 @@ test_batches = scripts(r'''
 # ---- the era of a request, and the handshake: design.md §6
 
 test_eras = scripts(r'''
-== an unknown revision gets the newest legacy one; requests have to wait for `initialized`
-    | on: legacy | bare
+== an unknown revision gets the newest legacy one; requests wait | on: legacy | bare
 ping => {}
 [2025-11-25] initialize {"protocolVersion": "1999", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "2025-11-25"}
@@ -1177,11 +1178,7 @@ tools/list => {"tools": ["*", "..."], "resultType": null}
 # ---- the same rules from the other side: what a client makes of them
 
 test_client_messages = scripts(r'''
-== results, all pages (an empty cursor is one) and errors | client | on: * !http-2024-11-05
-call call_tool add {"a": 1}
-[http modern] tools/list => {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
-tools/call {"name": "add", "arguments": {"a": 1}} => {"content": [{"type": "text", "text": "3"}]}
-returns {"content": [{"text": "3"}]}
+== all pages (an empty cursor is one) and errors | on: * !http-2024-11-05
 call list_prompts
 prompts/list {"cursor": null} => {"prompts": [{"name": "a"}], "nextCursor": ""}
 prompts/list {"cursor": ""} => {"prompts": [{"name": "b"}]}
@@ -1189,21 +1186,19 @@ returns [{"name": "a"}, {"name": "b"}]
 call read_resource test://x
 resources/read {"uri": "test://x"} => error {INVALID_PARAMS} gone {"uri": "test://x"}
 raises RpcError {INVALID_PARAMS} gone
-== notify() sends only what the revision has | client
+== notify() sends only what the revision has
 call notify notifications/roots/list_changed
 [legacy] > - notifications/roots/list_changed
 returns null
 call notify notifications/example.org/x {"y": 1}
 > - notifications/example.org/x {"y": 1}
 returns null
-== of undeclared features, lists are empty and calls raise ServerLacks | client | on: memory
-    | declare: {"experimental": {}}
+== a server without features | on: memory | declare: {"experimental": {}}
 call list_tools
 returns []
 call call_tool x
 raises ServerLacks tools
-== pages and questions without end are given up | client | on: memory modern
-    | limits: {"MAX_PAGES": 2, "MAX_ROUNDS": 1}
+== pages and questions without end | on: memory modern | limits: {"MAX_PAGES": 2, "MAX_ROUNDS": 1}
 call list_prompts
 prompts/list => {"prompts": [], "nextCursor": "2"}
 prompts/list => {"prompts": [], "nextCursor": "2"}
@@ -1212,8 +1207,7 @@ call call_tool x
 tools/call => {"resultType": "input_required", "requestState": "1"}
 tools/call {"requestState": "1"} => {"resultType": "input_required", "requestState": "2"}
 raises Malformed
-== answers come in any order and in batches; a modern server's request is not answered; when a
-    server dies, the call fails with its last words | client | on: pipe | connect: {"roots": []}
+== answers in any order and in batches; a server that dies | on: pipe | connect: {"roots": []}
 call list_tools
 > 1 tools/list
 call list_prompts
@@ -1229,7 +1223,7 @@ call list_tools
 > tools/list
 exit out of memory
 raises Disconnected out of memory
-''')
+''', "client")
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
@@ -1309,7 +1303,7 @@ def core_questions(server):
 
 
 def paged(stage: Stage):
-    """Make a server with three of everything, whose handlers run where `run` decides."""
+    """Make a server with pages, whose handlers run where `run` decides."""
     left = []       # the exceptions that are not their callers'
     server = mcp.Server("paged", page_size=2, run=lambda job: left.append(
         type(begin(job).exception()).__name__))
@@ -1321,8 +1315,6 @@ def paged(stage: Stage):
         raise {"exit": SystemExit, "key": KeyboardInterrupt, "error": ValueError}[what]("told you")
     server.tool(name="c")(lambda: str(left))
     for name in "abc":
-        server.prompt(name=name)(lambda: "")
-        server.resource("test://" + name, name=name)(lambda: "")
         server.resource(f"test://{name}/{{x}}", name=name)(lambda x: "")
     return server
 
@@ -1335,21 +1327,19 @@ resources/read {"uri": "file:///a/b/c"} => {"contents": [{"text": "file a/b/c", 
 resources/read {"uri": "test://item/seven/x"} => error {INVALID_PARAMS} number
 [modern] server/discover => {"capabilities": {"extensions": {"example.org/ext": {"level": 3}}}}
 example.org/verb {"x": 5} => {"got": 5, "version": "{VERSION}"}
-== run= decides where handlers run, and gets its own exceptions; an extension takes over a method
-    | server: paged
+== run= decides where handlers run; an extension takes over a method | server: paged
 :a => "a"
 :b {"what": "exit"} => {"isError": true, "content": [{"text": "told you"}]}
 :b {"what": "key"} => error {INTERNAL_ERROR}
 :b {"what": "error"} => {"isError": true}
 :c => "['NoneType', 'SystemExit', 'KeyboardInterrupt', 'NoneType']"
 completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"values": ["mine"]}}
-''' + "".join('''
-== pages of @ | on: 2025-11-25 modern memory | server: paged
-@ => {"MEMBER": [{"name": "a"}, {"name": "b"}], "nextCursor": "*"}
-@ {"cursor": "{CURSOR}"} => {"MEMBER": [{"name": "c"}], "nextCursor": null}
-'''.replace("@", method).replace("MEMBER", member) for method, member in (
-    ("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts"),
-    ("resources/templates/list", "resourceTemplates"))))
+== pages | on: 2025-11-25 modern memory | server: paged
+resources/templates/list => {"resourceTemplates": [{"name": "a"}, {"name": "b"}],
+    "nextCursor": "*"}
+resources/templates/list {"cursor": "{CURSOR}"} =>
+    {"resourceTemplates": [{"name": "c"}], "nextCursor": null}
+''')
 
 test_core = scripts(r'''
 == what a tool may return, and what it may not | on: memory
@@ -1390,23 +1380,15 @@ changed test://item/1/x
 handshake 2025-11-25
 changed test://item/1/x
 [2025-06-18..] :keeps => {"structuredContent": {"a": ["*", "*", "*", "*", "test://item/1/x"]}}
-== an unknown filter is not granted, and a subscription ends with its input
-    | on: modern | limits: {"LEAVE_SECONDS": 60}
+== an unknown filter; the end of a subscription | on: modern | limits: {"LEAVE_SECONDS": 60}
 > "" subscriptions/listen {"notifications": {"example.org/jobs": ["a", "no"]}}
 < - notifications/subscriptions/acknowledged {"notifications": {"example.org/jobs": null},
     "_meta": {"{META}subscriptionId": ""}}
 subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}} => error {INVALID_PARAMS}
-> 0 subscriptions/listen {"notifications": {"resourceSubscriptions": ["test://several"]}}
-< - notifications/subscriptions/acknowledged
-changed test://several
-< - notifications/resources/updated {"uri": "test://several", "_meta": {"{META}subscriptionId": 0}}
-> - notifications/cancelled {"requestId": 0}
-quiet
 [pipe] eof
 [pipe] < - notifications/cancelled {"requestId": ""}
 [pipe] < "" {"resultType": "complete", "_meta": {"{META}subscriptionId": ""}}
-== a legacy handler that asks runs once, a modern one again from its first line; the same question
-    twice needs keys | on: 2025-06-18..
+== a legacy handler that asks runs once; the same question twice | on: 2025-06-18..
 [legacy] :rounds ? one elicitation/create {"message": "One?", "requestedSchema": {"type": "object",
     "properties": {"one": {"type": "integer"}}, "required": ["one"]}} ->
     {"action": "accept", "content": {"one": 1}} ? two elicitation/create {"message": "Two?"} ->
@@ -1535,8 +1517,7 @@ wait waits
 > - notifications/cancelled {"requestId": 2}
 wait unwound
 quiet
-== a question on a thread of asyncio does not hold up the end
-    | on: 2025-11-25 pipe | declare: {"elicitation": {}}
+== a waiting question does not hold up the end | on: 2025-11-25 pipe | declare: {"elicitation": {}}
 > 1 :coroutine {"what": "asks"}
 < #q elicitation/create
 eof
@@ -1601,8 +1582,6 @@ def test_server_call_calls_a_tool():
         server.call("fail", how="own")
     with pytest.raises(mcp.ClientLacks):
         core(Stage()).call("page")
-    demo = mcp.demo()
-    assert demo.call("add", a=1, b=2)["content"] == demo.call("echo", text="3")["content"]
 
 
 @pytest.mark.parametrize("word, mistake", [
@@ -1615,7 +1594,11 @@ def test_server_call_calls_a_tool():
     ("endpoint", lambda s: mcp.serve_http(s, endpoint=mcp.Endpoint(s), cors=True)),
     ("function", lambda s: s.tool("name")), ("function", lambda s: s.prompt("name")),
     ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: "")),
-    ("--http", lambda s: s.run(transport="http"))])
+    ("--http", lambda s: s.run(transport="http")), ("ftp", lambda s: client.connect("ftp://x")),
+    ("1999", lambda s: client.connect(s, revision="1999-01-01")),
+    ("issuer", lambda s: guard.local_keys({}, issuer="", resource=MCP)),
+    ("folder", lambda s: skills.serve_skills(s, HERE / "nowhere")),
+    ("path", lambda s: oauth.OAuth(metadata_url="https://app.test"))])
 def test_mistakes_are_refused_at_once(word, mistake):
     with pytest.raises((TypeError, ValueError), match=re.escape(word)):
         mistake(mcp.Server("s"))
@@ -1871,8 +1854,7 @@ test_slow_tools = scripts(r'''
 ''' + "".join(f'> {n} :slow {{"gate": "g{n}"}}\n' for n in range(32)) + "".join(
     f"wait g{n}\n" for n in range(32)) + "quiet\n" + "".join(
     f"open g{n}\n< {n} {{}}\n" for n in reversed(range(32))) + r'''
-== while all threads are busy, calls wait, and what needs no handler does not; what came
-    before the end of input is finished | on: 2025-11-25 pipe | limits: {"MAX_THREADS": 2}
+== calls wait for a thread, but not for the end | on: 2025-11-25 pipe | limits: {"MAX_THREADS": 2}
 > 1 :slow {"gate": "a"}
 wait a
 > 2 :slow {"gate": "b"}
@@ -1907,8 +1889,7 @@ wait told passed
 once told
 open stops
 wait late
-== of too many requests in flight, the last is refused | on: 2025-11-25 modern pipe
-    | limits: {"MAX_RUNNING": 1}
+== too many requests in flight | on: 2025-11-25 modern pipe | limits: {"MAX_RUNNING": 1}
 > 1 :slow {"gate": "a"}
 wait a
 > 2 tools/list
@@ -1922,13 +1903,11 @@ tools/list => {}
 < #q elicitation/create
 < - notifications/cancelled {"requestId": {ID:#q}}
 < 1 {"content": [{"text": "failed: AskError"}]}
-== what is too large fails alone
-    | on: 2025-11-25 modern pipe | limits: {"MAX_MESSAGE_BYTES": 1200}
+== what is too large fails alone | on: 2025-11-25 modern pipe | limits: {"MAX_MESSAGE_BYTES": 1200}
 tools/list => error {INTERNAL_ERROR}
 ''' + f">> {'x' * 5000}\n" + '''< ? error {PARSE_ERROR} larger
 nobody/knows => error {METHOD_NOT_FOUND}
-== so does the answer to `initialize` | on: 2025-11-25 pipe | bare
-    | limits: {"MAX_MESSAGE_BYTES": 300}
+== so does `initialize` | on: 2025-11-25 pipe | bare | limits: {"MAX_MESSAGE_BYTES": 300}
 initialize {"protocolVersion": "", "capabilities": {}, "clientInfo": {}} => error {INTERNAL_ERROR}
 ping => {}
 ''')
@@ -2175,7 +2154,7 @@ MAIN = "if __name__ == '__main__':\n    "
         ("assert Server.run.__name__ == 'run' and sys.argv == [__file__]", 0))],
     ("given.py", "from beside import server\nserver.run()", 0, "other"),
     *[("given.py", TOOL + more, status, "") for more, status in (
-        ("sys.exit(4)", 4), ("1 / 0", 1),
+        ("sys.exit(4)", 4), ("1 / 0", 1), ("def main(): mcp_ref.Endpoint(server)", 2),
         ("def main(): server.run(authorize=print)", 2))],       # or else anyone might call
     # Public functions are served; the file is imported, under its own name.
     *[(name, FUNCTIONS + MAIN + "1 / 0", 0, "g") for name in (
@@ -2200,7 +2179,8 @@ def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_
         print("closed", *sys.argv[1:], flush=True)
     """ + "sys.exit(3)" * bool(status))
     with listening(MCP_REF, "serve", tmp_path / "given.py") as (child, url):
-        assert exchange(int(re.search(r":(\d+)", url)[1]), "POST", "/mcp", {})[0] == 401
+        port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
+        assert exchange(port, "POST", "/mcp", {})[0] == 401
         child.send_signal(number)
         assert child.wait(PATIENCE) == status
         assert child.stdout.read().endswith("closed --http 0\n")
@@ -2209,12 +2189,17 @@ def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_
 @pytest.mark.parametrize("words, keyword", [
     ("nonsense", "nonsense"), ("serve", "missing"),
     ("serve none.py", "none.py"), ("serve text.txt", "text.txt"), ("serve empty.py", "empty.py"),
-    ("--http", "PORT"), ("--http 127.0.0.1:99999", "PORT"), ("serve run.py --http x", "PORT")])
+    ("--http", "PORT"), ("--http 127.0.0.1:99999", "PORT"), ("serve run.py --http x", "PORT"),
+    *[("gateway.py " + words, keyword) for words, keyword in (
+        ("none.json", "none.json"), ("gateway.json --http x", "PORT"),
+        ("gateway.json --profile x", "one of all"), ("gateway.json --http 192.0.2.1:0", "192."))]])
 def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
     for name, source in (("empty.py", "_x = len"), ("text.txt", TOOL),
                          ("run.py", "import mcp_ref; server = mcp_ref.Server('s')")):
         (tmp_path / name).write_text(source)
-    done = command("-m", "mcp_ref", *words.split(), cwd=tmp_path)
+    configure(tmp_path, {"servers": {"x": X}})
+    program = GATEWAY[1:] if words.startswith("gateway.py") else ["-m", "mcp_ref"]
+    done = command(*program, *words.replace("gateway.py ", "").split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
     assert keyword in done.stderr, done.stderr
 
@@ -2244,6 +2229,7 @@ def test_the_import_is_lean():
     assert "mcp_ref" in done.stdout and not {*done.stdout.split()} & {
         "http.server", "socket", "subprocess", "asyncio", "logging", "dataclasses", "urllib",
         "inspect"}, done
+    assert all(hasattr(mcp, name) for name in mcp.__all__)
 
 
 # ---- random bytes, and everything at once
@@ -2291,11 +2277,12 @@ def test_a_storm_leaves_nothing_behind():
                 with one.listen(["tools"]) as changes:
                     server.changed("tools")
                     assert next(iter(changes)) == "tools"
-                with contextlib.suppress(TimeoutError):     # a session might be cancelled too soon
-                    one.modern and one.call_tool("slow", {"gate": str(dice.random())}, timeout=0.02)
+                if one.modern:      # a session might be cancelled too soon
+                    with contextlib.suppress(TimeoutError):
+                        one.call_tool("slow", {"gate": str(dice.random())}, timeout=0.02)
     server = fixture(Stage())
     with limits(MAX_SESSIONS=20), http_serving(server) as httpd:
-        url = f"http://127.0.0.1:{httpd.server_port}/mcp"
+        url = httpd.url
         client.connect(url).close()    # this starts the threads that stay
         before = counts()
         for one in [begin(storm, seed) for seed in range(8)]:
@@ -2472,8 +2459,7 @@ POST modern {all} Mcp-Param-N=~|4_2|x {place} -> 400 {HEADER_MISMATCH}
 POST modern {all} Mcp-Param-On=~|True|1 {place} -> 400 {HEADER_MISMATCH}
 POST modern {all} Mcp-Param-Deep=~|e|é|=?base64?!?= {place} -> 400 {HEADER_MISMATCH}
 POST modern resources/read {"uri": "test://fails"} -> 200 {INTERNAL_ERROR} & !division
-== subscriptions of two clients that chose the same id are kept alive
-    | limits: {"KEEP_ALIVE_SECONDS": 0.01}
+== two subscriptions of the same id are kept alive | limits: {"KEEP_ALIVE_SECONDS": 0.01}
 a = POST modern subscriptions/listen {"notifications": {"toolsListChanged": true}}
 b = POST modern subscriptions/listen {"notifications": {"resourceSubscriptions": ["test://x"]}}
 a|b < acknowledged & subscriptionId":1
@@ -2538,8 +2524,7 @@ POST a /mcp/messages ping -> 503
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
-== someone else's session does not exist; the handler knows who sent a request
-    | keys | server: core
+== someone else's session; who sent a request | keys | server: core
 POST - X-Key=ann initialize {INIT} -> 200
 POST|GET|DELETE - X-Key=bob Mcp-Session-Id={session} ping -> 404
 POST - X-Key=ann Mcp-Session-Id={session} ping -> 200
@@ -2566,6 +2551,7 @@ changed prompts
 a = GET s
 a < prompts
 b = GET s
+a ends
 changed tools
 b < tools
 e = GET s Last-Event-ID={a}
@@ -2573,7 +2559,7 @@ e < tools
 d = POST s :quits
 d ends
 close
-a|b|e ends
+b|e ends
 == streams, running or ended, are resumed in their own session, without events of others
 session t 2025-03-26
 session s 2025-03-26
@@ -2608,8 +2594,7 @@ c < notifications/later & -1"
 c < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
-== of the events that are kept for resuming, the oldest are forgotten; who missed changes is told
-    that all has changed | limits: {"REPLAY_BYTES": 300}
+== the oldest events are forgotten, and changes summed up | limits: {"REPLAY_BYTES": 300}
 session s 2025-11-25
 a = POST s :steps
 a event "data": ""
@@ -2632,17 +2617,15 @@ a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name
     {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}]
 a <* {INTERNAL_ERROR}
 a ends
-== HTTP+SSE stands beside the path, and names a relative address; a call waits until it is read
-    | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 200}
+== HTTP+SSE beside another path | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 200}
 a = GET - /a/sse
 a event "data": "mcp/messages?session_id=
 GET - /sse -> 404
 POST - /a/{endpoint} initialize {INIT} -> 202
 POST - /a/{endpoint} :talk -> 202
 a <* said
-== HTTP+SSE, with `sse_on_get` also on the endpoint itself; answers may be larger than what is kept
-    | server: core | endpoint: {"sse_on_get": true}
-a = GET - /sse
+== HTTP+SSE on the endpoint itself; large answers | server: core | endpoint: {"sse_on_get": true}
+a = GET -
 a event "event": "endpoint" & "mcp/messages?session_id=
 POST - /{endpoint} initialize {INIT} -> 202 !content-type
 a < serverInfo
@@ -2653,8 +2636,6 @@ a|a < xxxx
 a hangs up
 until POST - /{endpoint} ping -> 404
 GET - MCP-Protocol-Version=2025-11-25 -> 405
-b = GET -
-b event "event": "endpoint" & "mcp/messages?session_id=
 ''', "on: http 2025-11-25 | " + EXCHANGES)
 
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -2767,6 +2748,7 @@ def test_a_client_that_leaves_while_it_is_asked_holds_no_socket():
         site("session s 2025-11-25")
         site("a = POST s :ask")
         site("a <* elicitation")
+        assert all(one.daemon for one in threading.enumerate() if one.name.startswith("mcp-"))
         site.line.streams["a"][0].sock.shutdown(socket.SHUT_WR)
         with pytest.raises(http.client.IncompleteRead):
             site.line.streams["a"][1].read()
@@ -2786,32 +2768,27 @@ def test_sigterm_lets_a_running_call_end_and_the_program_go_on():
         assert (status, headers["connection"], child.wait(PATIENCE)) == (200, "close", 7)
 
 
-def test_bearer_tokens_and_hooks():
+def test_bearer_tokens_and_principals(capfd):
+    answers = {"object": object(), "none": None, "false": False, "zero": 0, "empty": "",
+               "list": [1], "one": 1, "true": True}
     def hook(headers: dict):
-        if headers["x-ok"] == "no":
+        if headers["x-who"] == "refused":
             raise mcp.HttpError(403, "no", {"X-Why": "a\r\nInjected: b"})
-        return {"yes": "ann"}.get(headers["x-ok"])
+        return answers[headers["x-who"]]
+    with exchanges(endpoint={"authorize": hook}) as site:
+        site("POST - X-Who=none|false ping -> 401")
+        site("POST - X-Who=zero|empty|list ping -> 200")
+        site("POST - X-Who=one initialize {INIT} -> 200")
+        site("POST - X-Who=true Mcp-Session-Id={session} ping -> 404")
+        site('POST - X-Who=refused ping -> 403 x-why & !"injected"')
+        site("POST - ping -> 500 {INTERNAL_ERROR} & !x-who")
+        site("POST - X-Who=object ping -> 500")
+    assert "JSON value" in capfd.readouterr().err
     bearer = mcp.bearer({"good": "ann"}, metadata_url="https://m")
     with exchanges(endpoint={"authorize": bearer}) as site:
         site('POST - ping -> 401 www-authenticate": "Bearer & https://m')
         site("POST - Authorization=Bearer%20bad|Basic%20good|good|Bearer%20 ping -> 401")
         site("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
-    with exchanges(endpoint={"authorize": hook}) as site:
-        site("POST - X-Ok=yes ping -> 200")
-        site('POST - X-Ok=no ping -> 403 x-why & !"injected"')
-        site("POST - ping -> 500 {INTERNAL_ERROR} & !x-ok")
-
-
-def test_a_principal_is_a_json_value(capfd):
-    answers = {"object": object(), "none": None, "false": False, "zero": 0, "empty": "",
-               "list": [1], "one": 1, "true": True}
-    with exchanges(endpoint={"authorize": lambda headers: answers[headers["x-who"]]}) as site:
-        site("POST - X-Who=none|false ping -> 401")
-        site("POST - X-Who=zero|empty|list ping -> 200")
-        site("POST - X-Who=one initialize {INIT} -> 200")
-        site("POST - X-Who=true Mcp-Session-Id={session} ping -> 404")
-        site("POST - X-Who=object ping -> 500")
-    assert "JSON value" in capfd.readouterr().err
 
 
 def test_a_mounted_endpoint_says_when_to_hang_up():
@@ -2859,7 +2836,7 @@ def each(template: str, rows: str) -> str:
 
 
 test_client_finds_the_era = scripts((each(r'''
-== the probe gets @2 | client | bare | on: @1 2025-11-25
+== the probe gets @2 | bare | on: @1 2025-11-25
 call connect
 > server/discover
 @2
@@ -2877,7 +2854,7 @@ http | << 404 {} {"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "messa
 http | << 401 {} who | raises HttpError 401
 http | << 403 {} not you | raises HttpError 403
 ''') + each(r'''
-== revision @1 is wanted, @3 raises @4 | client | bare | on: memory 2025-11-25
+== revision @1 is wanted, @3 raises @4 | bare | on: memory 2025-11-25
 call connect {"revision": "@1"}
 @2 => @3
 raises @4
@@ -2887,21 +2864,16 @@ raises @4
 2025-11-25 | initialize | {"protocolVersion": 5, "capabilities": {}} | Malformed protocolVersion
 2025-11-25 | initialize | error {INTERNAL_ERROR} broken | RpcError broken
 ''') + r'''
-== a site that knows nothing of MCP | client | bare | on: http 2025-11-25
+== a site that knows nothing of MCP | bare | on: http 2025-11-25
 call connect {"revision": "{VERSION}"}
 > initialize
 << 404 {} no
 raises HttpError 404
-== `initialize` has a timeout, and is never cancelled | client | bare | on: pipe 2025-11-25
-    | connect: {"timeout": 0.05}
+== `initialize` has a timeout | bare | on: pipe 2025-11-25 | connect: {"timeout": 0.05}
 call connect {"revision": "{VERSION}"}
 > initialize
 raises TimeoutError initialize
-== an unknown revision | client | bare | on: memory 2025-11-25
-call connect {"revision": "1999-01-01"}
-raises ValueError 1999
-== a modern server that refuses a version it supports is asked once more
-    | client | bare | on: memory http modern
+== a modern server that refuses its version is asked once more | bare | on: memory http modern
 call connect
 > server/discover {"_meta": {"{META}protocolVersion": "{VERSION}",
     "{META}clientCapabilities": {}, "{META}clientInfo": {"name": "*", "version": "*"}}}
@@ -2911,13 +2883,12 @@ server/discover => {"supportedVersions": ["1999-01-01", "{VERSION}"],
     "_meta": {"{META}serverInfo": {"name": "s", "version": "1"}}}
 returns {"modern": true, "version": "{VERSION}", "server_info": {"name": "s"},
     "instructions": "Gently.", "capabilities": {"tools": {}}, "closed": false}
-== a server that exits on the probe is started again | client | bare | on: pipe 2025-11-25
+== a server that exits on the probe is started again | bare | on: pipe 2025-11-25
 call connect
 > server/discover
 exit 1
 @SESSION
-== silence means legacy, and a late answer is passed over | client | bare | on: pipe 2025-11-25
-    | connect: {"probe": 0.05}
+== silence means legacy | bare | on: pipe 2025-11-25 | connect: {"probe": 0.05}
 call connect
 > 1 server/discover
 << Listening on port 3000
@@ -2927,7 +2898,7 @@ call connect
 > - notifications/initialized
 returns {"modern": false}
 ''' + each(r'''
-== after @1 @2, a lost session is opened anew | client | on: http 2025-11-25
+== after @1 @2, a lost session is opened anew | on: http 2025-11-25
 call list_prompts
 > prompts/list
 << @1 {} @2
@@ -2936,17 +2907,17 @@ initialize => {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}}
 prompts/list => {"prompts": []}
 returns []
 ''', "404 | gone\n400 | no session") + r'''
-== an error of status 400 is no lost session, whatever it says | client | on: http 2025-11-25
+== an error of status 400 is no lost session, whatever it says | on: http 2025-11-25
 call list_prompts
 > prompts/list
 << 400 {} {"jsonrpc": "2.0", "id": "x", "error": {"code": -32602, "message": "session"}}
 raises HttpError session
-''').replace("@SESSION", SESSION))
+''').replace("@SESSION", SESSION), "client")
 
 # ---- methods: what is sent, and what becomes of the result
 
 test_client_methods = scripts(each(r'''
-== call @1 | client | on: @5
+== call @1 | on: @5
 call @1
 @2 => @3
 returns @4
@@ -2960,7 +2931,7 @@ complete a://{b} b c {"k": "v"} | completion/complete {"context": {"arguments": 
 ping | ping | {} | null | memory http legacy
 ping | server/discover | {"supportedVersions": [], "capabilities": {}} | null | memory http modern
 ''') + each(r'''
-== @2 fails its call only | client | on: @1 modern | connect: {"elicit": {}, "sample": null}
+== @2 fails its call only | on: @1 modern | connect: {"elicit": {}, "sample": null}
 call get_prompt p
 > prompts/get
 @2
@@ -2983,7 +2954,7 @@ http | << 500 {} broken | HttpError 500
 http | << 200 {} <html> | Malformed
 http | << 200 {} [1, 2] | Malformed
 http | << 302 {"Location": "http://localhost:1/mcp"} | HttpError another origin
-'''))
+'''), "client")
 
 WRONG = r'''
 list_tools | tools/list | {"tools": {}} | {"tools": [{}]} | {"tools": [], "nextCursor": 5}
@@ -2995,12 +2966,11 @@ get_prompt x | prompts/get | {"messages": 3}
 complete x y z | completion/complete | {"completion": []} | {"completion": {"values": [3]}}
 '''
 test_client_malformed = scripts("".join(
-    f"== a wrong result of {method} | client | on: memory 2025-11-25 modern\n" + "".join(
+    f"== a wrong result of {method} | on: memory 2025-11-25 modern\n" + "".join(
         f"call {call}\n> 1 {method}\n< 1 {result}\nraises Malformed\n"
         for result in [*results, "{}", "[]", '"x"', "3", "null"])
     for call, method, *results in (row.split(" | ") for row in WRONG.strip().splitlines())) + r'''
-== messages that are late, malformed or unsolicited change nothing
-    | client | on: pipe 2025-11-25 modern
+== messages that are late, malformed or unsolicited change nothing | on: pipe 2025-11-25 modern
 call read_resource x:y timeout=0.05
 > 1 resources/read
 > - notifications/cancelled {"requestId": {ID:1}}
@@ -3008,6 +2978,7 @@ raises TimeoutError resources/read
 << {"jsonrpc": "2.0", "id": {ID:1}, "result": {"contents": []}}
 call read_resource x:y extend=true longest=0.05
 > 2 resources/read {"_meta": {"progressToken": "*"}}
+< - notifications/progress {"progressToken": {ID:2}, "progress": 1}
 > - notifications/cancelled {"requestId": {ID:2}}
 raises TimeoutError
 call list_tools
@@ -3026,7 +2997,7 @@ call list_tools
 << {"jsonrpc": "2.0", "id": {ID:3}, "result": {"tools": [{"name": "a", "inputSchema": {}}]}}
 << {"jsonrpc": "2.0", "id": {ID:3}, "result": {"tools": 3}}
 returns [{"name": "a"}]
-''')
+''', "client")
 
 # ---- what a server asks, and what it announces
 
@@ -3034,7 +3005,7 @@ FORM = '{"message": "m", "requestedSchema": {"type": "object", "properties": {' 
     '"x": {"type": "string"}, "y": {"type": "integer", "default": 5}}}}'
 PAGE = '{"mode": "url", "message": "m", "url": "https://example.org/", "elicitationId": "e"}'
 test_client_answers = scripts((r'''
-== questions of one round are answered together | client | on: memory http modern
+== questions of one round are answered together | on: memory http modern
     | connect: {"elicit": {"x": "v"}, "visit": true, "sample": "hi", "declare": {"x": {}},
     "roots": ["/a", "x://b", {"uri": "c:d"}]}
 call get_prompt p
@@ -3051,8 +3022,7 @@ call get_prompt p
 < {"resultType": "input_required", "requestState": "2"}
 prompts/get {"requestState": "2", "inputResponses": null} => {"messages": []}
 returns {"messages": []}
-== no resultType means complete, an unknown one is invalid; no state comes, none is sent
-    | client | on: pipe modern
+== no resultType, an unknown one, no state | on: pipe modern
 call get_prompt p
 prompts/get => {"resultType": "example.org/x", "requestState": "a"}
 raises Malformed
@@ -3062,21 +3032,24 @@ prompts/get {"requestState": "a"} => {"resultType": "input_required", "inputRequ
 > 1 prompts/get {"requestState": null}
 << {"jsonrpc": "2.0", "id": {ID:1}, "result": {"messages": []}}
 returns {"messages": []}
-== who subscribes to nothing that the server has is told so | client | on: modern
+== who subscribes to nothing that the server has is told so | on: modern
 call listen prompts
 subscriptions/listen => error {METHOD_NOT_FOUND}
 raises ServerLacks prompts
-== listen() raises HttpError 405 if a legacy server has no GET stream | client | on: http 2025-11-25
+call listen prompts
+subscriptions/listen => error {INTERNAL_ERROR} broken
+raises RpcError broken
+== listen() raises HttpError 405 if a legacy server has no GET stream | on: http 2025-11-25
 call listen tools
 raises HttpError 405
-== a call whose answer is already a stream is cancelled | client | on: http 2025-03-26..2025-11-25
+== a call whose answer is already a stream is cancelled | on: http 2025-03-26..2025-11-25
 call call_tool x timeout=0.05
 > tools/call
 < - notifications/message {"level": "info", "data": ""}
 > - notifications/cancelled {"requestId": {ID}}
 raises TimeoutError
 ''' + each(r'''
-== in a session, the callbacks @1 give @3 | client | on: memory pipe 2025-11-25 | connect: @1
+== in a session, the callbacks @1 give @3 | on: memory pipe 2025-11-25 | connect: @1
 call list_prompts
 prompts/list ? a @2 -> @3 => {"prompts": []}
 returns []
@@ -3097,7 +3070,8 @@ returns []
 {"sample": "hi"} | sampling/createMessage {"messages": [], "tools": []} | error {INVALID_PARAMS}
 {} | sampling/createMessage {"messages": [], "maxTokens": 1} | error {METHOD_NOT_FOUND}
 {} | ping {} | {}
-''')).replace("@FORM", FORM).replace("@PAGE", PAGE).replace("@A", Path("/a").absolute().as_uri()))
+''')).replace("@FORM", FORM).replace("@PAGE", PAGE).replace("@A", Path("/a").absolute().as_uri()),
+                              "client")
 
 # ---- against a real server: callbacks, threads, cancellation, changes
 
@@ -3109,22 +3083,24 @@ def connected(version: str, carrier: str, server, **options):
     """Connect to a server in this process."""
     with contextlib.ExitStack() as stack:
         if carrier == "http":
-            port = stack.enter_context(http_serving(server)).server_port
-            server = f"http://127.0.0.1:{port}/mcp"
+            server = stack.enter_context(http_serving(server)).url
+            if version == LEGACY[-1]:
+                server = server.replace("mcp", "sse")
         yield stack.enter_context(
             client.connect(server, revision=version, timeout=PATIENCE, **options))
 
 
-@played(select("* memory http !http-2024-11-05"))
+@played(select("* memory http"))
 def test_client_calls_back(version, carrier):
     server, steps, logs, heard = fixture(Stage()), [], queue.Queue(), queue.Queue()
     async def elicit(params, tag):
         return {"branch": str(tag)}
-    with connected(version, carrier, server, elicit=elicit, log_level="error",
+    with connected(version, carrier, server, elicit=elicit, log_level="debug",
                    on_log=logs.put, on_notification=heard.put) as one:
         one.call_tool("steps", on_progress=lambda *step: steps.append(step))
         assert [step[:2] for step in steps] == [(0, 3), (1, 3), (2.5, 3)]
         assert (steps[0][2] == "at 0") == (version != "2024-11-05")
+        one.set_level("error")
         one.call_tool("talk")
         assert logs.get(timeout=PATIENCE)["data"] == {"says": "error"}
         one.call_tool("tell", {"method": "notifications/x"})
@@ -3149,7 +3125,7 @@ def test_client_gives_up_a_call(version, carrier, way):
         assert way == "close" or reached.get(timeout=PATIENCE) == "a passed"
 
 
-@played(select("* memory http !http-2024-11-05"))
+@played(select("* memory http"))
 def test_client_hears_of_changes(version, carrier):
     server, heard = fixture(Stage()), queue.Queue()
     with connected(version, carrier, server) as one:
@@ -3163,6 +3139,7 @@ def test_client_hears_of_changes(version, carrier):
             assert heard.get(timeout=PATIENCE) == "prompts"
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []      # its end ends the loop
+        assert carrier == "http" or len(server.listeners) == 1
 
 
 def test_client_answers_no_more_questions_than_its_limit():
@@ -3229,24 +3206,17 @@ def answering(answer):
     ": comment\n\n:\nretry: 5\n\nretry: x\ndata: @\n\n", "what: x\ndatax: y\ndata: @\n\n",
     "event: other\ndata: {}\n\ndata: @\n\n", 'data: {\ndata\ndata: @1\n\n'])
 def test_client_reads_events_cut_anywhere(form, end):
+    dice, whole = random.Random(form + end), [True]
     def answer(verb: str, headers: dict, method: str, text: str):
         data = form.replace("@1", text[1:]).replace("@", text).replace("\n", end).encode()
         pieces = 1 if method == "prompts/list" else len(data)
+        data = data if whole else data[:dice.randrange(len(data) - 1)]
         yield STREAM
         yield from (data[n:n + pieces] for n in range(0, len(data), pieces))
     with answering(answer) as site, client.connect(site.url) as one:
         assert one.list_prompts() == [] and one.modern
-
-
-def test_client_ends_a_call_whose_stream_is_cut_anywhere():
-    dice = random.Random(20261122)
-    def answer(verb: str, headers: dict, method: str, text: str):
-        note = '{"jsonrpc": "2.0", "method": "notifications/x"}'
-        lines = f": hello\n\nid: 6\ndata: {note}\n\nevent: message\nid: 7\ndata: {text}\n\n"
-        data = lines.replace("\n", dice.choice(["\n", "\r\n", "\r"])).encode()
-        yield STREAM + data[:dice.randrange(len(data) - 1) if method == "prompts/list" else None]
-    with answering(answer) as site, client.connect(site.url, timeout=PATIENCE) as one:
-        for _ in range(1000):
+        whole.clear()
+        for _ in range(40):     # the end of its stream ends the call
             with pytest.raises(client.Disconnected):
                 one.list_prompts()
 
@@ -3258,6 +3228,8 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         if verb == "GET":
             assert 0.05 <= time.monotonic() - broke[0]
             yield STREAM + b"id: 2\ndata: " + later[0].encode() + b"\n\n"
+        elif headers[":path"] == "/end":
+            yield http_answer(status, {"Location": "/end"})
         elif method == "prompts/list" and headers[":path"] == "/mcp":
             yield http_answer(status, {"Location": "/there?x"})
         elif method == "prompts/list":
@@ -3275,13 +3247,9 @@ def test_client_follows_redirects_resumes_in_time_and_deletes_its_session(status
         assert all("json" in headers["accept"] and "text/event-stream" in headers["accept"]
                    for verb, headers, _ in site.asked if verb == "POST")
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
-
-
-def test_client_gives_up_redirects_without_end():
-    with answering(lambda *_: [http_answer(307, {"Location": "/mcp"})]) as site, \
-            pytest.raises(mcp.HttpError, match="307"):
-        client.connect(site.url)
-    assert len(site.asked) == 8    # for the probe, and for `initialize`
+        with pytest.raises(mcp.HttpError, match=str(status)):
+            client.connect(site.url.replace("mcp", "end"))
+    assert len(site.asked) == 6 + 8    # for the probe, and for `initialize`
 
 
 @pytest.mark.parametrize("granted, status", [
@@ -3299,21 +3267,11 @@ def test_client_asks_authorize(granted, status):
 
 
 def test_client_falls_back_to_http_sse():
-    sent = queue.Queue()
-    def answer(verb: str, headers: dict, method: str, text: str):
-        if verb == "GET":
-            yield STREAM + b": hello\n\nevent: endpoint\ndata: /post?s=1\n\n"
-            yield from (f"data: {one}\n\n".encode() for one in iter(sent.get, ""))
-        elif headers[":path"] == "/mcp":
-            yield http_answer(405, {})
-        else:
-            sent.put(text) if text else None
-            yield http_answer(202, {})
-    with answering(answer) as site:
-        with client.connect(site.url) as one:
-            assert one.list_prompts() == [] and one.version == "2025-11-25"
-        sent.put("")
-        assert "DELETE" not in [verb for verb, _, _ in site.asked]
+    with http_serving(fixture(Stage())) as httpd, \
+            client.connect(httpd.url.replace("mcp", "sse")) as one:
+        assert one.version == "2025-11-25" and one.call_tool("add", {"a": 1})
+        with limits(MAX_THREADS=-999), pytest.raises(mcp.HttpError, match="503"):
+            one.ping()
 
 
 # ---- processes, and the command line
@@ -3385,11 +3343,11 @@ def test_client_keeps_no_more_of_a_line_or_an_event_than_a_message_may_have(carr
 @needs_posix
 def test_client_closed_while_its_server_restarts_leaves_none_running(tmp_path):
     os.mkfifo(tmp_path / "held")    # as above
-    started, gate = queue.Queue(), threading.Event()
+    gate = threading.Event()
 
     class Slow(client.StdioTransport):
         def start(self):
-            started.put(gate.wait(PATIENCE))
+            gate.wait(PATIENCE)
             super().start()
     before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)"
     gate.set()
@@ -3434,6 +3392,7 @@ prompt URL greet name=Ada --revision 2025-06-18 --timeout 9 --header X-A:b | 0 |
 list | 2 | - | URL
 call URL | 2 | - | call
 list -- /nowhere/at/all | 2 | - | /nowhere/at/all
+list URL --header X-A | 2 | - | NAME:VALUE
 list nothing.py | 2 | - | nothing.py
 '''
 
@@ -3444,7 +3403,7 @@ def test_client_command_line(row, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
     keys = mcp.bearer({"right": "me"}, header="X-Key")
     with http_serving(fixture(Stage()), authorize=keys) as httpd, pytest.raises(SystemExit) as left:
-        words = words.replace("URL", f"http://127.0.0.1:{httpd.server_port}/mcp")
+        words = words.replace("URL", httpd.url)
         monkeypatch.setattr(sys, "argv", ["x", "--header", "X-Key: right", *words.split()])
         code = client.__spec__.loader.get_code(client.__name__)
         exec(code, {"__name__": "__main__", "__file__": str(MCP_CLIENT)})       # noqa: S102
@@ -3597,6 +3556,7 @@ FLOWS = {       # changes of documents; refusals: status, challenge, what is the
     "all listed scopes, without what cannot be one": [
         ("resource", {"scopes_supported": [7, "y z", "x", "w"]}), (401, "", "new code:x+w at1")],
     "the challenge goes before the list": [
+        (401, 'Bearer resource_metadata="https://new.test"', "!no metadata at https://new"),
         ("resource", {"scopes_supported": ["x"]}), (401,
          'Basic x="Bearer, y", BEARER Scope="\\a", scope=z,Bearer scope=w', "new code:a at1")],
     "offline_access where the issuer has it, and never alone": [
@@ -3687,6 +3647,10 @@ def test_oauth_grants_without_a_user(world):
         "grant_type": URN + "grant-type:token-exchange", "audience": ISSUER, "resource": MCP,
         "scope": "a", "subject_token": "who", "subject_token_type": URN + "token-type:id_token",
         "requested_token_type": URN + "token-type:id-jag", "client_id": "sso", "client_secret": "x"}
+    world.change("provider", {"issued_token_type": URN})
+    for grant, error in ((sso, "no grant"), (oauth.ClientCredentials(), "require")):
+        with pytest.raises(oauth.OAuthError, match=error):
+            log_in(world.hook("us", grant=grant))
     world.change("resource", {"authorization_servers": [NEW]})
     world.change(NEW + SERVER, {"issuer": NEW})
     with pytest.raises(oauth.OAuthError, match="registered with https://issuer.test"):
@@ -3746,7 +3710,8 @@ def test_oauth_signs(world, monkeypatch):
     (401, {"exp": 9}), (401, {"exp": "never"}), (401, {"nbf": 9e9}), (401, {"sub": ""}),
     (401, {"cnf": {}}), (403, {"scope": "b"}), (0, {"scope": None, "scp": ["a"]}),
     (401, {"head": {"alg": "none"}}), (401, {"head": {"typ": "dpop+jwt"}}),
-    (401, {"head": {"crit": []}}), (401, {"head": {"kid": "k2"}}), (401, {"cut": "AAAA"})])
+    (401, {"head": {"crit": []}}), (401, {"head": {"kid": "k2"}}), (401, {"head": {"typ": 3}}),
+    (401, {"cut": "AAAA"})])
 def test_oauth_servers_check_tokens(world, status, changes):
     claims = {"aud": MCP, "iss": ISSUER, "sub": "ann", "exp": 8e9, "scope": "a b", **changes}
     head, cut = claims.pop("head", {}), claims.pop("cut", "")
@@ -3773,18 +3738,27 @@ def test_oauth_from_end_to_end(world, monkeypatch):
         threads.append(threading.Thread(target=lambda: visits.extend(
             real_fetch("GET", page["redirect_uri"] + end, {})[0] for end in ends)))
         threads[0].start()
-    monkeypatch.setattr(webbrowser, "open", browse)
+    monkeypatch.setattr("webbrowser.open", browse)
     world.change("token", (200, {"access_token": "at1", "token_type": "bearer"}))
     with http_serving(mcp.Server("guarded"), metadata=metadata,
                       authorize=lambda headers: hooks[0](headers)) as httpd:
-        url = f"http://127.0.0.1:{httpd.server_port}/mcp"
+        url = httpd.url
         metadata.update(guard.resource_metadata(url, [ISSUER], scopes_supported=["a"]))
         hooks.append(guard.introspection(ISSUER + "/i", "i d", "s+", resource=url))
         world.at[ISSUER + "/i"] = {"active": True, "aud": url, "sub": "ann"}
         with client.connect(url, authorize=oauth.OAuth()) as connected:
             connected.ping()
+        for answer in (404, (200, [7])):
+            world.at[ISSUER + "/i"] = answer
+            with pytest.raises(mcp.HttpError, match="retry"):
+                hooks[0]({"authorization": "bearer at2"})
         threads[0].join(PATIENCE)
         assert visits == [404, 404, 200] and BASIC.items() <= world.asked[-1][2].items()
+    monkeypatch.setattr("webbrowser.open", bool)
+    with pytest.raises(oauth.OAuthError, match="within 0 seconds"):
+        log_in(world.hook(grant=oauth.AuthorizationCode(oauth.Browser(seconds=0))))
+    with http_serving(fixture(Stage())) as httpd:
+        assert command(oauth.__file__, httpd.url).stdout.startswith("add\necho\n")
 
 
 # ---- the gateway: every client in front of it, a modern and a legacy upstream behind it
@@ -3807,7 +3781,7 @@ def gateway():
     server.tool(lambda: "long", name="long" * 20)
     server.tool(lambda: [1, 2], name="numbers", output_schema={"type": "array"})
     serving = http_serving(server)
-    url = f"http://127.0.0.1:{serving.__enter__().server_port}/mcp"
+    url = serving.__enter__().url
     upstreams = [gw.Upstream("up", {"url": url}), gw.Upstream("dead", {"url": url + "x"}),
                  gw.Upstream("old", {"url": url, "revision": LEGACY[0]})]
     profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
@@ -3870,8 +3844,7 @@ prompts/get {"name": "old__greet", "arguments": {"name": "Ada"}} =>
 wait a
 > - notifications/cancelled {"requestId": 3}
 wait a passed
-== a modern client gets a modern upstream's question, and answers it
-    | on: modern memory | declare: {"elicitation": {}}
+== a modern client answers a modern upstream | on: modern memory | declare: {"elicitation": {}}
 :up__rounds ? one elicitation/create {} -> {"action": "accept", "content": {"one": 1}}
     => {"resultType": "input_required", "inputRequests": "*"}
 :up__roots => error {MISSING_REQUIRED_CLIENT_CAPABILITY} roots
@@ -3993,7 +3966,7 @@ def test_gateway_runs_on_stdio_and_over_http(tmp_path):
         "pid": {"command": sys.executable, "args": [str(tmp_path / "pid.py")], "type": "stdio"}}})
     with listening(*GATEWAY[1:], config) as (process, url):
         for target in [*GATEWAY, config], url:
-            with client.connect(target) as front:
+            with client.connect(target, env=COVERAGE) as front:
                 assert front.call_tool("pid__pid")["content"]
         process.terminate()
         process.stdout.read()
@@ -4108,6 +4081,8 @@ def test_a_task_from_start_to_end():
     bake.until(bake.make("hold", says="value"), "completed", error=None, result={"isError": True})
     with pytest.raises(TypeError, match="Context"):
         bake.tasks.tool(lambda: "x")
+    with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
+        bake.until(bake.make("must", says="own"), "failed")
 
 
 @pytest.mark.parametrize("declared, who, ident, code", [
@@ -4133,10 +4108,9 @@ def test_who_has_tasks(declared, who, ident, code):
     assert bake("server/discover")["capabilities"]["extensions"] == tasks.DECLARE["extensions"]
 
 
-@pytest.mark.parametrize("late", [0])
-def test_a_task_asks_and_takes_answers_one_by_one(monkeypatch, late):
+@pytest.mark.parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1, 1])])
+def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     bake = Oven()
-    monkeypatch.setattr(mcp, "STATE_SECONDS", -10 if late else 900)     # late: always refused
     task = bake.make("ask")
     first = bake.until(task, "input_required", requestState=None, inputRequests={
         "1-a-b": {"params": {"message": "A"}}, "1-c": {"params": {"message": "C"}}})
@@ -4149,7 +4123,7 @@ def test_a_task_asks_and_takes_answers_one_by_one(monkeypatch, late):
         assert bake("tasks/update", taskId=task, inputResponses=given)["resultType"] == "complete"
         bake.until(task, "input_required" if now_asked else "completed", inputRequests=now_asked)
     bake.until(task, "completed", result={"content": [{"text": "234"}]})
-    assert bake.runs == [False, *[not late] * 3]
+    assert bake.runs == [0, *runs]      # late: each run begins without request state
 
 
 def test_tasks_expire_and_are_not_too_many():
@@ -4205,6 +4179,8 @@ def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):
     assert all(word in come for word in outcome.split()), come
     assert (played.sent, clock.pauses, played.left) == (sent, pauses, [])
     assert made in seen
+    with pytest.raises(client.Malformed):
+        played.result_types["task"]("prompts/get", made, None)
 
 
 @pytest.mark.parametrize("text, value", [
@@ -4267,6 +4243,8 @@ def test_skills_are_served(tmp_path, monkeypatch, capsys):
 
 def test_a_host_uses_only_what_was_approved_and_verified():
     server, asked, said, text = mcp.Server("played"), [], [True], DO_IT % "do"
+    with client.connect(server) as connected, pytest.raises(client.ServerLacks, match="docs"):
+        skills.Skills(connected, "docs", said.append).list_skills()
     contents = {"SKILL.md": {"text": text}, "a.bin": {"blob": "/w=="}}
     entries = [ENTRY, *BAD_ENTRIES]
     @server.method("skills/list", extension=skills.EXTENSION)
@@ -4401,12 +4379,12 @@ def test_copies_run_beside_the_module_and_cgi_ends_a_subscription(tmp_path, monk
     assert b"200 OK" in answer and b"acknowledged" in answer
 
 
-@pytest.mark.parametrize("name, bad", [("01_hello_server.py", 0), ("00_by_hand.py", 5)])
-def test_the_check_tells_a_good_server_from_a_bad_one(name, bad):
-    check = load("check", COURSE / "check.py") if POSIX else pytest.skip(OTHER)
+@needs_posix
+def test_the_check_finds_no_flaw_in_a_good_server():
+    check = load("check", COURSE / "check.py")
     check.SECONDS = 3 * PATIENCE
-    flaws = [check.play([sys.executable, str(COURSE / name)], *row[1:]) for row in check.HOSTS]
-    assert sum(map(bool, flaws)) == bad, flaws
+    hello = [sys.executable, str(COURSE / "01_hello_server.py")]
+    assert [check.play(hello, *row[1:]) for row in check.HOSTS] == [""] * len(check.HOSTS)
 
 
 def test_a_socket_carries_both_eras():
