@@ -5,8 +5,7 @@
     python3 examples/vectors.py http://127.0.0.1:8000/mcp   # a server that is running
 
 A vector is a short conversation that shows one rule of the specification; vectors/README.md tells
-how they are written, and how to write a runner. The exit status is 1 if a MUST is broken, if no
-revision (or not each of --revisions) is spoken, or if nothing ran.
+the rest: the options and the exit status, how vectors are written, how to write a runner.
 """
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ LIMIT, FLOOD = 16 << 20, 20_000         # bytes of a line or body, messages in a
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-# ---- patterns: a plain value must be equal; an object has at least the members of its pattern;
-# an array matches item by item; a pattern with names in $ has operators, which must all hold.
+# ---- patterns: a plain value must be equal; in an object, names in $ are operators
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "nothing"})()
 TYPES: Any = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -207,8 +205,9 @@ class Stdio(Link):
 class Http(Link):
     """Streamable HTTP; or HTTP+SSE (2024-11-05), which has one stream for all answers."""
 
-    def __init__(self, url: str, sse: bool = False) -> None:
+    def __init__(self, url: str, sse: bool, credentials: Json) -> None:
         super().__init__()
+        self.credentials = credentials          # headers that no report shows
         self.url, self.sse, self.ready = urllib.parse.urlsplit(url), sse, threading.Event()
         self.target = self.page = self.url._replace(scheme="", netloc="", fragment="").geturl()
         self.sockets: dict[int, Any] = {}
@@ -218,7 +217,7 @@ class Http(Link):
                 raise OSError(f"no endpoint event came from {url}")
 
     def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
-        start(self._exchange, number, body, verb, headers)
+        start(self._exchange, number, body, verb, {**self.credentials, **headers})
 
     def _exchange(self, number: int, body: bytes, verb: str, headers: Json) -> None:
         kind: Any = getattr(http.client, self.url.scheme.upper() + "Connection")
@@ -266,7 +265,7 @@ class Http(Link):
         """Close the streams of some exchanges, or of all."""
         for number in numbers or list(self.sockets):
             with contextlib.suppress(OSError, AttributeError, KeyError):
-                self.sockets.pop(number).shutdown(2)
+                self.sockets[number].shutdown(2)
 
 
 # ---- a conversation: one vector, played to one server
@@ -284,7 +283,7 @@ class Talk:
         self.heard: list[tuple[int, Json]] = []     # messages, and the exchanges they came in
         self.taken: set[int] = set()                # places of those that a step waited for
         self.labels: dict[str, int] = {}            # exchanges by the labels of their requests
-        self.loose, self.sent = 0, ""               # how many errors without an id may come
+        self.loose, self.sent, self.forbidden = 0, "", False    # loose: errors without an id
 
     def until(self, found: Callable[[], Any], what: str) -> Any:
         """Take what comes until there is what we wait for."""
@@ -292,7 +291,7 @@ class Talk:
         while (value := found()) is None:
             left = deadline - time.monotonic()
             if left < 0 or len(self.heard) > FLOOD:
-                raise TimeoutError(f"no {what} in time, but {len(self.heard)} other messages")
+                raise TimeoutError(f"no {what} in time; what came last: {show(self.heard[-3:])}")
             with contextlib.suppress(queue.Empty):
                 self._take(*self.link.inbox.get(timeout=left))
         return value
@@ -318,6 +317,7 @@ class Talk:
             self.heard.append((number, message))
             for pattern in self.vector.get("never", ()):
                 if fits(pattern, message, dict(self.saved)):
+                    self.forbidden = True
                     raise Failed(f"this must never come: {show(pattern)}", message)
 
     def pick(self, wanted: Callable[[int, Json], bool]) -> Any:
@@ -434,7 +434,8 @@ class Talk:
             try:
                 VERBS[next(filter(VERBS.get, step))](self, step)
             except (Failed, TimeoutError) as failure:       # was it a thing that we judge?
-                raise (KeyError(step["given"]) if "given" in step else failure) from None
+                given = "given" in step and not self.forbidden
+                raise (KeyError(step["given"]) if given else failure) from None
         for label, number in list(self.labels.items()):
             if number == 0 and json.dumps(self.saved.get(label)) in self.link.waiting:
                 self.link.waiting.remove(json.dumps(self.saved[label]))
@@ -474,13 +475,14 @@ class Server:
         if self.carrier == "http" and revision == REVISIONS[0]:
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
+        self.credentials = dict(line.partition(":")[::2] for line in options.header)
         self.has: Json = {}
         self.silences = 0
 
     def connect(self, vector: Json) -> Stdio | Http:
         """Open a link, with a session if the revision has them."""
         link = Stdio(self.command) if self.carrier == "stdio" else Http(
-            self.url, self.carrier == "sse")
+            self.url, self.carrier == "sse", self.credentials)
         if not self.legacy or vector.get("own") == "connection":
             return link
         talk = Talk(self, link, vector)
@@ -516,7 +518,7 @@ class Server:
                             self.has[kind] += [inside(item, name) for item in result[member]]
                             params = {"cursor": result["nextCursor"]}
         except (Failed, OSError) as failure:
-            return show(list(failure.args))
+            return show(list(failure.args), 1000)
         return ""
 
     def lacks(self, needs: list[str]) -> str:
@@ -557,7 +559,7 @@ class Server:
         """Play vectors one after the other, and charge the rules that hold for every message."""
         links: dict[str, Stdio | Http] = {}
         rows: dict[str, Json] = {}
-        for vector in vectors:
+        for vector in vectors:          # the rules come first; they have no steps
             used = bool(links)
             row, heard = self.play(vector, links)
             if used and row["verdict"] in VERDICTS.values():
@@ -566,9 +568,9 @@ class Server:
             rows.setdefault(vector["id"], row)
             for rule in rules:
                 bad = [m for m in heard if not fits(rule["every"], m, {"revision": self.revision})]
-                if bad and rows.get(rule["id"], {"verdict": "passed"})["verdict"] == "passed":
-                    rows[rule["id"]] = {**row, **rule, "verdict": VERDICTS[rule["level"]],
-                                        "why": f"in {row['id']}", "sent": "", "received": bad[0]}
+                if bad and rows[rule["id"]]["verdict"] == "passed":
+                    rows[rule["id"]].update(verdict=VERDICTS[rule["level"]],
+                                            why=f"in {row['id']}", received=bad[0])
             while links and (fresh or vector is vectors[-1]):
                 links.popitem()[1].close()
         return list(rows.values())
@@ -583,7 +585,7 @@ def report(rows: list[Json]) -> None:
             {row["id"] for row in rows if row["verdict"] == name and page in (
                 row["page"], "all pages")} for name in columns)))
     failed = [row for row in rows if row["verdict"] in VERDICTS.values()]
-    for name in sorted({row["id"] for row in failed}):
+    for name in dict.fromkeys(row["id"] for row in failed):
         same = [row for row in failed if row["id"] == name]
         print(f"\n{same[0]['verdict'].upper()} {name}: {same[0]['rule']}", *(
             f"  {title:<9} {show(same[0][title], 1000)}" for title in (
@@ -610,6 +612,7 @@ def main() -> int:
     parser.add_argument("--revisions", help="DATE,DATE: play these, and insist on them")
     parser.add_argument("--only", action="append", default=[], help="a vector or a page")
     parser.add_argument("--sse", default="", help="URL of HTTP+SSE (default: sse beside URL)")
+    parser.add_argument("--header", action="append", default=[], help="'NAME: VALUE', over HTTP")
     parser.add_argument("--json", help="write all outcomes to this file")
     parser.add_argument("--junit", help="the same in JUnit's format")
     parser.add_argument("--fresh", action="store_true", help="a new process for each vector")
@@ -623,17 +626,16 @@ def main() -> int:
     vectors = [{"page": path.stem, "steps": [], **vector} for path in sorted(FOLDER.glob("*.json"))
                if path.stem != "schema" for vector in json.loads(path.read_text("utf-8"))
                if not options.only or {vector["id"], path.stem} & set(options.only)]
-    rows, jobs = [], []
+    jobs = []
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         for server, why in zip(servers, pool.map(Server.survey, servers)):
             print(f"{server.carrier} {server.revision}:", why or "spoken", flush=True)
             fit = [vector for vector in vectors if server.revision in vector["revisions"]
                    and server.carrier in vector["carriers"] and not why]
             rules = [vector for vector in fit if "every" in vector]
-            jobs.append(pool.submit(server.play_all, fit, rules, options.fresh))
-        for number, job in enumerate(concurrent.futures.as_completed(jobs), 1):
-            rows += job.result()
-            print(f"\r{number} of {len(jobs)} revisions", end="\r", file=sys.stderr, flush=True)
+            jobs.append(pool.submit(server.play_all, rules + fit, rules, options.fresh))
+    rows = [row for vector in vectors for job in jobs for row in job.result()
+            if row["id"] == vector["id"]]           # in the order of the run
     report(rows)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
