@@ -32,31 +32,31 @@ a *session* with an `initialize` request, and what it says there holds for the s
 2026-07-28 (the *modern* era) there are no sessions: every request names its revision and the
 client's capabilities in `params._meta`.
 
-This file serves both eras. Legacy support lives in part III; lines elsewhere that depend on it end
-in `# [legacy]`. The rest works without part III and these lines, or without these lines and
-everything from part II on.
+This file serves both eras. Part I is a server on stdio, part II adds HTTP, part III adds legacy
+clients. Lines elsewhere that depend on part III end in `# [legacy]`. The rest works without part
+III and these lines, or without these lines and everything from part II on.
 
-    Part I, a server on stdio           1   the tables: the protocol as data
-                                        2   messages and framing
-                                        3   one request: Context, asking the client
-                                        4   the server: registering, dispatch, methods, results
-                                        5   the peer: running requests, cancellation
-                                        6   stdio
-                                        A   type hints to JSON Schema and back
-                                        B   JSON Schema validation
-    Part II, the same over HTTP         7   the endpoint: the rules of HTTP, without sockets
-                                        8   serve_http: the endpoint on sockets
-                                        9   the command line
-    Part III, legacy clients            10  sessions, questions as requests, batches
-                                        11  sessions over HTTP, resumable streams, HTTP+SSE
+    I     1  the tables: the protocol as data
+          2  messages and framing
+          3  one request: Context, asking the client
+          4  the server: registering, dispatch, methods, results
+          5  the peer: running requests, cancellation
+          6  stdio
+          A  type hints to JSON Schema and back
+          B  JSON Schema validation
+    II    7  the endpoint: the rules of HTTP, without sockets
+          8  serve_http: the endpoint on sockets
+          9  the command line
+    III  10  sessions, questions as requests, batches
+         11  sessions over HTTP, resumable streams, HTTP+SSE
 
 References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of the newest
 revision of the specification; a page of an older revision has its date in brackets in front.
 The client is a separate file, examples/mcp_client.py.
 
-Known limits: a running handler cannot be stopped, only told (`ctx.cancelled`). Patterns in schemas
-run on Python's `re`, so a careless one can be slow. A program whose handlers use multiprocessing
-must call run() under `if __name__ == "__main__":`.
+Known limits: a running handler cannot be stopped, only told. Patterns in schemas run on Python's
+`re`, so a careless one can be slow. A program whose handlers use multiprocessing must call run()
+under `if __name__ == "__main__":`.
 """
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ __all__ = ["ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABI
     "versions"]
 
 Message = dict[str, Any]      # a JSON object, which stays a plain dict
-Handler = Callable[..., Any]  # a function that an author registers
+Handler = Callable[..., Any]  # any function
 Work = Callable[[], None]     # a handler with everything it needs
 Headers = dict[str, str]      # of HTTP
 Send = Callable[[Any], None]  # takes one message, and sends it
@@ -250,8 +250,7 @@ class Rules:
         here = order.index(version)
         def has(row: Any) -> bool:
             return order.index(row.until or order[0]) <= here <= order.index(row.since)
-        self.version = version
-        self.modern = REVISIONS[version].era == "modern"
+        self.version, self.modern = version, REVISIONS[version].era == "modern"
         tables: tuple[dict[Any, Any], ...] = (METHODS, NOTIFICATIONS, FEATURES, ERRORS)
         self.methods, self.notifications, self.features, self.errors = (
             frozenset(key for key, row in table.items() if has(row)) for table in tables)
@@ -400,7 +399,7 @@ def log(line: str) -> None:
             sys.stderr.flush()  # PyPy buffers it
 
 
-def tracer() -> Callable[[str, bytes], None]:
+def tracer() -> Handler:
     """Return trace(way, line), which appends to the file MCP_TRACE, if that is set.
 
     `way` is ">" from the client and "<" from the server. What is not JSON becomes "text".
@@ -422,7 +421,7 @@ def tracer() -> Callable[[str, bytes], None]:
     return trace if path else lambda *_: None
 
 
-def run_aside(name: str, work: Work) -> None:
+def run_aside(name: str, work: Handler) -> None:
     """Run something on a thread of its own, or here if there is none."""
     with suppress(RuntimeError):
         return threading.Thread(target=work, name=name, daemon=True).start()
@@ -491,10 +490,10 @@ class Context:
     what `authorize=` returned. When the client cancels, `cancelled` becomes True: stop soon.
     """
     cancelled = False
-    filter: Message                # what a subscription asks for
-    closing: Work | None = None    # ends a subscription
-    _ended = False                 # nothing more is sent
-    _progress = float("-inf")      # the last that was sent
+    filter: Message  # what a subscription asks for
+    closing: Work | None = None  # ends a subscription
+    _ended = False  # nothing more is sent
+    _progress = float("-inf")  # the last that was sent
 
     def __init__(self, server: Server, peer: Peer, send: Send, message: Message, meta: Message,
                  principal: Any) -> None:
@@ -502,13 +501,13 @@ class Context:
         self.id, self.method = message["id"], message["method"]
         self.params: Message = message.get("params", {})
         self.meta, self.send = meta, send
-        self.lock = threading.RLock()    # orders the messages; held while one is sent
+        self.lock = threading.RLock()  # orders the messages; held while one is sent
         self._ending = threading.Lock()  # guards all below; held briefly
         self._wakes: list[Handler] = []  # for cancel() to call
-        self._asked: set[str] = set()    # keys of the questions in this run
-        self._missing: Message = {}      # the questions that have no answer, by key
+        self._asked: set[str] = set()  # keys of the questions in this run
+        self._missing: Message = {}  # the questions that have no answer, by key
         self._names: dict[str, str] = {}  # digests of the questions so far, by key
-        self._answers: Message = {}      # by such a digest
+        self._answers: Message = {}  # by such a digest
 
     # ---- being served
     def admit(self, start: Handler) -> None:
@@ -669,8 +668,7 @@ class Context:
         """Have cancel() call a function that does not block, once."""
         with self._ending:
             if not self.cancelled:
-                self._wakes.append(wake)
-                return
+                return self._wakes.append(wake)
         wake()
 
     def cancel(self) -> None:
@@ -866,7 +864,7 @@ class Server:
         self.prompts: dict[str, Entry] = {}
         self.completions: dict[Any, Entry] = {}
         self.methods: dict[str, Entry] = {}  # extension methods
-        self.mirrored: dict[str, str] = {}        # their params that HTTP repeats in Mcp-Name
+        self.mirrored: dict[str, str] = {}  # their params that HTTP repeats in Mcp-Name
         self.extensions: dict[str, Message] = {}  # settings, by identifier
         self.on_watch: Handler = drop
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
@@ -1072,8 +1070,6 @@ class Server:
         `arguments` are those of the command line, if not given. Returns when the client has left,
         or after SIGINT or SIGTERM. Cleaning up, and the exit status, are yours.
         """
-        if isinstance(arguments, str) or "transport" in options:
-            raise TypeError('for HTTP, call run(["--http", "8000"])')
         if self.is_on_loop():
             raise RuntimeError("run() would block loop=: await asyncio.to_thread(server.run)")
         words = " ".join(sys.argv[1:] if arguments is None else arguments).replace("=", " ").split()
@@ -1128,8 +1124,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """server/tools §Calling Tools, §Error Handling."""
     name, arguments = ctx.params["name"], ctx.params.get("arguments") or {}
     entry = find_entry(server.tools, name, "tool")
-    flaw = entry.input.flaw(arguments)
-    if flaw:
+    if flaw := entry.input.flaw(arguments):
         if "argument errors" in ctx.rules.features:
             return tool_error(f"Invalid arguments for {name}: {flaw}")
         field, _, reason = flaw.partition(": ")
@@ -1172,8 +1167,7 @@ def find_resource(server: Server, uri: str) -> tuple[Entry, Message]:
     if uri in server.resources:
         return server.resources[uri], {}
     for template, entry in list(server.templates.items()):
-        match = entry.pattern.fullmatch(uri)
-        if match:
+        if match := entry.pattern.fullmatch(uri):
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
                 if _ESCAPES(value) or f"{{{name}}}" in template and re.search(r"[/\\]", value):
@@ -1218,7 +1212,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
-SERVED: dict[str, Callable[[Server, Context], Message | None]] = {
+SERVED: dict[str, Handler] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
     **dict.fromkeys(("tools/list", "resources/list", "resources/templates/list", "prompts/list"),
@@ -1240,7 +1234,7 @@ def check_params(method: str, params: Message) -> None:
 def checked_options(members: Message, names: str) -> Message:
     """Return the members that are given; TypeError for an unknown one."""
     for name in members.keys() - names.split():
-        raise TypeError(f"unknown option {name!r}; expected one of {', '.join(names.split())}")
+        raise TypeError(f"unknown option {name!r}; expected one of: {names}")
     return without_none(**members)
 
 
@@ -1327,8 +1321,7 @@ def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
     if entry.output and not result.get("isError"):
         flaw = entry.output.flaw(result.get("structuredContent"))
         if flaw:
-            raise TypeError(f"{entry.name}() returned {type(value).__name__}, which its output "
-                            f"schema does not allow: {flaw}")
+            raise TypeError(f"{entry.name}() returned what its output schema forbids: {flaw}")
     return {**result, "content": [content(item) for item in result["content"]]}
 
 
@@ -1353,6 +1346,8 @@ class Peer:
     `send` takes messages that belong to no request. `ordered`: messages arrive in the order they
     were sent.
     """
+    owner: Any = None  # the session of a stream  # [legacy]
+
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
         self.send: Send = send or drop
         self.ordered, self.closed = ordered, False
@@ -1385,11 +1380,10 @@ class Peer:
         name, params = MISNAMED.get(message["method"], message["method"]), message.get("params")
         if name == "notifications/cancelled" and isinstance(params, dict):
             ident = params.get("requestId", params.get("id"))  # LSP has `id`
-            ctx = self.running.get(ident) if is_id(ident) else None
-            if ctx is not None:
+            if ctx := self.running.get(ident) if is_id(ident) else None:
                 ctx.cancel()
         elif name == "notifications/initialized" and self.session:  # [legacy]
-            self.session.ready.set()  # [legacy]
+            self.session.ready = True  # [legacy]
 
     def close(self) -> None:
         """End what waits for a client that has left: subscriptions, questions."""
@@ -1429,10 +1423,7 @@ LEAVE_SECONDS = 1.8   # for running handlers at the end of input; hosts kill aft
 
 
 class Turn:
-    """A handler on the reader's thread. The thread that claims its turn reads on.
-
-    That is the reader, if the handler ends soon; else another reader, which the watchdog starts.
-    """
+    """A handler on the reader's thread. The thread that claims its turn reads on."""
     def __init__(self) -> None:
         lock = threading.Lock()
         self.claim = functools.partial(lock.acquire, False)  # takes it; False if it is taken
@@ -1449,12 +1440,12 @@ class Pipe(Peer):
         self._out = os.fdopen(out, "wb", 0, closefd=False)
         self._trace = tracer()
         self._writing = threading.Lock()  # guards writing to stdout
-        self._left = False                # the client has left, or a signal has come
-        self._deadline = float("inf")     # until then, running handlers may finish
+        self._left = False  # the client has left, or a signal has come
+        self._deadline = float("inf")  # until then, running handlers may finish
         self._threads: list[threading.Thread] = []  # one reads; if there are more, they are slow
         self._slots = threading.Semaphore(MAX_THREADS - 1)  # for all slow ones but the first
-        self._turn = Turn()               # of the handler that a reader started last
-        self._idle = False                # the watchdog sleeps until _wake is released
+        self._turn = Turn()  # of the handler that a reader started last
+        self._idle = False  # the watchdog sleeps until _wake is released
         self._wake = threading.Lock()
         self._wake.acquire()
 
@@ -1479,10 +1470,10 @@ class Pipe(Peer):
         with suppress(RuntimeError):  # it is awake
             self._wake.release()
 
-    def _spawn(self, name: str, target: Work, slots: Any = nullcontext()) -> bool:  # noqa: B008
+    def _spawn(self, name: str, target: Work, slots: Any = None) -> bool:
         """Start a thread, which first waits for a slot; False if there are none left."""
         def run() -> None:
-            with slots:
+            with slots or nullcontext():
                 target()
             self._threads.remove(thread)
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -1589,7 +1580,7 @@ class Pipe(Peer):
 
 
 @contextmanager
-def signals(react: Callable[[int], Any]) -> Iterator[None]:
+def signals(react: Handler) -> Iterator[None]:
     """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
 
     react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored: hosts send
@@ -1682,9 +1673,9 @@ class Entry:
     Schemas written by hand replace those made of the hints; {} allows everything. With an
     `input_schema`, no hint counts: the arguments stay plain JSON, the result has no schema.
     """
-    definition: Message       # as it is listed
+    definition: Message  # as it is listed
     pattern: re.Pattern[str]  # of the URIs that a template stands for
-    cache_hints: Message      # of a resource
+    cache_hints: Message  # of a resource
 
     def __init__(self, function: Handler, input_schema: Message | None = None,
                  output_schema: Message | None = None) -> None:
@@ -1730,8 +1721,7 @@ class Entry:
             if name in texts and Schema(schema).flaw(texts[name]):
                 with suppress(TypeError, ValueError):
                     values[name] = json.loads(texts[name])
-        flaw = self.input.flaw(values)
-        if flaw:
+        if flaw := self.input.flaw(values):
             raise invalid(flaw)
         return values
 
@@ -1927,7 +1917,7 @@ Check = Callable[[Any], "str | None"]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
             "dependencies", "dependentRequired", "dependentSchemas", "propertyNames"}
 
-_TYPES: dict[str, Callable[[Any], bool]] = {
+_TYPES: dict[str, Handler] = {
     "null":    lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int or _TYPES["number"](value) and value % 1 == 0,
@@ -1961,7 +1951,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 # keyword: the type it applies to, the test, the reason when it fails
-_LIMITS: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
+_LIMITS: dict[str, tuple[str, Handler, str]] = {
     "multipleOf":       ("number", _is_multiple,             "must be a multiple of {}"),
     "maximum":          ("number", lambda v, n: v <= n,      "must be at most {}"),
     "exclusiveMaximum": ("number", lambda v, n: v < n,       "must be less than {}"),
@@ -1992,7 +1982,7 @@ def _at(key: Any, flaw: str) -> str:
 
 
 def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[str] = (),
-          patterns: Iterable[tuple[Any, Check]] = ()) -> Check:
+          patterns: Iterable[Any] = ()) -> Check:
     """Make the check of an object's members or an array's items."""
     def check(value: Any) -> str | None:
         if not isinstance(value, kind):
@@ -2006,8 +1996,7 @@ def _each(kind: Any, known: dict[Any, Check], rest: Check, required: Iterable[st
             if patterns:
                 checks += [one for pattern, one in patterns if pattern.search(key)]
             for one in checks or [rest]:
-                flaw = one(item)
-                if flaw is not None:
+                if (flaw := one(item)) is not None:
                     return _at(key, flaw)
         return None
     return check
@@ -2048,8 +2037,7 @@ class Schema:
         checks += map(self._compile, node.get("allOf", ()))
         def check(value: Any) -> str | None:
             for one in checks:
-                flaw = one(value)
-                if flaw is not None:
+                if (flaw := one(value)) is not None:
                     return flaw
             return None
         return checks[0] if len(checks) == 1 else check
@@ -2101,7 +2089,7 @@ class Schema:
 
 
 # keyword: what makes its check. Keywords that depend on each other share one.
-_RULES: dict[str, Callable[[Schema, Message], Check]] = {
+_RULES: dict[str, Handler] = {
     "type":  Schema._type,
     "enum":  lambda self, node: self._choice(node["enum"]),
     "const": lambda self, node: self._choice([node["const"]]),
@@ -2132,7 +2120,7 @@ __all__ += ["DRAIN_SECONDS", "KEEP_ALIVE_SECONDS", "MAX_CONNECTIONS", "MAX_HEADE
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform",
                   "X-Accel-Buffering": "no"}
-_LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 # Headers that must not be repeated: two parsers might pick different values.
 _UNIQUE = re.compile("host|origin|authorization|last-event-id|transfer-encoding|content-.*|mcp-.*")
 
@@ -2155,10 +2143,11 @@ class Exchange:
     def __init__(self, method: str, target: str, headers: Iterable[Any], stream: Any) -> None:
         self.method, self.stream = method, stream
         self.path, _, self.query = target.partition("?")
-        self.principal: Any = None          # who sent it
-        self.extra: Headers = {}            # of the answer, whatever it will be
+        self.name = f"{method} {self.path:.200}"  # in logs and traces
+        self.principal: Any = None  # who sent it
+        self.extra: Headers = {}  # of the answer, whatever it will be
         self.flaw: HttpError | None = None  # what is wrong with the headers
-        self.headers: Headers = {}          # by lower-case name
+        self.headers: Headers = {}  # by lower-case name
         for name, value in headers:
             name, value = name.lower(), value.strip(" \t")
             if name in self.headers:
@@ -2185,15 +2174,11 @@ class Exchange:
     def body(self) -> bytes:
         """Read the body; HttpError if it is too large or its framing is not valid."""
         length = self.length()
-        self.allow(length or 2**20)  # of chunks, the size is not known
         data: bytes = read_chunks(self.stream) if length is None else self.stream.read(length)
         if len(data) < (length or 0):
             raise HttpError(400, "the body is shorter than its Content-Length")
         self.unread = False
         return data
-
-    def allow(self, size: float) -> None:
-        """Limit the time for reading or sending so many bytes, from now on."""
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         """Send the status, the headers and the body; None: a stream follows."""
@@ -2241,8 +2226,7 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 
 class Stream(Peer):
     """The answer to a POST: JSON, or events. Also the peer of a modern request."""
-    copying = False    # another thread sends the events
-    owner: Any = None  # its session  # [legacy]
+    copying = False  # another thread sends the events
 
     def __init__(self, request: Any) -> None:
         super().__init__(ordered=False)
@@ -2250,7 +2234,7 @@ class Stream(Peer):
         # A handler has started; events are sent; nothing more is sent.
         self.started = self.streaming = self.ended = False
         self.written = time.monotonic()  # when a comment was sent last
-        self.lock = threading.RLock()    # guards all of these, and writing
+        self.lock = threading.RLock()  # guards all of these, and writing
 
     def post(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last one."""
@@ -2313,7 +2297,6 @@ class Stream(Peer):
                 ctx.cancel()
 
     def can_write(self) -> bool:
-        """Tell whether the client reads."""
         return bool(self.do("ready"))
 
     def check(self, ctx: Context) -> None:
@@ -2375,7 +2358,7 @@ def unmirror(value: str) -> str | None:
 
 
 def bearer(tokens: dict[str, Any], header: str = "authorization",
-           metadata_url: str = "") -> Callable[[Headers], Any]:
+           metadata_url: str = "") -> Handler:
     """Make an `authorize` function from {token: principal}; `header="x-api-key"` for API keys."""
     import hmac
     scheme = "bearer" if header.lower() == "authorization" else ""
@@ -2402,22 +2385,21 @@ class Endpoint:
     """
     def __init__(self, server: Server, path: str = "/mcp", *, hosts: Iterable[str] | None = None,
                  origins: Iterable[str] = (), metadata: Message | None = None,
-                 authorize: Callable[[Headers], Any] | None = None, cors: bool = False,
+                 authorize: Handler | None = None, cors: bool = False,
                  stateless: bool = False, sse_on_get: bool = False) -> None:
         Server.served, self.server, self.metadata = True, server, metadata
         self.path = "/" + path.strip("/")
         self.hosts = None if hosts is None else set(map(str.lower, hosts))
-        self.origins, self.authorize, self.cors = frozenset(origins), authorize, cors
+        self.origins, self.authorize, self.cors = set(origins), authorize, cors
         self.stateless, self.sse_on_get = stateless, sse_on_get
         self.closed = threading.Event()
-        self.streams: dict[Stream, None] = {}  # those that the reaper looks after
+        self.streams: dict[Any, None] = {}  # what the reaper looks after
         self._reaper = threading.Thread(target=self._reap, name="mcp-reaper", daemon=True)
         self._starting = threading.Lock()
         self.sessions: dict[str, HttpSession] = {}  # by id  # [legacy]
 
     def serve(self, exchange: Exchange) -> None:
         """Answer one request. Raises nothing."""
-        peer: Peer | None = None
         try:
             return self._route(exchange)
         except HttpError as refusal:
@@ -2425,11 +2407,10 @@ class Endpoint:
             status, error = refusal.status, RpcError(INVALID_REQUEST, str(refusal))
         except RpcError as flaw:  # the body is not JSON
             status, error = 400, flaw
-            peer = self.sessions.get(exchange.headers.get("mcp-session-id", ""))  # [legacy]
         except Exception as problem:  # noqa: BLE001
-            log_failure(f"{exchange.method} {exchange.path}", problem)
+            log_failure(exchange.name, problem)
             status, error = 500, RpcError(INTERNAL_ERROR)
-        answer(exchange, status, encode(error_response(error, None, peer)))
+        answer(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
         """Find out what is asked for, and whether the caller may have it."""
@@ -2495,8 +2476,8 @@ class Endpoint:
         except OSError:  # it has hung up, or is too slow
             raise HttpError(408, "the body has not arrived") from None
 
-    def watch(self, stream: Stream) -> None:
-        """Have the reaper look after a stream."""
+    def watch(self, stream: Any) -> None:
+        """Have the reaper look after a stream, or a session."""
         self.streams[stream] = None
         with self._starting:
             if not self._reaper.ident:
@@ -2587,7 +2568,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
         def handle_one_request(self) -> None:
             self.close_connection = True
             with suppress(OSError):  # it has left
-                exchange = SocketExchange(self.connection, self.rfile, httpd)
+                exchange = SocketExchange(self, httpd)
                 endpoint.serve(exchange)
                 self.close_connection = exchange.closing
     class Httpd(_Httpd, http.server.ThreadingHTTPServer):
@@ -2596,14 +2577,15 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     if endpoint.hosts is None and host in _LOOPBACK:
         endpoint.hosts = set(_LOOPBACK)
     httpd: Any = Httpd((host, port), Handler)
-    httpd.endpoint, httpd.due, httpd.server_port = endpoint, {}, httpd.socket.getsockname()[1]
+    httpd.endpoint, httpd.due = endpoint, {}
+    httpd.server_port = httpd.socket.getsockname()[1]
     return httpd
 
 
 class _Httpd:
     """What http_server() adds to a ThreadingHTTPServer. `due`: when connections must go on."""
     request_queue_size = 512  # with the usual 5, clients would wait for seconds
-    patience: float = 0.3     # seconds that close() leaves running requests
+    patience: float = 0.3  # seconds that close() leaves running requests
 
     def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
         """Serve until close() or shutdown() is called."""
@@ -2623,7 +2605,7 @@ class _Httpd:
         """Take a connection, or ask to come back later."""
         if len(self.due) < MAX_CONNECTIONS:
             return True
-        log(f"503: {MAX_CONNECTIONS} connections are in use")
+        log("503: too many connections")
         with suppress(OSError):
             link.sendall(b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n")
         return False
@@ -2653,8 +2635,8 @@ class _Httpd:
 
 class SocketExchange(Exchange):
     """A request on a connection, whose head is read here: RFC 9112 §2.2, §3, §5."""
-    def __init__(self, link: Any, stream: Any, httpd: Any) -> None:
-        self.link, self.httpd = link, httpd
+    def __init__(self, handler: Any, httpd: Any) -> None:
+        self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
         self.allow(0)
         data, line = bytearray(), b"\n"
         while line.endswith(b"\n") and not data.endswith(b"\r\n\r\n"):
@@ -2669,17 +2651,19 @@ class SocketExchange(Exchange):
         self.chunked = version != "HTTP/1.0"
         self.closing = not self.chunked or "close" in self.headers.get("connection", "").lower()
         if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
-            self.flaw = HttpError(431, "the headers are too long or too many")
+            self.flaw = HttpError(431, "the headers are too many")
         elif "host" not in self.headers or "transfer-encoding" in self.headers and not self.chunked:
             self.flaw = HttpError(400, "the headers are malformed")
         self.allow(float("inf"))
 
     def allow(self, size: float) -> None:
+        """Limit the time for reading or sending so many bytes, from now on."""
         self.httpd.due[self.link] = time.monotonic() + SEND_SECONDS * (1 + size / 2**20)
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.allow(self.length() or 2**20)  # of chunks, the size is not known
         data = super().body()
         self.allow(float("inf"))
         return data
@@ -2859,7 +2843,7 @@ class Session:
     """What `initialize` said, and a listener for everything that changes."""
     def __init__(self, server: Server, peer: Peer, version: str, params: Message) -> None:
         self.rules, self.peer, self.server = rules(version), peer, server
-        self.ready = threading.Event()  # notifications/initialized has arrived
+        self.ready = False  # notifications/initialized has arrived
         usable = {name: value if name in _KINDS else downgrade(self.rules, name, value)
                   for name, value in params.get("capabilities", {}).items()
                   if name != "elicitation" or "elicitation/create" in self.rules.methods}
@@ -2871,9 +2855,8 @@ class Session:
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification of a change."""
-        if self.ready.is_set():
-            more = {"params": params} if params else {}
-            self.peer.send({"jsonrpc": "2.0", "method": method, **more})
+        if self.ready:
+            self.peer.send(without_none(jsonrpc="2.0", method=method, params=params or None))
 
 
 class LegacyContext(Context):
@@ -2882,12 +2865,11 @@ class LegacyContext(Context):
         """Answer `initialize` and `ping` at once; other requests need a session."""
         session = self.peer.session
         if self.method in ("initialize", "ping"):
-            self.send(self._respond(self._initialize() if self.method == "initialize" else {}))
-            return
+            result = self._initialize() if self.method == "initialize" else {}
+            return self.send(self._respond(result))
         # Over HTTP a request may overtake notifications/initialized; on a pipe it cannot.
-        if session is None or self.peer.ordered and not session.ready.is_set():
-            raise invalid("send `initialize` and notifications/initialized first, or put "
-                          f"{META_VERSION} and {META_CAPABILITIES} into params._meta")
+        if session is None or self.peer.ordered and not session.ready:
+            raise invalid("send initialize and notifications/initialized first, or use _meta")
         self._resolve(session.rules.version, session.meta)
         self._submit(start)
 
@@ -2906,7 +2888,6 @@ class LegacyContext(Context):
                             instructions=self.server.instructions)
 
     def close_stream(self) -> None:
-        """Over HTTP, disconnect and go on; the client comes back for the rest."""
         stream = getattr(self.send, "__self__", None)
         if isinstance(stream, SessionStream) and stream.primes:
             with stream.lock:
@@ -2938,8 +2919,7 @@ class LegacyContext(Context):
                 error, answers[key] = response.get("error"), response.get("result")
                 if isinstance(error, dict):
                     raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
-                flaw = flaw_of_answer(questions[key], answers[key])
-                if flaw is not None:
+                if flaw := flaw_of_answer(questions[key], answers[key]):
                     raise AskError(f"the client's answer is not valid: {flaw}")
         except queue.Empty:
             raise AskError(f"the client did not answer within {ASK_SECONDS:g} s") from None
@@ -2990,15 +2970,14 @@ def downgrade(rules: Rules, kind: str, value: Any) -> Any:
 
 
 def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, principal: Any,
-                start: Callable[[Work], Any]) -> None:
+                start: Handler) -> None:
     """Serve an array of messages, one after the other: [2025-03-26] basic/index §Batching."""
     answers: list[Message] = []
     refusal = RpcError(INVALID_REQUEST, f"Invalid request: only {R2} has batches, of 1 to "
                        f"{MAX_BATCH} messages, none of them `initialize`")
     if not peer.session or "batches" not in peer.session.rules.features \
             or not 0 < len(batch) <= MAX_BATCH:
-        send(error_response(refusal, batch, peer))
-        return
+        return send(error_response(refusal, batch, peer))
     def collect(message: Message) -> None:
         encode(message)  # what is not JSON fails here, alone
         deliver = send if "method" in message else answers.append
@@ -3062,12 +3041,13 @@ __all__ += ["MAX_SESSIONS", "REPLAY_BYTES", "RETRY_MS", "SESSION_SECONDS"]
 
 class SessionStream(Stream):
     """A stream of a session, which outlives its connection."""
-    def __init__(self, exchange: Exchange, owner: HttpSession) -> None:
+    def __init__(self, exchange: Any, owner: HttpSession) -> None:
         super().__init__(exchange)
         self.owner, self.id = owner, os.urandom(16).hex()
-        self.count = self.sent = 0    # events so far, and those that a GET got
-        self.events: list[bytes] = []  # the last ones, as far as they are kept
-        session = owner.session       # whether it begins with an id and no message:
+        self.count = self.dropped = 0  # events so far, and those no longer kept
+        self.sent = 0  # those that a GET got
+        self.events: list[bytes] = []  # those that are kept
+        session = owner.session  # whether it begins with an id and no message:
         self.primes = session is not None and "priming events" in session.rules.features
 
     def begin(self) -> None:
@@ -3095,15 +3075,17 @@ class SessionStream(Stream):
     def leave(self) -> None:
         """Send nothing more on the connection; who copies to it returns."""
         with self.owner.keeping:
-            self.exchange, self.copying = Exchange("", "", (), None), False
+            self.exchange, self.copying = None, False
             self.owner.keeping.notify_all()
 
     def attach(self, exchange: Exchange, after: int) -> None:
         """Copy what follows an event to an exchange, until either side ends the stream."""
         keeping = self.owner.keeping
+        if self.exchange:
+            self.exchange.closing = True  # what it has sent is not a whole answer
         self.leave()
         with self.lock, keeping:
-            self.exchange = self.request = exchange
+            self.exchange = exchange
             self.streaming, self.copying, self.sent = True, True, after
         with suppress(OSError, ValueError):  # the client has hung up
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
@@ -3113,8 +3095,7 @@ class SessionStream(Stream):
                                      or self.exchange is not exchange, KEEP_ALIVE_SECONDS)
                     if self.exchange is not exchange or self.ended and self.sent == self.count:
                         break
-                    kept = len(self.events)
-                    events = self.events[max(0, kept - self.count + self.sent):]
+                    events = self.events[max(0, self.sent - self.dropped):]
                     self.sent = self.count
                     self.owner.make_room()
                     keeping.notify_all()
@@ -3124,18 +3105,17 @@ class SessionStream(Stream):
             self.leave()
 
 
-class HttpSession(SessionStream):
-    """The client behind a session over HTTP; as a stream, what a GET opens."""
-    check = Peer.check  # over HTTP+SSE, no header repeats what a message says
-
+class HttpSession(Peer):
+    """The client behind a session over HTTP, and the log of its events."""
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
-        super().__init__(exchange, self)
-        self.endpoint, self.send, self.principal = endpoint, self.push, encode(exchange.principal)
+        super().__init__(self.push, ordered=False)
+        self.endpoint, self.principal = endpoint, encode(exchange.principal)
         self.used = time.monotonic()  # when the last request came
         self.order: list[SessionStream] = []  # whose events are kept, one by one
-        self.size = 0                         # of these in bytes
+        self.size = 0  # of these in bytes
         self.keeping = threading.Condition()  # guards both, and the events of all streams
-        self.leave()                          # no GET has come
+        self.stream = SessionStream(None, self)  # what a GET opens
+        self.id = self.stream.id
         if len(endpoint.sessions) >= MAX_SESSIONS:
             min(list(endpoint.sessions.values()), key=lambda one: one.used).close()
         endpoint.sessions[self.id] = self
@@ -3145,11 +3125,12 @@ class HttpSession(SessionStream):
         """Drop old events, but none that a GET still has to get; tell whether there is room."""
         while self.order:
             first, data = self.order[0], self.order[0].events[0]
-            awaited = first.copying and first.count - len(first.events) >= first.sent
+            awaited = first.copying and first.dropped >= first.sent
             room = REPLAY_BYTES - self.size - size
             if awaited or room >= 0:
                 return room + len(data) * awaited >= 0  # however large, one is sent
             self.size -= len(data)
+            first.dropped += 1
             del first.events[0], self.order[0]
         return True
 
@@ -3172,12 +3153,12 @@ class HttpSession(SessionStream):
 
     def push(self, message: Any, patient: bool = False) -> None:
         """Send a message that belongs to no POST."""
-        self.keep(self, encode(message), patient)
+        self.keep(self.stream, encode(message), patient)
 
     def look_after(self, now: float) -> None:
-        """Also end it if it has not been used for long."""
-        super().look_after(now)
-        if not self.copying and now - self.used > SESSION_SECONDS:
+        """Look after its stream; end it if it has not been used for long."""
+        self.stream.look_after(now)
+        if not self.stream.copying and now - self.used > SESSION_SECONDS:
             self.close()
 
     def close(self) -> None:
@@ -3185,7 +3166,7 @@ class HttpSession(SessionStream):
         self.endpoint.sessions.pop(self.id, None)
         self.endpoint.streams.pop(self, None)
         super().close()
-        self.finish()
+        self.stream.finish()
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
@@ -3205,17 +3186,10 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     session = endpoint.sessions.get(exchange.headers.get("mcp-session-id", named))
     if session is None or session.principal != encode(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
-    version_of(exchange)
+    if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
+        raise HttpError(400, "MCP-Protocol-Version must have sessions")
     session.used = time.monotonic()
     return session
-
-
-def version_of(exchange: Exchange) -> Any:
-    """Return the revision that a header names; HttpError if it has no sessions."""
-    version = exchange.headers.get("mcp-protocol-version", R2)
-    if version not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must have sessions")
-    return version
 
 
 def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Stream, Peer]:
@@ -3225,11 +3199,13 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
             return stream, stream
     # [2025-11-25] basic/transports §Session Management.
     exchange, headers = stream.request, stream.request.headers
-    if headers.get("mcp-protocol-version", R2) not in REVISIONS:
+    version = headers.get("mcp-protocol-version", R2)
+    if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
     request: Message = message if isinstance(message, dict) else {"id": 0}
     if endpoint.stateless:
-        stream.session = Session(endpoint.server, stream, version_of(exchange), {})
+        if version in versions("legacy"):
+            stream.session = Session(endpoint.server, stream, version, {})
     elif request.get("method") == "initialize":
         with suppress(AttributeError, KeyError, RpcError):  # it is refused without a session
             check_params("initialize", request["params"])
@@ -3249,15 +3225,14 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
     session = find_session(endpoint, exchange)
     if exchange.method == "DELETE":
         session.close()
-        answer(exchange, 200)
-        return
+        return answer(exchange, 200)
     last = re.fullmatch(r"(\w+)-(\d{1,9})", exchange.headers.get("last-event-id", ""))
-    ident, after = (last[1], int(last[2])) if last else (session.id, session.sent)
-    streams: list[Any] = [*endpoint.streams, *session.order]
+    ident, after = (last[1], int(last[2])) if last else (session.id, session.stream.sent)
+    streams = [*endpoint.streams, *session.order, session.stream]
     stream = {one.id: one for one in streams if one.owner is session}.get(ident)
-    missing = stream and after < stream.count - len(stream.events)
+    missing = stream and after < stream.dropped
     if stream is None or stream.ended and after >= stream.count \
-            or missing and stream is not session:
+            or missing and stream is not session.stream:
         raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
     if missing and session.session:  # some changes were dropped
         after = stream.count
@@ -3272,8 +3247,8 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
-    session.keep(session, address.encode(), False, id="", event="endpoint")
-    session.attach(exchange, 0)
+    session.keep(session.stream, address.encode(), False, id="", event="endpoint")
+    session.stream.attach(exchange, 0)
     session.close()
 
 

@@ -1611,7 +1611,7 @@ def test_server_call_calls_a_tool():
     ("endpoint", lambda s: mcp.serve_http(s, endpoint=mcp.Endpoint(s), cors=True)),
     ("function", lambda s: s.tool("name")), ("function", lambda s: s.prompt("name")),
     ("tool", lambda s: s.changed("tool")), ("titel", lambda s: s.tool(titel="x")(lambda: "")),
-    ("--http", lambda s: s.run(transport="http")), ("ftp", lambda s: client.connect("ftp://x")),
+    ("ftp", lambda s: client.connect("ftp://x")),
     ("1999", lambda s: client.connect(s, revision="1999-01-01")),
     ("issuer", lambda s: guard.local_keys({}, issuer="", resource=MCP)),
     ("folder", lambda s: skills.serve_skills(s, HERE / "nowhere")),
@@ -2409,6 +2409,10 @@ class Exchanges(Memory):
         connection, answer = self.streams[label]
         if verb == "hangs":
             return connection.close()
+        if verb == "breaks":
+            with pytest.raises(http.client.IncompleteRead):
+                answer.read()
+            return None
         events = iter(lambda: event_of(answer), {})
         fields = next((one for one in events if verb == "event" or one.get("data")
                        and (verb != "<*" or words in one["data"])), {})
@@ -2520,9 +2524,7 @@ POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400 {INVALID_REQUEST}
 POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
 POST s MCP-Protocol-Version=2026-07-28 ping -> 400 !mcp-session-id
 POST - MCP-Protocol-Version=1999 initialize {INIT} -> 400
-POST s { -> 400 {PARSE_ERROR} & "id": null
-session new 2025-11-25
-POST new { -> 400 {PARSE_ERROR} & !"id"
+POST s { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
 == the longest unused session is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -999}
@@ -2557,6 +2559,7 @@ name tell :tell {"method": "x"}
 POST - {tell} -> 200 "2025-03-26"
 POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
 POST - MCP-Protocol-Version=1999 tools/list -> 400
+POST - MCP-Protocol-Version=2026-07-28 tools/list -> 400 {INVALID_PARAMS} & "id": 1
 POST - MCP-Protocol-Version=2025-06-18 [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400
 == each message goes to one stream; that of a cancelled request ends without one
 session s 2025-06-18
@@ -2592,6 +2595,14 @@ until GET s Last-Event-ID={b} -> 405
 c = GET s Last-Event-ID={a}
 c < "progress":99
 c < held
+# Whose stream another connection takes over, loses its own.
+d = POST s :slow {"gate": "d"}
+d < "progress":1
+e = GET s Last-Event-ID={d}
+open d
+e < "progress":99
+e < held
+d breaks
 == a handler lets its client come back for the rest | limits: {"RETRY_MS": 7}
 session s 2025-11-25
 a = POST s :later {"gates": "gh"}
