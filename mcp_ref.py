@@ -2420,10 +2420,10 @@ class Endpoint:
         # DNS rebinding (.../streamable-http §Security & Endpoint): comparing Origin with Host is
         # not enough; after rebinding, both carry the attacker's name.
         if self.hosts is not None and not self.hosts & {name_of(headers.get("host", "")), "*"}:
-            raise HttpError(403, "this Host is not allowed")
+            raise HttpError(403, f"the Host {headers.get('host')!r:.100} is not in hosts=")
         if origin is not None and not self.origins & {origin, "*"} \
                 and name_of(origin) not in (_LOOPBACK if self.hosts is None else self.hosts):
-            raise HttpError(403, "this Origin is not allowed")
+            raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
         if self.cors:
             exchange.extra.update({
                 "Access-Control-Allow-Origin": origin or "*", "Vary": "Origin",
@@ -2497,7 +2497,9 @@ class Endpoint:
 
 
 def answer(exchange: Exchange, status: int, line: bytes = b"") -> None:
-    """Send an answer that is not a stream: a line of JSON, or no body."""
+    """Send an answer that is not a stream: a line of JSON, or no body. Log a refusal."""
+    if status >= 400 and status not in (404, 405):
+        log(f"{exchange.name}: {status} {line.decode():.500}".rstrip())
     kind = {"Content-Type": "application/json"} if line else {}
     with suppress(OSError):  # the client has hung up
         exchange.start(status, {**kind, **exchange.extra}, line)
@@ -2577,13 +2579,14 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     if endpoint.hosts is None and host in _LOOPBACK:
         endpoint.hosts = set(_LOOPBACK)
     httpd: Any = Httpd((host, port), Handler)
-    httpd.endpoint, httpd.due = endpoint, {}
+    httpd.endpoint, httpd.due, httpd.idle = endpoint, {}, {}
     httpd.server_port = httpd.socket.getsockname()[1]
     return httpd
 
 
 class _Httpd:
-    """What http_server() adds to a ThreadingHTTPServer. `due`: when connections must go on."""
+    """What http_server() adds to a ThreadingHTTPServer. `due`: when connections must go on;
+    `idle`: those that wait for a request, the longest first."""
     request_queue_size = 512  # with the usual 5, clients would wait for seconds
     patience: float = 0.3  # seconds that close() leaves running requests
 
@@ -2602,8 +2605,12 @@ class _Httpd:
                 hang_up(link)
 
     def verify_request(self: Any, link: Any, address: Any) -> bool:
-        """Take a connection, or ask to come back later."""
+        """Take a connection, in place of an idle one if need be, or ask to come back later."""
         if len(self.due) < MAX_CONNECTIONS:
+            return True
+        for waiting in list(self.idle)[:1]:
+            self.idle.pop(waiting, None)
+            hang_up(waiting)
             return True
         log("503: too many connections")
         with suppress(OSError):
@@ -2620,6 +2627,7 @@ class _Httpd:
             while link in self.due and link.recv(2**16):
                 pass
         self.due.pop(link, None)
+        self.idle.pop(link, None)
         self.close_request(link)
 
     def close(self: Any) -> None:
@@ -2637,23 +2645,28 @@ class SocketExchange(Exchange):
     """A request on a connection, whose head is read here: RFC 9112 §2.2, §3, §5."""
     def __init__(self, handler: Any, httpd: Any) -> None:
         self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
+        httpd.idle[self.link] = True
         self.allow(0)
         data, line = bytearray(), b"\n"
         while line.endswith(b"\n") and not data.endswith(b"\r\n\r\n"):
             line = stream.readline(MAX_LINE_BYTES - len(data))
             data += line
+        httpd.idle.pop(self.link, None)
         if not data:
             raise OSError("idle")
         head = _HEAD.fullmatch(data.decode("latin-1"))
         method, target, version, lines = head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
         fields = re.findall(_FIELD, lines)
-        super().__init__(method, target, fields, stream)
+        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
+        super().__init__(method, target[absolute.end():] if absolute else target, fields, stream)
         self.chunked = version != "HTTP/1.0"
         self.closing = not self.chunked or "close" in self.headers.get("connection", "").lower()
         if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
             self.flaw = HttpError(431, "the headers are too many")
         elif "host" not in self.headers or "transfer-encoding" in self.headers and not self.chunked:
             self.flaw = HttpError(400, "the headers are malformed")
+        elif absolute:
+            self.headers["host"] = absolute[1]
         self.allow(float("inf"))
 
     def allow(self, size: float) -> None:

@@ -2685,6 +2685,8 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
     (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
     (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "431"),
     (GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"), "200"),
+    (GOOD.replace(b"/mcp", b"HTTP://LocalHost/mcp").replace(b"127.0.0.1", b"evil"), "200 200"),
+    (GOOD.replace(b"/mcp", b"http://evil/mcp"), "403"),
     (CHUNKED.replace(b"1.1", b"1.0") + CHUNK, "400"),
     *[(CHUNKED.replace(b"chunked", head) + CHUNK, "400") for head in (
         b"gzip, chunked", b"x", b"chunked\r\nTransfer-Encoding: chunked",
@@ -2718,6 +2720,19 @@ def test_no_request_hides_in_another(capfd, sent, statuses):
         found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
     assert " ".join(found) == statuses, sent[:300]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_connection_that_waits_for_a_request_makes_room():
+    with exchanges(server="empty", limits={"MAX_CONNECTIONS": 1}) as site, \
+            socket.create_connection(("127.0.0.1", site.line.port)) as link:
+        link.sendall(LAST[:20])
+        link.settimeout(0.01)
+        for _ in range(int(PATIENCE / 0.01)):
+            assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
+            with contextlib.suppress(TimeoutError, socket.timeout):
+                assert link.recv(1) == b""
+                return
+        raise AssertionError("it is still open")
 
 
 @parametrize("sent, more", [        # then `more`, again and again
