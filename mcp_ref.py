@@ -400,24 +400,28 @@ def log(line: str) -> None:
 
 
 def tracer() -> Handler:
-    """Return trace(way, line), which appends to the file MCP_TRACE, if that is set.
+    """Return trace(way, data, on, more), which appends to the file MCP_TRACE, if that is set.
 
-    `way` is ">" from the client and "<" from the server. What is not JSON becomes "text".
+    `way` is ">" from the client and "<" from the server; `on` is "stdio" or the client's port. What
+    is not JSON becomes "text". Of `more`, no headers but Mcp-* are kept.
     """
     path, log_once = os.environ.get("MCP_TRACE", ""), functools.cache(log)
-    def trace(way: str, line: bytes) -> None:
+    def trace(way: str, data: bytes, on: Any = "stdio", more: Any = ()) -> None:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:]
-        record = {"time": stamp, "way": way, "on": "stdio"}
-        try:
-            record["message"] = decode(line)
-        except RpcError:
-            record["text"] = line.decode("utf-8", "backslashreplace")
-        try:
-            with open(path, "ab", opener=functools.partial(os.open, mode=0o600)) as file:
-                file.write(encode(record))
-        except (OSError, ValueError, RecursionError) as problem:
-            log_once(f"MCP_TRACE: {problem}")
+        kept = {name: value for name, value in dict(more).items()
+                if name in ("http", "status") or name[:4] == "mcp-"}
+        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+            record = {"time": stamp, "way": way, "on": on, **kept}
+            try:
+                record.update({"message": decode(line)} if line else {})
+            except RpcError:
+                record["text"] = line.decode("utf-8", "backslashreplace")
+            try:
+                with open(path, "ab", opener=functools.partial(os.open, mode=0o600)) as file:
+                    file.write(encode(record))
+            except (OSError, ValueError, RecursionError) as problem:
+                log_once(f"MCP_TRACE: {problem}")
     return trace if path else lambda *_: None
 
 
@@ -2579,7 +2583,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     if endpoint.hosts is None and host in _LOOPBACK:
         endpoint.hosts = set(_LOOPBACK)
     httpd: Any = Httpd((host, port), Handler)
-    httpd.endpoint, httpd.due, httpd.idle = endpoint, {}, {}
+    httpd.endpoint, httpd.due, httpd.idle, httpd.trace = endpoint, {}, {}, tracer()
     httpd.server_port = httpd.socket.getsockname()[1]
     return httpd
 
@@ -2645,6 +2649,7 @@ class SocketExchange(Exchange):
     """A request on a connection, whose head is read here: RFC 9112 §2.2, §3, §5."""
     def __init__(self, handler: Any, httpd: Any) -> None:
         self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
+        self.port = handler.client_address[1]
         httpd.idle[self.link] = True
         self.allow(0)
         data, line = bytearray(), b"\n"
@@ -2678,6 +2683,7 @@ class SocketExchange(Exchange):
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.allow(self.length() or 2**20)  # of chunks, the size is not known
         data = super().body()
+        self.httpd.trace(">", data, self.port, {**self.headers, "http": self.name})
         self.allow(float("inf"))
         return data
 
@@ -2693,6 +2699,7 @@ class SocketExchange(Exchange):
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += re.sub(r"[^\t -~]", "", f"{name}: {value}") + "\r\n"
+        self.httpd.trace("<", body or b"", self.port, {"http": self.name, "status": status})
         self._send(head.encode() + b"\r\n" + (b"" if self.method == "HEAD" else body or b""))
 
     def _send(self, data: bytes) -> None:
@@ -2704,6 +2711,7 @@ class SocketExchange(Exchange):
         self.closing = closing
 
     def write(self, data: bytes) -> None:
+        self.httpd.trace("<", data, self.port)
         self._send(b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self, close: bool = False) -> None:
@@ -2735,8 +2743,8 @@ def hang_up(link: Any) -> None:
 USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
 
 Serves a small demonstration, or a program, or a file's public functions as tools, on stdio or HTTP.
-`tables` lists what each revision has. MCP_TRACE=FILE in the environment appends the messages on
-stdio to FILE, as JSON lines."""
+`tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all messages to
+FILE, as JSON lines."""
 
 
 def demo() -> Server:

@@ -2722,6 +2722,25 @@ def test_no_request_hides_in_another(capfd, sent, statuses):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_http_is_traced_without_tokens_and_a_refusal_is_logged(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    call = HTTP_PING.replace(b'ping"', b'tools/call", "params": {"name": "talk"}')
+    secret = b"Authorization: secret\r\nMcp-Name: n\r\nContent-Length: 79\r\n\r\n"
+    with exchanges(endpoint={"stateless": True}) as site, \
+            socket.create_connection(("127.0.0.1", site.line.port)) as link:
+        link.sendall(POST + secret + call + LAST.replace(b"127.0.0.1", b"evil.example"))
+        assert " 403 " in link.makefile().read()
+        port = link.getsockname()[1]
+    found = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
+    assert {one["on"] for one in found} == {port} and "secret" not in str(found)
+    sent, head, *events, refusal = found
+    assert (sent["http"], sent["mcp-name"], sent["way"]) == ("POST /mcp", "n", ">")
+    assert sent["message"] == json.loads(call) and head["status"] == 200 and "text" not in head
+    assert {"said", 1} <= {one.get("message", {}).get("id", "said") for one in events}
+    assert refusal["status"] == 403 and "evil.example" in refusal["message"]["error"]["message"]
+    assert "POST /mcp: 403" in capfd.readouterr().err
+
+
 def test_a_connection_that_waits_for_a_request_makes_room():
     with exchanges(server="empty", limits={"MAX_CONNECTIONS": 1}) as site, \
             socket.create_connection(("127.0.0.1", site.line.port)) as link:
