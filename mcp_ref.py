@@ -393,9 +393,14 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def log(line: str) -> None:
     """Write a line to stderr; drop it if there is none, or if the host does not read it."""
+    line = f"mcp_ref: {line[:4000 if line.isascii() else 650]}\n"
     with suppress(AttributeError, OSError, ValueError):
-        if is_ready(sys.stderr):
-            sys.stderr.write(f"mcp_ref: {line[:4000 if line.isascii() else 650]}\n")
+        if os.name == "nt" and sys.stderr is sys.__stderr__:  # no pipe can be asked
+            if str(threading.enumerate()).count("mcp-log") < MAX_THREADS:
+                run_aside("mcp-log", lambda: os.write(2, line.encode(errors="replace")))
+                time.sleep(0.001)  # keeps the order
+        elif is_ready(sys.stderr):
+            sys.stderr.write(line)
             sys.stderr.flush()  # PyPy buffers it
 
 
