@@ -132,7 +132,7 @@ def load(name: str, path: Path):
 mcp = load("mcp_ref", MCP_REF)
 client = load("mcp_client", MCP_CLIENT)
 Context = mcp.Context
-ORDER = list(mcp.REVISIONS)    # newest first
+ORDER = list(mcp.REVISIONS)  # newest first
 LEGACY = mcp.versions("legacy")
 MODERN = mcp.versions("modern")
 CARRIERS = ["memory", "pipe", "http"]
@@ -176,7 +176,7 @@ def begin(function, *arguments, **named):
     def run():
         try:
             future.set_result(function(*arguments, **named))
-        except BaseException as problem:        # noqa: BLE001
+        except BaseException as problem:  # noqa: BLE001
             # Without this frame, which knows the future: a cycle would keep sockets open.
             future.set_exception(problem.with_traceback(problem.__traceback__.tb_next))
     future = Future()
@@ -191,7 +191,6 @@ PNG = b"\x89PNG fake"
 
 class Stage:
     """The gates of a server: a tool stops at one until the script opens it."""
-
     def __init__(self, report=lambda *words: None):
         self.report = report
         self.gates: dict[str, threading.Event] = {}
@@ -261,7 +260,7 @@ def fixture_tools(server, stage: Stage):
         return "cancelled" if ctx.cancelled else "held"
     @server.tool
     def steps(ctx: Context) -> str:
-        for value in (0, 1, 1, 0.5, 2.5):       # what does not grow is not sent
+        for value in (0, 1, 1, 0.5, 2.5):  # what does not grow is not sent
             ctx.progress(value, 3, f"at {value:g}")
         return "done"
     @server.tool
@@ -274,7 +273,7 @@ def fixture_tools(server, stage: Stage):
         """Elicit a branch; `except Exception` must not catch the unwinding."""
         try:
             return json.dumps(ctx.elicit("Which branch?", branch=str), sort_keys=True)
-        except Exception as problem:    # noqa: BLE001
+        except Exception as problem:  # noqa: BLE001
             return f"failed: {type(problem).__name__}"
 
 
@@ -287,7 +286,7 @@ def fixture_more_tools(server, stage: Stage):
     @server.tool
     def later(ctx: Context, gates: str = "") -> str:
         for gate in gates or [""]:
-            ctx.close_stream()    # hang up, and go on
+            ctx.close_stream()  # hang up, and go on
             if gate:
                 stage.stop(gate)
         ctx.notify("notifications/later", {})
@@ -295,7 +294,7 @@ def fixture_more_tools(server, stage: Stage):
     @server.tool
     def quits(ctx: Context) -> str:
         ctx.cancel()
-        raise KeyboardInterrupt    # not logged
+        raise KeyboardInterrupt  # not logged
     @server.tool
     def stops(ctx: Context) -> str:
         def told():
@@ -321,7 +320,7 @@ def fixture_more_tools(server, stage: Stage):
                 group.create_task(asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int))
         if what == "asks at once":
             return ctx.elicit("Which?", x=int)["action"]
-        loops.append(asyncio.get_running_loop())        # a session would belong to the first one
+        loops.append(asyncio.get_running_loop())  # a session would belong to the first one
         return f"{len(set(loops))} {threading.current_thread().name}"
 
 
@@ -417,7 +416,7 @@ def scripts(text: str, common: str = ""):
             cases.append(pytest.param(*pair, given, rows, id="-".join([title, *pair])))
     @parametrize("version, carrier, head, rows", cases)
     def test(version, carrier, head, rows):
-        __tracebackhide__ = True        # by pytest: the line that fails says it all
+        __tracebackhide__ = True  # by pytest: the line that fails says it all
         with talk(version, carrier, **head) as conversation:
             for row in rows:
                 conversation.play(row)
@@ -496,7 +495,6 @@ def params_of(message) -> tuple[dict, dict, Any]:
 
 class Referee:
     """Watches both directions of a conversation; its keys are `>` or `<` and the JSON of an id."""
-
     def __init__(self, version: str):
         self.version = version              # of the session, "" as long as there is none
         self.open: dict[str, list] = {}     # requests under way: method, and whether it is modern
@@ -597,7 +595,6 @@ OFFERS = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "log
 
 class Talk:
     """One conversation; calling it with a text plays the lines."""
-
     def __init__(self, version: str, carrier: str, options: dict, stack):
         self.version, self.carrier, self.options, self.stack = version, carrier, options, stack
         self.played, self.bare = "client" in options, "bare" in options
@@ -632,8 +629,8 @@ class Talk:
                 verb, _, rest = re.sub(r"\{(\w+(:[^}]+)?)\}", self.named, line).partition(" ")
                 act = self.verbs.get(verb) or functools.partial(self.line.act, verb)
                 act(rest.strip())
-        except Exception as problem:    # noqa: BLE001
-            said = str(problem).partition("\nassert ")[0]       # the rest is about the runner
+        except Exception as problem:  # noqa: BLE001
+            said = str(problem).partition("\nassert ")[0]  # the rest is about the runner
             raise AssertionError(f"{self.version} over {self.carrier}:\n    {row:.500}\n"
                                  f"{type(problem).__name__}: {said}") from None
 
@@ -652,7 +649,7 @@ class Talk:
                     assert message.endswith(b"\n") and message.isascii(), "not one line of ASCII"
                     message = json.loads(message)
                 self.referee.check(message, self.theirs)
-            except Exception as problem:        # noqa: BLE001
+            except Exception as problem:  # noqa: BLE001
                 self.report(problem=AssertionError(
                     f"{message!r:.500}: {type(problem).__name__}: {problem}"))
             self.came.append(message)
@@ -752,7 +749,7 @@ class Talk:
 
     def connect(self, more=()):
         options = {**self.options.get("connect", {}), **dict(more)}
-        for key in {"elicit", "sample", "visit"} & set(options):    # what those return
+        for key in {"elicit", "sample", "visit"} & set(options):  # what those return
             options[key] = functools.partial(lambda value, *_: value, options[key])
         self.client = self.stack.enter_context(client.connect(self.line.target, **options))
         return self.client
@@ -814,7 +811,6 @@ def talk(version: str, carrier: str, **options):
 
 class Memory:
     """Calls `handle`, each message on a thread of its own, which has admitted it when we go on."""
-
     def __init__(self, talk: Talk):
         self.talk, self.stage, self.running = talk, Stage(talk.report), []
         self.server = globals()[talk.options.get("server", "fixture")](self.stage)
@@ -849,7 +845,7 @@ def http_serving(server, **options):
 def request_to(port: int, verb: str, path: str, headers: dict, body=None):
     """Send a request on a connection of its own, which ends with the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    with contextlib.suppress(OSError):    # a refusal may come before all is sent
+    with contextlib.suppress(OSError):  # a refusal may come before all is sent
         connection.request(verb, path, body, {"Connection": "close", **headers})
     return connection
 
@@ -901,7 +897,6 @@ def serve_forked(options: dict, source, out, control):
 
 class Pipe:
     """Talks to a process that serves stdio; its stderr is ours."""
-
     def __init__(self, talk: Talk):
         self.talk = talk
         (source, self.stdin), (self.stdout, out) = FORKS.Pipe(False), FORKS.Pipe(False)
@@ -920,7 +915,7 @@ class Pipe:
                 self.talk.put(line)
 
     def note(self):
-        while True:    # until an EOFError
+        while True:  # until an EOFError
             self.talk.report(self.control.recv())
 
     def send(self, data: bytes, message):
@@ -947,7 +942,6 @@ class Pipe:
 
 class PlayedMemory(mcp.Server):
     """A Server whose messages the script answers."""
-
     def __init__(self, talk: Talk):
         super().__init__("played")
         self.target, self.talk = self, talk
@@ -959,7 +953,6 @@ class PlayedMemory(mcp.Server):
 
 class Listener(socketserver.ThreadingMixIn):
     """A server whose finish_request() has a thread for each connection."""
-
     daemon_threads = True
 
     def __init__(self, address):
@@ -973,7 +966,6 @@ class Listener(socketserver.ThreadingMixIn):
 
 class PlayedPipe(Listener, getattr(socketserver, "UnixStreamServer", socketserver.TCPServer)):
     """A process that hands over its stdin and stdout, and exits at the end of its input."""
-
     PROGRAM = """if True:
         import os, socket, sys
         link = socket.socket(socket.AF_UNIX)
@@ -996,11 +988,11 @@ class PlayedPipe(Listener, getattr(socketserver, "UnixStreamServer", socketserve
                 self.talk.put(line)
 
     def act(self, verb: str, word: str):
-        self.out.close()    # exit
+        self.out.close()  # exit
         self.link.send(word.encode())
 
     def send(self, data: bytes, message):
-        with contextlib.suppress(OSError, ValueError):      # it may have ended
+        with contextlib.suppress(OSError, ValueError):  # it may have ended
             self.out.write(data + b"\n")
 
 
@@ -1012,11 +1004,10 @@ def http_answer(status, headers: dict, body: str | None = "") -> bytes:
 
 class Site(Listener, socketserver.TCPServer):
     """An HTTP server that sends the bytes which `answer(verb, headers, message)` yields."""
-
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0))
         self.answer = answer
-        self.asked = []                         # verb, headers (lower case) and message
+        self.asked = []  # verb, headers (lower case) and message
         self.url = self.target = f"http://127.0.0.1:{self.server_address[1]}/mcp"
 
     def finish_request(self, connection, _):
@@ -1032,11 +1023,10 @@ class Site(Listener, socketserver.TCPServer):
 
 class PlayedHttp(Site):
     """An HTTP server whose every POST the script answers."""
-
     def __init__(self, talk: Talk):
         super().__init__(self.play)
         self.talk = talk
-        self.posts = {}                         # queues of open requests, by JSON of the id
+        self.posts = {}  # queues of open requests, by JSON of the id
         talk.stack.callback(self.close)
 
     def send(self, data: bytes, message):
@@ -1185,7 +1175,7 @@ quiet
 tools/list => {"tools": ["*", "..."], "resultType": null}
 ''')
 
-# ---- the same rules from the other side: what a client makes of them
+# ---- the same rules for a client
 
 test_client_messages = scripts(r'''
 == all pages (an empty cursor is one) and errors | on: * !http-2024-11-05
@@ -1251,7 +1241,7 @@ def core(stage: Stage):
     @server.tool
     def keeps(ctx: Context) -> dict:
         kept.append(ctx)
-        if kept[1:]:      # this call has been answered
+        if kept[1:]:  # this call has been answered
             kept[0].progress(9)
             kept[0].log("error", "late")
         return {"a": [ctx.method, ctx.version, ctx.client_info["name"], ctx.principal, *watched]}
@@ -1314,7 +1304,7 @@ def core_questions(server):
 
 def paged(stage: Stage):
     """Make a server with pages, whose handlers run where `run` decides."""
-    left = []       # the exceptions that are not their callers'
+    left = []  # the exceptions that are not their callers'
     server = mcp.Server("paged", page_size=2, run=lambda job: left.append(
         type(begin(job).exception()).__name__))
     server.method("completion/complete")(lambda params: {"completion": {
@@ -1324,7 +1314,7 @@ def paged(stage: Stage):
     def b(what: str):
         raise {"exit": SystemExit, "key": KeyboardInterrupt, "error": ValueError}[what]("told you")
     server.tool(name="c")(lambda: str(left))
-    for name in "abc":
+    for name in "abcd":
         server.resource(f"test://{name}/{{x}}", name=name)(lambda x: "")
     return server
 
@@ -1348,7 +1338,7 @@ completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"val
 resources/templates/list => {"resourceTemplates": [{"name": "a"}, {"name": "b"}],
     "nextCursor": "*"}
 resources/templates/list {"cursor": "{CURSOR}"} =>
-    {"resourceTemplates": [{"name": "c"}], "nextCursor": null}
+    {"resourceTemplates": [{"name": "c"}, {"name": "d"}], "nextCursor": null}
 ''')
 
 test_core = scripts(r'''
@@ -1480,7 +1470,7 @@ def test_state_is_bound_to_the_principal_and_shared_by_the_key():
                                     (two, "bob", False), (two, None, False), (other, ann, False)):
         answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
         assert answer.get("code") == (None if good else CODES["INVALID_PARAMS"]), answer
-    one.state_key, peer, sent = object(), mcp.Peer(), []        # it cannot sign
+    one.state_key, peer, sent = object(), mcp.Peer(), []  # it cannot sign
     for name in ("rounds", "twice"):
         one.handle(modern("tools/call", name=name), sent.append, peer=peer)
     assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
@@ -1621,7 +1611,7 @@ def test_mistakes_are_refused_at_once(word, mistake):
         mistake(mcp.Server("s"))
 
 
-# The public names that no other test uses, or their parameters in order.
+# What no other test uses: public names, or the order of parameters.
 PUBLIC = """Server(name,version,instructions,page_size,state_key,run,loop,ttl_ms,cache_scope)
     Server.resource(uri,name,mime_type,ttl_ms,cache_scope) Server.completion(reference,argument)
     Server.tool(function) Server.prompt(function) AskError Context.sample(messages,key)
@@ -1755,7 +1745,7 @@ class Kinds:
 def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
     server, tool = serve_tool(function)
     assert tool["description"] == "Do something."
-    assert tool["inputSchema"] == {     # open, for **rest; JSON has neither infinity nor classes
+    assert tool["inputSchema"] == {  # open, for **rest; JSON has neither infinity nor classes
         "type": "object", "required": ["a"], "properties": {
             "a": {**INT, "description": "the first"}, "b": {"description": "the second"},
             "c": {**INT, "description": "hint", "default": 3}, "d": {"description": "the last"}}}
@@ -1770,7 +1760,7 @@ def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
     ("(x: Literal[b''])", "b''"), ("(x: Optional[Path])", "Path")])
 def test_a_signature_that_cannot_be_served_is_refused_by_name(signature, word):
     scope = dict(globals())
-    exec(f"def wrong{signature}: ...", scope)    # noqa: S102
+    exec(f"def wrong{signature}: ...", scope)  # noqa: S102
     with pytest.raises(TypeError, match="wrong.*" + word):
         mcp.Server("s").tool(scope["wrong"])
 
@@ -1960,7 +1950,7 @@ def a_program(seconds: float, say=print):
         signalled = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         say("after a signal" if signalled else "after")
         if signalled:
-            os.kill(os.getpid(), signal.SIGTERM)        # so soon after the first, it is ignored
+            os.kill(os.getpid(), signal.SIGTERM)  # so soon after the first, it is ignored
     finally:
         threading.Event().wait(0.04)
         say("closed")
@@ -1969,7 +1959,6 @@ def a_program(seconds: float, say=print):
 
 class Program(subprocess.Popen):
     """a_program(), started in "/" with next to nothing in its environment."""
-
     def __init__(self, seconds: float = 60, before: str = "", say: str = "print", log=None,
                  **env: str):
         POSIX or pytest.skip(OTHER)
@@ -1977,7 +1966,7 @@ class Program(subprocess.Popen):
             f"sys.path[:0] = [{str(MCP_REF.parent)!r}]\nimport mcp_ref as mcp\n" \
             f"signal.alarm({3 * PATIENCE:g})\n{inspect.getsource(a_program)}\n" \
             f"{before}\na_program({seconds}, {say})"
-        self.log = log or tempfile.TemporaryFile()     # noqa: SIM115  (a pipe could fill up)
+        self.log = log or tempfile.TemporaryFile()  # noqa: SIM115  (a pipe could fill up)
         super().__init__(
             [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", source],
             0, None, -1, -1, self.log, cwd="/",
@@ -2091,7 +2080,7 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         for ident in (1, 2):
             program.call(tool, ident, what=what)
         before = time.monotonic()
-        # Beside a handler that computes, it takes coverage seconds to save its data.
+        # Beside a handler that computes, coverage takes seconds to save its data.
         limit = PATIENCE if COVERAGE and what == "computing" else 2
         assert program.end(how) == 7 and time.monotonic() - before < limit, program.said()
         said = program.said()
@@ -2102,8 +2091,8 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
 
 
 @parametrize("before, status", [
-    ("", -signal.SIGTERM),    # a second one, later than LEAVE_SECONDS
-    ("signal.raise_signal = sys.exit", signal.SIGTERM),    # so that coverage is saved
+    ("", -signal.SIGTERM),  # a second one, later than LEAVE_SECONDS
+    ("signal.raise_signal = sys.exit", signal.SIGTERM),  # so that coverage is saved
     ("signal.signal(signal.SIGINT, lambda *_: sys.exit(5))", 5)])
 def test_a_later_signal_ends_the_program(before, status):
     with Program(-1, before) as program:
@@ -2155,7 +2144,7 @@ MAIN = "if __name__ == '__main__':\n    "
 
 @parametrize("name, source, status, tools", [
     ("", "", 0, "add echo"),
-    # A program is run, with its own end; if it has not served by then, its server is served.
+    # A program is run to its end; if it has not served by then, its server is served.
     *[("given.py", TOOL + more, status, "a") for more, status in (
         ("", 0), (MAIN + "server.run()\n    sys.exit(3)", 3), ("def b(): 'Not a tool.'", 0),
         ("assert Server.run.__name__ == 'run' and sys.argv == [__file__]", 0))],
@@ -2163,7 +2152,7 @@ MAIN = "if __name__ == '__main__':\n    "
     *[("given.py", TOOL + more, status, "") for more, status in (
         ("sys.exit(4)", 4), ("1 / 0", 1), ("def main(): mcp_ref.Endpoint(server)", 2),
         ("def main(): mcp_ref.serve_http(server)", 2),
-        ("def main(): server.run(authorize=print)", 2))],       # or else anyone might call
+        ("def main(): server.run(authorize=print)", 2))],  # or else anyone might call
     # Public functions are served; the file is imported, under its own name.
     *[(name, FUNCTIONS + MAIN + "1 / 0", 0, "g") for name in (
         "given.py", "json.py", "time.py", "my.server.py")]])
@@ -2262,17 +2251,13 @@ def test_random_bytes_never_silence_the_next_line():
                 bytes(dice.randrange(256) for _ in range(dice.randrange(40)))])
             program.stdin.write(bytes(line).replace(b"\n", b" ") + b"\n" + mcp.encode(
                 modern("prompts/list", f"p{number}")))
-            came = program.read()
-            if came.get("id") != f"p{number}":
-                came = program.read()
-            assert came["id"] == f"p{number}", line
+            assert any(program.read().get("id") == f"p{number}" for _ in range(2)), line
         program.stdin.write(mcp.encode(modern("prompts/list", "last")).rstrip())
-        program.stdin.close()    # a last line needs no line end
+        program.stdin.close()  # a last line needs no line end
         assert program.read()["id"] == "last" and program.end() == 7
 
 
 def test_a_storm_leaves_nothing_behind():
-    """Clients of every kind come and go: no thread, session, descriptor stays."""
     def counts() -> tuple[int, int]:
         return threading.active_count(), len(os.listdir("/dev/fd")) if POSIX else 0
     def storm(seed: int):
@@ -2291,15 +2276,15 @@ def test_a_storm_leaves_nothing_behind():
                     with one.listen(["tools"]) as changes:
                         server.changed("tools")
                         assert next(iter(changes)) == "tools"
-                if kind < 0.95 and one.modern:      # a session might be cancelled too soon
+                if kind < 0.95 and one.modern:  # a session might be cancelled too soon
                     with contextlib.suppress(TimeoutError):
                         one.call_tool("slow", {"gate": str(dice.random())}, timeout=0.02)
     server = fixture(Stage())
     with limits(MAX_SESSIONS=20), http_serving(server) as httpd:
-        client.connect(httpd.url).close()    # this starts the threads that stay
+        client.connect(httpd.url).close()
         before = counts()
         for one in [begin(storm, seed) for seed in range(8)]:
-            one.result()    # raises what a storm has raised
+            one.result()
         for _ in range(int(50 * PATIENCE)):
             if any(map(operator.gt, counts(), before)):
                 threading.Event().wait(0.02)
@@ -2323,7 +2308,6 @@ class Exchanges(Memory):
     of a stream, {endpoint} the data of its `endpoint` event, {id} the id of the last message,
     {session} the last session, {INIT} the params of `initialize`. All have the progress token 0.
     """
-
     def __init__(self, talk: Talk):
         super().__init__(talk)
         options = dict(talk.options.get("endpoint", {}))
@@ -2347,10 +2331,10 @@ class Exchanges(Memory):
                 with contextlib.suppress(AssertionError):
                     return self.talk.play(rest)
                 threading.Event().wait(0.01)
-            raise AssertionError("it never came true")
+            self.talk.play(rest)
         elif rest.startswith("= "):
             method, path, headers, body = self.request(*rest[2:].split(" ", 1))
-            headers["Connection"] = "keep-alive"        # so that a stream must end by itself
+            headers["Connection"] = "keep-alive"  # so that a stream must end by itself
             connection = request_to(self.port, method, path, headers, body)
             self.talk.stack.callback(connection.close)
             answer = connection.getresponse()
@@ -2666,6 +2650,7 @@ HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 POST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 GOOD = POST + b"Content-Length: 45\r\n\r\n" + HTTP_PING
 LAST = GOOD.replace(b"Host", b"Connection: close\r\nHost")
+TALK = GOOD.replace(b"45", b"79").replace(b'ping"', b'tools/call", "params": {"name": "talk"}')
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"2D\r\n" + HTTP_PING + b"\r\n0\r\n\r\n"
 
@@ -2677,10 +2662,9 @@ def send_http(site: Talk, data: bytes) -> str:
         return connection.makefile("r").read()
 
 
-FRAMES = [      # what is sent; the statuses of the answers to it and to LAST behind it
+FRAMES = [  # what is sent; the statuses of the answers to it and to LAST behind it
     (GOOD + b"\r\n" + GOOD, "200 200 200"),
-    (GOOD.replace(b"1.1", b"1.0").replace(b"45", b"79").replace(        # a stream
-        b'ping"', b'tools/call", "params": {"name": "talk"}'), "200"),
+    (TALK.replace(b"1.1", b"1.0"), "200"),
     (CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n", "200 200"),
     (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
     (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "431"),
@@ -2718,43 +2702,34 @@ FRAMES = [      # what is sent; the statuses of the answers to it and to LAST be
 def test_no_request_hides_in_another(capfd, sent, statuses):
     with exchanges(endpoint={"stateless": True}) as site:
         found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
-    assert " ".join(found) == statuses, sent[:300]
+    assert " ".join(found) == statuses, f"{sent[:300]} (the last answers LAST)"
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_http_is_traced_without_tokens_and_a_refusal_is_logged(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
-    call = HTTP_PING.replace(b'ping"', b'tools/call", "params": {"name": "talk"}')
-    secret = b"Authorization: secret\r\nMcp-Name: n\r\nContent-Length: 79\r\n\r\n"
-    with exchanges(endpoint={"stateless": True}) as site, \
-            socket.create_connection(("127.0.0.1", site.line.port)) as link:
-        link.sendall(POST + secret + call + LAST.replace(b"127.0.0.1", b"evil.example"))
-        assert " 403 " in link.makefile().read()
-        port = link.getsockname()[1]
-    found = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
-    assert {one["on"] for one in found} == {port} and "secret" not in str(found)
-    sent, head, *events, refusal = found
-    assert (sent["http"], sent["mcp-name"], sent["way"]) == ("POST /mcp", "n", ">")
-    assert sent["message"] == json.loads(call) and head["status"] == 200 and "text" not in head
-    assert {"said", 1} <= {one.get("message", {}).get("id", "said") for one in events}
-    assert refusal["status"] == 403 and "evil.example" in refusal["message"]["error"]["message"]
-    assert "POST /mcp: 403" in capfd.readouterr().err
+    secret = TALK.replace(b"Host", b"Authorization: secret\r\nMcp-Name: n\r\nHost")
+    with exchanges(endpoint={"stateless": True}) as site:
+        send_http(site, secret + LAST.replace(b"127.0.0.1", b"evil.example"))
+    sent, head, *events, refusal = map(json.loads, (tmp_path / "trace").read_text().splitlines())
+    assert (sent["way"], sent["http"], sent["mcp-name"]) == (">", "POST /mcp", "n")
+    assert (sent["message"]["id"], head["status"], "secret" in str(sent)) == (1, 200, False)
+    assert {one["on"] for one in events} == {sent["on"]} and "result" in str(events)
+    assert (refusal["way"], refusal["status"]) == ("<", 403)
+    assert re.search("POST /mcp: 403 .*evil.example", capfd.readouterr().err)
 
 
 def test_a_connection_that_waits_for_a_request_makes_room():
     with exchanges(server="empty", limits={"MAX_CONNECTIONS": 1}) as site, \
-            socket.create_connection(("127.0.0.1", site.line.port)) as link:
+            socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link:
         link.sendall(LAST[:20])
-        link.settimeout(0.01)
-        for _ in range(int(PATIENCE / 0.01)):
+        ended = begin(link.recv, 1)
+        while not ended.done():
             assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
-            with contextlib.suppress(TimeoutError, socket.timeout):
-                assert link.recv(1) == b""
-                return
-        raise AssertionError("it is still open")
+        assert ended.result() == b""
 
 
-@parametrize("sent, more", [        # then `more`, again and again
+@parametrize("sent, more", [  # then `more`, again and again
     (b"POST /mcp HTTP/1.1\r\nX: ", b"y"), (POST + b"Content-Length: 9999\r\n\r\n", b" "),
     (CHUNKED + b"fff\r\n", b" "), (CHUNKED, b"1\r\n \r\n")])
 def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(sent, more):
@@ -2762,7 +2737,7 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(sent, more):
     with exchanges(server="empty", limits=limits) as site, \
             socket.create_connection(("127.0.0.1", site.line.port)) as link:
         link.sendall(sent)
-        with pytest.raises(OSError):    # it is hung up
+        with pytest.raises(OSError):  # it is hung up
             for _ in range(int(PATIENCE / 0.02)):
                 link.sendall(more)
                 threading.Event().wait(0.02)
@@ -2857,7 +2832,9 @@ def test_a_mounted_endpoint_says_when_to_hang_up():
         one = serve("POST", "s ping", mock.Mock(**{"read.side_effect": OSError}))
         assert one.start.call_args[0][0] == 408
         site("changed tools")
-        one = serve("GET", "s", None, lambda _: site("changed tools|tools|tools|tools"))
+        left = iter([None] * 50)  # or it would never end
+        change = "changed tools|tools|tools|tools"
+        one = serve("GET", "s", None, lambda _: next(left) or site(change))
         assert one.end.mock_calls == [mock.call()]
 
 
@@ -3181,7 +3158,7 @@ def test_client_hears_of_changes(version, carrier):
             assert [begin(next, changes).result(PATIENCE) for _ in "12"] == ["test://text", "tools"]
             assert heard.get(timeout=PATIENCE) == "prompts"
             rest = begin(list, changes)
-        assert rest.result(PATIENCE) == []      # its end ends the loop
+        assert rest.result(PATIENCE) == []  # its end ends the loop
         assert carrier == "http" or len(server.listeners) == 1
 
 
@@ -3259,7 +3236,7 @@ def test_client_reads_events_cut_anywhere(form, end):
     with answering(answer) as site, client.connect(site.url) as one:
         assert one.list_prompts() == [] and one.modern
         whole.clear()
-        for _ in range(40):     # the end of its stream ends the call
+        for _ in range(40):  # the end of its stream ends the call
             with pytest.raises(client.Disconnected):
                 one.list_prompts()
 
@@ -3292,7 +3269,7 @@ def test_client_follows_redirects_and_resumes_in_time(status):
         assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {"s1"}
         with pytest.raises(mcp.HttpError, match=str(status)):
             client.connect(site.url.replace("mcp", "end"))
-    assert len(site.asked) == 6 + 8    # for the probe, and for `initialize`
+    assert len(site.asked) == 6 + 8  # for the probe, and for `initialize`
 
 
 @parametrize("granted, status", [
@@ -3343,7 +3320,7 @@ def program(before: str, after: str, **options):
     ("signal.signal(signal.SIGTERM, lambda *_: os.write(2, b'term\\n'))",
      "while True: signal.pause()", "term")])
 def test_client_ends_a_server_and_its_children(before, after, last, tmp_path):
-    os.mkfifo(tmp_path / "held")    # it ends when no process has it open
+    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end, lines = begin((tmp_path / "held").read_bytes), []
     before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY); {before}"
     with limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.3), \
@@ -3369,7 +3346,7 @@ def test_client_and_processes_of_every_kind(monkeypatch):
 
 @parametrize("carrier", ["pipe", "http"])
 def test_client_keeps_no_more_than_a_message_may_have(carrier):
-    tracemalloc = pytest.importorskip("tracemalloc")    # which PyPy lacks
+    tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
     def answer(verb: str, headers: dict, method: str, text: str):
         yield STREAM + (b"" if method == "ping" else b"data: " + text.encode() + b"\n\n")
         yield from [b"data: " + b"x" * 50_000 + b"\n"] * 400
@@ -3385,7 +3362,7 @@ def test_client_keeps_no_more_than_a_message_may_have(carrier):
 
 @needs_posix
 def test_client_closed_while_its_server_restarts_ends_it(tmp_path):
-    os.mkfifo(tmp_path / "held")    # as above
+    os.mkfifo(tmp_path / "held")  # as above
     gate = threading.Event()
 
     class Slow(client.StdioTransport):
@@ -3396,7 +3373,7 @@ def test_client_closed_while_its_server_restarts_ends_it(tmp_path):
     gate.set()
     end = begin((tmp_path / "held").read_bytes)
     one = client.connect(Slow(program_of(before, "sys.stdin.readline()")))
-    with pytest.raises(client.Disconnected):    # its first call ends the server
+    with pytest.raises(client.Disconnected):  # its first call ends the server
         one.call_tool("x")
     end.result(PATIENCE)
     gate.clear()
@@ -3449,7 +3426,7 @@ def test_client_command_line(row, capsys, monkeypatch):
         words = words.replace("URL", httpd.url)
         monkeypatch.setattr(sys, "argv", ["x", "--header", "X-Key: right", *words.split()])
         code = client.__spec__.loader.get_code(client.__name__)
-        exec(code, {"__name__": "__main__", "__file__": str(MCP_CLIENT)})       # noqa: S102
+        exec(code, {"__name__": "__main__", "__file__": str(MCP_CLIENT)})  # noqa: S102
         sys.exit(0)
     printed = capsys.readouterr()
     assert (left.value.code or 0) == int(status), printed
@@ -3468,16 +3445,15 @@ SERVER, OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid
 RESOURCE, METADATA, TOKEN = ROOT + "/mcp", ISSUER + SERVER, ISSUER + "/token"
 PLACES = {"resource": RESOURCE, "issuer": METADATA, "registration": ISSUER + "/register",
           "token": TOKEN, "provider": "https://sso.test/token"}
-BASIC = {"Authorization": "Basic aStkOnMlMkI="}        # "i d" and "s+", encoded as in a form
+BASIC = {"Authorization": "Basic aStkOnMlMkI="}  # "i d" and "s+", encoded as in a form
 GONE = (400, {"error": "invalid_grant", "error_description": "old"})
 
 
 class World(oauth.Browser):
     """What is on the web, by URL, and a user at a browser. `asked`: verb, url, headers, form."""
-
     def __init__(self):
         self.asked = []
-        self.page = {}    # parameters of the last login page
+        self.page = {}  # parameters of the last login page
         self.issued, self.time, self.refresh = 0, 1000.0, ""
         self.at = {
             "callback": {"code": "the-code"}, TOKEN: {}, ISSUER + "/register": {"client_id": "r"},
@@ -3550,7 +3526,7 @@ def log_in(hook, challenge="", status=401, uses=2, nonce="") -> dict:
     return [make("POST", MCP) for _ in range(uses)][-1] if make else {}
 
 
-FLAWS = [       # which document, which member (or all of it), what is wrong with it, which error
+FLAWS = [  # which document, which member (or all of it), what is wrong with it, which error
     ("resource", "resource", ["https://x.test/mcp", MCP[:-1], MCP[:16] + ":4"], "is about"),
     ("resource", "resource", [MCP + "#x", None, 7], "an https URL"),
     ("resource", "authorization_servers", [[], None, ISSUER], "names no authorization server"),
@@ -3585,7 +3561,7 @@ def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
     assert document == "token" or TOKEN not in [url for _, url, _, _ in world.asked]
 
 
-FLOWS = {       # changes of documents; refusals: status, challenge, what is then posted and sent
+FLOWS = {  # changes of documents; refusals: status, challenge, what is then posted and sent
     "a refused token is renewed, or else obtained anew": [
         (401, "", "new code at1", 1), (401, "", "!just obtained"), (401, "", "refresh at2"),
         ("token", {"refresh_token": None}), (401, "", "refresh at3"),
@@ -3743,7 +3719,7 @@ def test_oauth_signs(world, monkeypatch):
         ["POST", TOKEN], ["POST", TOKEN, "n1"], ["POST", TOKEN], ["POST", MCP, "r1", used],
         ["POST", MCP, "r1", used], ["POST", MCP, "r2", used], ["POST", MCP, "r2", new]]
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    world.change("callback", None)    # nobody may log in for nothing
+    world.change("callback", None)  # nobody may log in for nothing
     with pytest.raises(oauth.OAuthError, match="pip install cryptography"):
         log_in(world.hook(dpop=True))
 
@@ -3808,8 +3784,8 @@ def test_oauth_from_end_to_end(world, monkeypatch):
 
 gw = load("gateway", HERE / "examples" / "extensions" / "gateway.py")
 GATEWAY = [sys.executable, str(HERE / "examples" / "extensions" / "gateway.py")]
-ENDS = []    # ends what gateway() started
-STAGES = []    # the last one is the current test's
+ENDS = []  # ends what gateway() started
+STAGES = []  # the last one is the current test's
 
 
 @functools.cache
@@ -4049,7 +4025,7 @@ BAD_ENTRIES = [3, *[{**ENTRY, **change} for change in (
                 "a.bin", "do/../a", "do/%2e%2e/a", "do/b%5C..%5Ca", "do/", "do/a//b")])])]]
 
 
-class Clock:    # stands in for the module `time`; sleeping moves it
+class Clock:  # stands in for the module `time`; sleeping moves it
     def __init__(self):
         self.now, self.pauses, self.strftime, self.gmtime = 1.8e9, [], time.strftime, time.gmtime
         self.time = self.monotonic = lambda: self.now
@@ -4059,7 +4035,7 @@ class Clock:    # stands in for the module `time`; sleeping moves it
         self.now += seconds
 
 
-class Oven:     # a server whose tools become tasks; calling it sends a request
+class Oven:  # a server whose tools become tasks; calling it sends a request
     def __init__(self, **options):
         self.clock, self.runs, self.server = Clock(), [], mcp.Server("oven")
         self.opened, self.begun, self.ended = (threading.Event() for _ in range(3))
@@ -4116,7 +4092,7 @@ def test_a_task_from_start_to_end():
     bake.clock.now += 61
     assert set(bake("tasks/cancel", taskId=other)) == {"resultType", "_meta"}
     bake.until(other, "cancelled", statusMessage="cancelled by the client", result=None)
-    assert bake.ended.wait(PATIENCE)    # both tools wait for the same event
+    assert bake.ended.wait(PATIENCE)  # both tools wait for the same event
     late = bake.until(task, "completed", createdAt=begin, lastUpdatedAt="2027-01-15T08:01:01Z",
                       statusMessage=None, result={"content": [{"text": "baked for ann"}]})
     assert bake("tasks/cancel", taskId=task) and bake("tasks/get", taskId=task) == late
@@ -4157,7 +4133,7 @@ def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     task = bake.make("ask")
     first = bake.until(task, "input_required", requestState=None, inputRequests={
         "1-a-b": {"params": {"message": "A"}}, "1-c": {"params": {"message": "C"}}})
-    for key, n, now_asked in (    # only the first answer counts; a bad one is asked for again
+    for key, n, now_asked in (  # only the first answer counts; a bad one is asked for again
             ("other", 1, first["inputRequests"]), ("1-c", None, {"1-a-b": "*"}),
             ("1-c", 3, {"1-a-b": "*", "1-c": None}), ("1-a-b", 2, {"2-c": {}, "2-a-b": None}),
             ("2-c", 3, {"3-d": {}}), ("3-d", 4, None), ("3-d", 5, None)):
@@ -4166,7 +4142,7 @@ def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
         assert bake("tasks/update", taskId=task, inputResponses=given)["resultType"] == "complete"
         bake.until(task, "input_required" if now_asked else "completed", inputRequests=now_asked)
     bake.until(task, "completed", result={"content": [{"text": "234"}]})
-    assert bake.runs == [0, *runs]      # late: each run begins without request state
+    assert bake.runs == [0, *runs]  # late: each run begins without request state
 
 
 def test_tasks_expire_and_are_not_too_many():
@@ -4177,7 +4153,7 @@ def test_tasks_expire_and_are_not_too_many():
     bake.until(task, "working", ttlMs=60_000, pollIntervalMs=5)
     assert bake.begun.wait(PATIENCE) and not bake.ended.is_set()
     bake.clock.now += 0.1
-    assert bake.make("must", says="own") and bake.ended.wait(PATIENCE)      # it was cancelled
+    assert bake.make("must", says="own") and bake.ended.wait(PATIENCE)  # it was cancelled
     assert bake("tasks/get", taskId=task) == bake("tasks/get", taskId=other) == -32602
 
 
@@ -4217,7 +4193,7 @@ def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):
     tasks.ClientTasks(played, longest=80.5, on_state=seen.append)
     try:
         come = "x" * (played.result_types["task"]("tools/call", made, "tag") == {"x": 1})
-    except Exception as problem:        # noqa: BLE001
+    except Exception as problem:  # noqa: BLE001
         come = f"{type(problem).__name__} {getattr(problem, 'code', '')} {problem}"
     assert all(word in come for word in outcome.split()), come
     assert (played.sent, clock.pauses, played.left) == (sent, pauses, [])
@@ -4306,7 +4282,7 @@ def test_a_host_uses_only_what_was_approved_and_verified():
             with pytest.raises(skills.SkillError, match=why):
                 host.read(skill, path)
             assert host.load(skill) == text and host.read(skill, "a.bin") == b"\xff"
-        assert said == [True, skill.uri]        # asked once
+        assert said == [True, skill.uri]  # asked once
         for path, wrong in (("SKILL.md", {"text": text + "!"}), ("a.bin", {"blob": "/g=="}),
                             ("SKILL.md", {"text": "x" * len(text)}), ("a.bin", {"blob": "/"})):
             with pytest.raises(skills.SkillError), pytest.MonkeyPatch.context() as patch:
@@ -4319,7 +4295,7 @@ def test_a_host_uses_only_what_was_approved_and_verified():
                 host.load(*host.list_skills())
 
 
-# ======== The course: what goes beyond the outputs that its docstrings print
+# ======== The course, beyond what its docstrings print
 
 COURSE = HERE / "examples"
 mount = load("mount", COURSE / "mount.py")
@@ -4332,7 +4308,7 @@ def mounted_answer(how: str, verb: str, headers: dict, message):
                for name, text in headers.items()}
     environ.update(REQUEST_METHOD=verb, PATH_INFO=path, SCRIPT_NAME="",
                    QUERY_STRING="", CONTENT_LENGTH=str(len(body)))
-    if how == "cloud":    # an event of payload format 2.0
+    if how == "cloud":  # an event of payload format 2.0
         said = mount.handler({"rawPath": path, "requestContext": {"http": {"method": verb}},
                               "headers": headers, "body": body.decode()})
         yield http_answer(said["statusCode"], said["headers"], said["body"])
@@ -4387,7 +4363,7 @@ def test_only_the_carrying_thread_touches_a_wsgi_request():
     users, gone = set(), threading.Event()
     def use(*_):
         users.add(threading.current_thread())
-        return use    # it is WSGI's write(), too
+        return use  # it is WSGI's write(), too
     @mount.server.tool
     def helped(ctx: Context):
         ctx.on_cancel(gone.set)
@@ -4451,7 +4427,7 @@ def test_what_to_paste_starts_the_server(tmp_path):
     done = subprocess.run([entry["command"], *entry["args"]], cwd="/", stdout=subprocess.PIPE,
                           input=b'{"jsonrpc": "2.0", "id": 0, "method": "ping"}', check=True)
     assert json.loads(done.stdout)["result"] == {}
-    for name in ("given.py", "mcp_ref.py"):    # the copy beside a file serves it
+    for name in ("given.py", "mcp_ref.py"):  # the copy beside a file serves it
         (tmp_path / name).touch()
     output = run_printed(f"python3 examples/config.py {tmp_path / 'given.py'}")
     assert json.dumps([str(tmp_path / "mcp_ref.py"), "serve", str(tmp_path / "given.py")]) in output
@@ -4509,7 +4485,7 @@ def test_a_picture_shows_whatever_a_trace_has_as_text(tmp_path):
 replay = load("replay", COURSE / "transcripts" / "replay.py")
 LESSONS = {path.stem: path for path in (COURSE / "transcripts").glob("[0-9]*.md")}
 EXERCISES = (COURSE / "exercises.md").read_text("utf-8").split("\n## ")[1:]
-SLIPS = [       # for each exercise: what a learner gets wrong in the solution, a word of the check
+SLIPS = [  # for each exercise: what a learner gets wrong in the solution, a word of the check
     [('"word"', '"title"', "is required"), ('"id": 1, ', "", "is this a request")],
     [('"uri"', '"url"', "uri is missing"), (', "_meta": <meta>', "", "_meta")],
     [("requestId", "id", "have requestId"), ('{"jsonrpc"', '{"id": 3, "jsonrpc"', "notification")],
@@ -4526,7 +4502,7 @@ def test_a_lesson_replays_and_one_of_its_lines_answers_its_question(name):
     answer, = re.findall(r"<summary>Answer</summary>\n\n```text\n(.*)\n```", lesson)
     conversations = "".join(re.findall(r"(?ms)^```mcp\n(.*?)^```", lesson))
     assert "**Question**: " in lesson and answer in conversations.splitlines()
-    assert replay.run(LESSONS[name], update=False) == []
+    assert not (found := replay.run(LESSONS[name], update=False)), "\n".join(found)
 
 
 @parametrize("name, line, changed", [
@@ -4576,7 +4552,7 @@ def test_a_document_shows_what_its_commands_print(name):
     # `$ command`, perhaps on several lines, and the output, where `...` stands for anything
     found = re.findall(r"(?m)^( *)\$ ((?:.*\\\n)*.+)\n((?:\1(?!\$ ) *\S.*\n)*)", DOCUMENTS[name])
     assert found, "there is no command"
-    came = [begin(run_printed, line) for _, line, _ in found]      # all at the same time
+    came = [begin(run_printed, line) for _, line, _ in found]  # all at the same time
     for (_, line, shown), output in zip(found, [future.result() for future in came]):
         pattern = re.escape(textwrap.dedent(shown).strip()).replace(re.escape("..."), ".*")
         assert re.fullmatch(pattern, output.strip(), re.DOTALL), f"{line}\n{shown}\ncame:\n{output}"
@@ -4593,7 +4569,7 @@ def play_vectors(*target, revisions=ORDER, again=True):
     done = command(str(HERE / "examples" / "vectors.py"), "--revisions", ",".join(revisions),
                    *map(str, target), seconds=9 * PATIENCE)
     faults = [one for one in done.stdout.split("\n\n")[2:] if "passes alone" not in one]
-    if again and (done.returncode or faults):       # on a busy machine, calls end before a cancel
+    if again and (done.returncode or faults):  # on a busy machine, calls end before a cancel
         return play_vectors(*target, revisions=revisions, again=False)
     assert done.returncode == 0 and not faults, done.stdout
 
@@ -4668,8 +4644,8 @@ def test_a_cut_copy_is_a_complete_modern_server(parts, tmp_path):
             play_vectors(url, revisions=MODERN)
 
 
-# The table of design.md §2: a pattern for paths; most lines, bytes, tokens (0: any number) of each
-# file, or of all together, if there is a fourth number: how many files there may be.
+# The table of design.md §2: a pattern for paths; most lines, bytes, tokens (0: any) of each file,
+# or of all together, if there is a fourth number: how many files there may be.
 BUDGETS = {row.split()[0]: [*map(int, row.split()[1:])] for row in re.split("\n|;", """\
 mcp_ref.py 3300 168000 25800;                   examples/mcp_client.py 1350 70000 10400
 test_mcp_ref.py 4700 240000 0;                  examples/vectors/*.json 0 300000 0 99
