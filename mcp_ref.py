@@ -54,7 +54,7 @@ References such as `basic/patterns/mrtr §Error Handling` name a page and a head
 revision of the specification; a page of an older revision has its date in brackets in front.
 The client is a separate file, examples/mcp_client.py.
 
-Known limits: a running handler cannot be stopped, only told. Patterns in schemas run on Python's
+Known limits: a running handler can only be asked to stop. Patterns in schemas run on Python's
 `re`, so a careless one can be slow. A program whose handlers use multiprocessing must call run()
 under `if __name__ == "__main__":`.
 """
@@ -84,8 +84,7 @@ __all__ = ["ERRORS", "FEATURES", "LOG_LEVELS", "MAX_MESSAGE_BYTES", "META_CAPABI
     "versions"]
 
 Message = dict[str, Any]      # a JSON object, which stays a plain dict
-Handler = Callable[..., Any]  # any function
-Work = Callable[[], None]     # a handler with everything it needs
+Func = Callable[..., Any]     # any function
 Headers = dict[str, str]      # of HTTP
 Send = Callable[[Any], None]  # takes one message, and sends it
 
@@ -395,7 +394,7 @@ def log(line: str) -> None:
     """Write a line to stderr; drop it if there is none, or if the host does not read it."""
     line = f"mcp_ref: {line[:4000 if line.isascii() else 650]}\n"
     with suppress(AttributeError, OSError, ValueError):
-        if os.name == "nt" and sys.stderr is sys.__stderr__:  # no pipe can be asked
+        if os.name == "nt" and sys.stderr is sys.__stderr__:  # pipes cannot be polled
             if str(threading.enumerate()).count("mcp-log") < MAX_THREADS:
                 run_aside("mcp-log", lambda: os.write(2, line.encode(errors="replace")))
                 time.sleep(0.001)  # keeps the order
@@ -404,7 +403,7 @@ def log(line: str) -> None:
             sys.stderr.flush()  # PyPy buffers it
 
 
-def tracer() -> Handler:
+def tracer() -> Func:
     """Return trace(way, data, on, more), which appends to the file MCP_TRACE, if that is set.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the client's port. What
@@ -415,7 +414,7 @@ def tracer() -> Handler:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:]
         kept = {name: value for name, value in dict(more).items()
-                if name in ("http", "status") or name[:4] == "mcp-"}
+                if name == "http" or name[:4] == "mcp-" or type(value) is int}
         for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
             record = {"time": stamp, "way": way, "on": on, **kept}
             try:
@@ -430,7 +429,7 @@ def tracer() -> Handler:
     return trace if path else lambda *_: None
 
 
-def run_aside(name: str, work: Handler) -> None:
+def run_aside(name: str, work: Func) -> None:
     """Run something on a thread of its own, or here if there is none."""
     with suppress(RuntimeError):
         return threading.Thread(target=work, name=name, daemon=True).start()
@@ -500,7 +499,7 @@ class Context:
     """
     cancelled = False
     filter: Message  # what a subscription asks for
-    closing: Work | None = None  # ends a subscription
+    closing: Func | None = None  # ends a subscription
     _ended = False  # nothing more is sent
     _progress = float("-inf")  # the last that was sent
 
@@ -512,14 +511,14 @@ class Context:
         self.meta, self.send = meta, send
         self.lock = threading.RLock()  # orders the messages; held while one is sent
         self._ending = threading.Lock()  # guards all below; held briefly
-        self._wakes: list[Handler] = []  # for cancel() to call
+        self._wakes: list[Func] = []  # for cancel() to call
         self._asked: set[str] = set()  # keys of the questions in this run
         self._missing: Message = {}  # the questions that have no answer, by key
         self._names: dict[str, str] = {}  # digests of the questions so far, by key
         self._answers: Message = {}  # by such a digest
 
     # ---- being served
-    def admit(self, start: Handler) -> None:
+    def admit(self, start: Func) -> None:
         """Check that the request may be served, and start its handler; RpcError: it may not."""
         version: Any = self.meta.get(META_VERSION)
         if self.method == "initialize" and version is None:  # a copy without part III
@@ -550,7 +549,7 @@ class Context:
         self.may_ask = row and row.asks and method not in server.methods
         check_params(method, self.params)
 
-    def _submit(self, start: Handler) -> None:
+    def _submit(self, start: Func) -> None:
         """Have the handler run."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some")
@@ -669,11 +668,11 @@ class Context:
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect and go on; the client comes back for the rest."""
 
-    def on_cancel(self, function: Handler) -> None:
+    def on_cancel(self, function: Func) -> None:
         """Have a function called once, on its own thread, if the client cancels."""
         self.wake_with(functools.partial(run_aside, "mcp-cancel", function))
 
-    def wake_with(self, wake: Handler) -> None:
+    def wake_with(self, wake: Func) -> None:
         """Have cancel() call a function that does not block, once."""
         with self._ending:
             if not self.cancelled:
@@ -859,7 +858,7 @@ class Server:
 
     def __init__(self, name: str, version: str = "1.0", instructions: str | None = None,
                  page_size: int | None = None, state_key: bytes | str | None = None,
-                 run: Handler | None = None, *, loop: Any = None, ttl_ms: int = 0,
+                 run: Func | None = None, *, loop: Any = None, ttl_ms: int = 0,
                  cache_scope: str = "private", **info: Any) -> None:
         Server.made, self.brief = True, {"name": name, "version": version}  # in every result
         self.info = {**self.brief, **checked_options(info, "title description websiteUrl icons")}
@@ -875,7 +874,7 @@ class Server:
         self.methods: dict[str, Entry] = {}  # extension methods
         self.mirrored: dict[str, str] = {}  # their params that HTTP repeats in Mcp-Name
         self.extensions: dict[str, Message] = {}  # settings, by identifier
-        self.on_watch: Handler = drop
+        self.on_watch: Func = drop
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
         self._run_on, self._given_loop, self._loop = run, loop, loop  # type: Any, Any, Any
         self._lock = threading.Lock()  # guards its start
@@ -883,7 +882,7 @@ class Server:
 
     # ---- registering. `members` are title, description, icons and _meta; tools and resources also
     # have annotations, resources size. TypeError, ValueError: the function cannot be used.
-    def tool(self, function: Handler | None = None, *, name: str = "",
+    def tool(self, function: Func | None = None, *, name: str = "",
              input_schema: Message | None = None, output_schema: Message | None = None,
              **members: Any) -> Any:
         """Register a function as a tool: hints become its schemas, the docstring its description.
@@ -891,7 +890,7 @@ class Server:
         It returns text, content (see text(), image(), ...), a list of these, a complete result
         {"content": [...]}, or any other value, sent as JSON. (server/tools §Tool)
         """
-        def register(function: Handler) -> Handler:
+        def register(function: Func) -> Func:
             entry = Entry(function, input_schema, output_schema)
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
@@ -901,7 +900,7 @@ class Server:
 
     def resource(self, uri: str, *, name: str = "", mime_type: str | None = None,
                  ttl_ms: int | None = None, cache_scope: str | None = None,
-                 **members: Any) -> Handler:
+                 **members: Any) -> Func:
         """Register a function as a resource; with {variables} in the URI, as a resource template.
 
         It returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"} or a list of such dicts,
@@ -911,7 +910,7 @@ class Server:
             found[2], ".+" if found[1] else "[^/?#]+"), re.escape(uri))
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", uri) or re.search("[{}]", pattern):
             raise ValueError(f"{uri!r} must be an ASCII URI with a scheme, {{name}} or {{+name}}")
-        def register(function: Handler) -> Handler:
+        def register(function: Func) -> Func:
             entry = Entry(function, output_schema={})
             entry.pattern = re.compile(pattern, re.DOTALL)
             entry.cache_hints = without_none(ttlMs=ttl_ms, cacheScope=cache_scope)
@@ -921,12 +920,12 @@ class Server:
                              "annotations size", name=name or entry.name, mimeType=mime_type)
         return register
 
-    def prompt(self, function: Handler | None = None, *, name: str = "", **members: Any) -> Any:
+    def prompt(self, function: Func | None = None, *, name: str = "", **members: Any) -> Any:
         """Register a function as a prompt; its parameters become arguments, which are strings.
 
         It returns text or content (from the user), {"role", "content"}, or a list of these.
         """
-        def register(function: Handler) -> Handler:
+        def register(function: Func) -> Func:
             entry = Entry(function, output_schema={})
             arguments = [without_none(name=parameter, description=schema.get("description"),
                                       required=parameter in entry.required or None)
@@ -935,7 +934,7 @@ class Server:
         return register(function) if function else register
 
     def _add(self, kind: str, name: str, entry: Entry, members: Message, options: str = "", /,
-             **derived: Any) -> Handler:
+             **derived: Any) -> Func:
         table = getattr(self, kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -947,16 +946,16 @@ class Server:
         self.declared.add("resources" if kind == "templates" else kind)
         return entry.function
 
-    def completion(self, reference: str, argument: str) -> Handler:
+    def completion(self, reference: str, argument: str) -> Func:
         """Register a completer for an argument: (text so far, dict of the others) -> all values."""
-        def register(function: Handler) -> Handler:
+        def register(function: Func) -> Func:
             self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
         return register
 
     def method(self, name: str, *, extension: str = "", settings: Message | None = None,
-               mirrored: str = "") -> Handler:
+               mirrored: str = "") -> Func:
         """Register a function for a method of an extension: it takes params, returns a result.
 
         capabilities.extensions lists the `settings` under `extension`, or else the method's name.
@@ -964,7 +963,7 @@ class Server:
         """
         if "/" not in (extension or name):
             raise ValueError(f"{name!r}: the method of an extension needs a prefix/")
-        def register(function: Handler) -> Handler:
+        def register(function: Func) -> Func:
             self.methods[name], self.mirrored[name] = Entry(function, {}), mirrored
             if name in METHODS:
                 self.declared.add(METHODS[name].capability)
@@ -980,7 +979,7 @@ class Server:
 
     # ---- dispatch
     def handle(self, message: Any, send: Send, *, peer: Peer | None = None, principal: Any = None,
-               start: Handler = lambda work: work()) -> None:
+               start: Func = lambda work: work()) -> None:
         """Serve one decoded message, on any thread: `send` gets what results from it.
 
         `peer` is what outlives the message; a modern client does not need one. `start` is given the
@@ -1017,7 +1016,7 @@ class Server:
         result = self._call_elsewhere(call) if self._run_on and not entry.is_async else call()
         return self._await(result, ctx) if isinstance(result, types.CoroutineType) else result
 
-    def _call_elsewhere(self, call: Handler) -> Any:
+    def _call_elsewhere(self, call: Func) -> Any:
         """Have `run=` call a function, and wait for its result."""
         from concurrent.futures import Future
         outcome: Future[Any] = Future()
@@ -1221,7 +1220,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
-SERVED: dict[str, Handler] = {
+SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
     **dict.fromkeys(("tools/list", "resources/list", "resources/templates/list", "prompts/list"),
@@ -1479,7 +1478,7 @@ class Pipe(Peer):
         with suppress(RuntimeError):  # it is awake
             self._wake.release()
 
-    def _spawn(self, name: str, target: Work, slots: Any = None) -> bool:
+    def _spawn(self, name: str, target: Func, slots: Any = None) -> bool:
         """Start a thread, which first waits for a slot; False if there are none left."""
         def run() -> None:
             with slots or nullcontext():
@@ -1497,7 +1496,7 @@ class Pipe(Peer):
     def _read(self, mine: Turn) -> None:
         """Read and serve lines if it is our turn, until there are no more or another reads."""
         reading = mine.claim()
-        def start(work: Work) -> None:
+        def start(work: Func) -> None:
             nonlocal reading
             if len(self._threads) > 1 and self._spawn("mcp-call", work, self._slots):
                 return
@@ -1520,7 +1519,7 @@ class Pipe(Peer):
             elif not line.isspace():
                 self._serve(line.rstrip(b"\r\n"), start)
 
-    def _serve(self, line: bytes, start: Handler) -> None:
+    def _serve(self, line: bytes, start: Func) -> None:
         """Serve one line. A bad line never stops the next."""
         message = None
         self._trace(">", line)
@@ -1589,7 +1588,7 @@ class Pipe(Peer):
 
 
 @contextmanager
-def signals(react: Handler) -> Iterator[None]:
+def signals(react: Func) -> Iterator[None]:
     """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
 
     react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored: hosts send
@@ -1686,7 +1685,7 @@ class Entry:
     pattern: re.Pattern[str]  # of the URIs that a template stands for
     cache_hints: Message  # of a resource
 
-    def __init__(self, function: Handler, input_schema: Message | None = None,
+    def __init__(self, function: Func, input_schema: Message | None = None,
                  output_schema: Message | None = None) -> None:
         self.function = function
         self.name = getattr(function, "__name__", str(function))
@@ -1694,8 +1693,8 @@ class Entry:
         try:
             hints = typing.get_type_hints(function, include_extras=True)
             names, defaults, is_open = _signature(function)
-            code = getattr(function, "__code__", None)
-            self.is_async = bool(code and code.co_flags & 128)  # as inspect.CO_COROUTINE
+            # As inspect.CO_COROUTINE:
+            self.is_async = bool(getattr(getattr(function, "__code__", 0), "co_flags", 0) & 128)
             takers = [name for name in names
                       if Context in (hints.get(name), *typing.get_args(hints.get(name)))]
             if len(takers) > 1 or "ctx" in names and "ctx" not in hints:
@@ -1926,7 +1925,7 @@ Check = Callable[[Any], "str | None"]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "contains",
             "dependencies", "dependentRequired", "dependentSchemas", "propertyNames"}
 
-_TYPES: dict[str, Handler] = {
+_TYPES: dict[str, Func] = {
     "null":    lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int or _TYPES["number"](value) and value % 1 == 0,
@@ -1960,7 +1959,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 # keyword: the type it applies to, the test, the reason when it fails
-_LIMITS: dict[str, tuple[str, Handler, str]] = {
+_LIMITS: dict[str, tuple[str, Func, str]] = {
     "multipleOf":       ("number", _is_multiple,             "must be a multiple of {}"),
     "maximum":          ("number", lambda v, n: v <= n,      "must be at most {}"),
     "exclusiveMaximum": ("number", lambda v, n: v < n,       "must be less than {}"),
@@ -2098,7 +2097,7 @@ class Schema:
 
 
 # keyword: what makes its check. Keywords that depend on each other share one.
-_RULES: dict[str, Handler] = {
+_RULES: dict[str, Func] = {
     "type":  Schema._type,
     "enum":  lambda self, node: self._choice(node["enum"]),
     "const": lambda self, node: self._choice([node["const"]]),
@@ -2250,7 +2249,7 @@ class Stream(Peer):
         line, last, status = encode(message), "method" not in message, 200
         code = message["error"]["code"] if "error" in message else None
         if code in ERRORS and (not self.started or code == MISSING_CAPABILITY):
-            status = ERRORS[code].status  # no handler has raised it
+            status = ERRORS[code].status  # not a handler's own
         with self.lock:
             if self.streaming or not last:
                 self.add_event(line)
@@ -2292,14 +2291,13 @@ class Stream(Peer):
 
     def look_after(self, now: float) -> None:
         """Keep it alive, and notice a hang-up."""
-        exchange = self.exchange
-        if self.do("gone") and self.exchange is exchange:
-            self.leave()
-        if self.streaming and now - self.written > KEEP_ALIVE_SECONDS \
-                and self.can_write() and self.lock.acquire(False):
-            self.written = now
-            if not self.copying:
-                self.do("write", b": \n\n")
+        if self.lock.acquire(False):  # else its thread might take what gone() has seen
+            if self.do("gone"):
+                self.leave()
+            elif self.streaming and now - self.written > KEEP_ALIVE_SECONDS and self.can_write():
+                self.written = now
+                if not self.copying:
+                    self.do("write", b": \n\n")
             self.lock.release()
         if self.exchange is None:
             for ctx in list(self.running.values()):
@@ -2343,7 +2341,7 @@ def same_value(sent: str | None, value: Any) -> bool:
     if sent is None or value is None:
         return sent is value
     plain = unmirror(sent)
-    if type(value) in (int, float) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", plain or ""):
+    if type(value) in (int, float) and re.fullmatch(r"-?[0-9]{1,99}(\.[0-9]+)?", plain or ""):
         return bool(json.loads(re.sub("^(-?)0+(?=[0-9])", r"\1", plain or "")) == value)
     return plain == (value if isinstance(value, str) else str(value).lower())
 
@@ -2367,7 +2365,7 @@ def unmirror(value: str) -> str | None:
 
 
 def bearer(tokens: dict[str, Any], header: str = "authorization",
-           metadata_url: str = "") -> Handler:
+           metadata_url: str = "") -> Func:
     """Make an `authorize` function from {token: principal}; `header="x-api-key"` for API keys."""
     import hmac
     scheme = "bearer" if header.lower() == "authorization" else ""
@@ -2394,7 +2392,7 @@ class Endpoint:
     """
     def __init__(self, server: Server, path: str = "/mcp", *, hosts: Iterable[str] | None = None,
                  origins: Iterable[str] = (), metadata: Message | None = None,
-                 authorize: Handler | None = None, cors: bool = False,
+                 authorize: Func | None = None, cors: bool = False,
                  stateless: bool = False, sse_on_get: bool = False) -> None:
         Server.served, self.server, self.metadata = True, server, metadata
         self.path = "/" + path.strip("/")
@@ -2451,10 +2449,10 @@ class Endpoint:
         elif exchange.method not in verbs:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
-            exchange.principal = self.authorize(headers) if self.authorize else None
-            if exchange.principal is False or self.authorize and exchange.principal is None:
-                raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
             if self.authorize:
+                exchange.principal = self.authorize(headers)
+                if exchange.principal is None or exchange.principal is False:
+                    raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
                 digest(exchange.principal)
             verbs[exchange.method](self, exchange)
 
@@ -2464,7 +2462,7 @@ class Endpoint:
         peer: Peer = stream
         message = self.read_message(exchange)
         stream, peer = legacy_stream(self, stream, message)  # [legacy]
-        def start(work: Work) -> None:
+        def start(work: Func) -> None:
             stream.started = True
             self.watch(stream)
             work()
@@ -2488,9 +2486,10 @@ class Endpoint:
     def watch(self, stream: Any) -> None:
         """Have the reaper look after a stream, or a session."""
         self.streams[stream] = None
-        with self._starting:
-            if not self._reaper.ident:
-                self._reaper.start()
+        if self.closed.is_set():
+            stream.close()
+        with self._starting, suppress(RuntimeError):  # it runs, or no thread is left
+            self._reaper.start()
 
     def _reap(self) -> None:
         """Send keep-alives, and notice clients that hung up: five times a second."""
@@ -2524,7 +2523,7 @@ def name_of(host: str) -> str:
 # and has the endpoint answer them one after the other. Only the head of a request is read by lines
 # of our own: the library's parser takes half of the time of a call, and accepts too much. After a
 # request that is not valid the connection is closed: there is no telling where the next begins.
-# Each step of a connection has a time in all, however a stranger spends it.
+# Each step of a connection has a total time limit, whatever a client does.
 
 MAX_CONNECTIONS = 512   # at once; further ones get 503
 MAX_HEADERS = 100       # in a request
@@ -2594,8 +2593,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 
 
 class _Httpd:
-    """What http_server() adds to a ThreadingHTTPServer. `due`: when connections must go on;
-    `idle`: those that wait for a request, the longest first."""
+    """For ThreadingHTTPServer. `due`: deadlines; `idle`: who awaits a request, longest first."""
     request_queue_size = 512  # with the usual 5, clients would wait for seconds
     patience: float = 0.3  # seconds that close() leaves running requests
 
@@ -2617,9 +2615,9 @@ class _Httpd:
         """Take a connection, in place of an idle one if need be, or ask to come back later."""
         if len(self.due) < MAX_CONNECTIONS:
             return True
-        for waiting in list(self.idle)[:1]:
-            self.idle.pop(waiting, None)
-            hang_up(waiting)
+        if waiting := list(self.idle)[:1]:
+            self.idle.pop(waiting[0], None)
+            hang_up(waiting[0], "SHUT_RD")  # a request that has come is answered
             return True
         log("503: too many connections")
         with suppress(OSError):
@@ -2677,9 +2675,9 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(400, "the headers are malformed")
         elif absolute:
             self.headers["host"] = absolute[1]
-        self.allow(float("inf"))
+        self.allow()
 
-    def allow(self, size: float) -> None:
+    def allow(self, size: float = float("inf")) -> None:
         """Limit the time for reading or sending so many bytes, from now on."""
         self.httpd.due[self.link] = time.monotonic() + SEND_SECONDS * (1 + size / 2**20)
 
@@ -2689,7 +2687,7 @@ class SocketExchange(Exchange):
         self.allow(self.length() or 2**20)  # of chunks, the size is not known
         data = super().body()
         self.httpd.trace(">", data, self.port, {**self.headers, "http": self.name})
-        self.allow(float("inf"))
+        self.allow()
         return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
@@ -2712,7 +2710,7 @@ class SocketExchange(Exchange):
         closing, self.closing = self.closing, True
         self.allow(len(data))
         self.link.sendall(data)
-        self.allow(float("inf"))
+        self.allow()
         self.closing = closing
 
     def write(self, data: bytes) -> None:
@@ -2736,11 +2734,11 @@ class SocketExchange(Exchange):
         return is_ready(self.link)
 
 
-def hang_up(link: Any) -> None:
+def hang_up(link: Any, how: str = "SHUT_RDWR") -> None:
     """Shut a socket down, on any thread; close() would wait for those who use it."""
     import socket
     with suppress(OSError):
-        link.shutdown(socket.SHUT_RDWR)
+        link.shutdown(getattr(socket, how))
 
 
 # ======== 9. The command line =============================================================
@@ -2887,7 +2885,7 @@ class Session:
 
 class LegacyContext(Context):
     """A request in a session; `initialize`, which opens one; `ping`, which needs none."""
-    def admit(self, start: Handler) -> None:
+    def admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         session = self.peer.session
         if self.method in ("initialize", "ping"):
@@ -2906,7 +2904,7 @@ class LegacyContext(Context):
         version = version if version in offered else offered[0]
         session = Session(self.server, self.peer, version, self.params)
         self.server.listeners.pop(self.peer.session, None)
-        if self.peer.send is not drop:
+        if self.peer.send is not drop and not self.peer.closed:
             self.server.listeners[session] = None
         self.peer.session = session
         return without_none(protocolVersion=version, capabilities=self.server.capabilities(version),
@@ -2996,7 +2994,7 @@ def downgrade(rules: Rules, kind: str, value: Any) -> Any:
 
 
 def serve_batch(server: Server, batch: list[Any], send: Send, peer: Peer, principal: Any,
-                start: Handler) -> None:
+                start: Func) -> None:
     """Serve an array of messages, one after the other: [2025-03-26] basic/index §Batching."""
     answers: list[Message] = []
     refusal = RpcError(INVALID_REQUEST, f"Invalid request: only {R2} has batches, of 1 to "
@@ -3107,8 +3105,8 @@ class SessionStream(Stream):
     def attach(self, exchange: Exchange, after: int) -> None:
         """Copy what follows an event to an exchange, until either side ends the stream."""
         keeping = self.owner.keeping
-        if self.exchange:
-            self.exchange.closing = True  # what it has sent is not a whole answer
+        if before := self.exchange:
+            before.closing = True  # what it has sent is not a whole answer
         self.leave()
         with self.lock, keeping:
             self.exchange = exchange
@@ -3137,8 +3135,8 @@ class HttpSession(Peer):
         super().__init__(self.push, ordered=False)
         self.endpoint, self.principal = endpoint, encode(exchange.principal)
         self.used = time.monotonic()  # when the last request came
-        self.order: list[SessionStream] = []  # whose events are kept, one by one
-        self.size = 0  # of these in bytes
+        self.order: list[SessionStream] = []  # of each kept event, in order
+        self.size = 0  # their bytes
         self.keeping = threading.Condition()  # guards both, and the events of all streams
         self.stream = SessionStream(None, self)  # what a GET opens
         self.id = self.stream.id
@@ -3177,6 +3175,9 @@ class HttpSession(Peer):
             self.keeping.notify_all()
             return data
 
+    def can_write(self) -> bool:
+        return self.stream.can_write()
+
     def push(self, message: Any, patient: bool = False) -> None:
         """Send a message that belongs to no POST."""
         self.keep(self.stream, encode(message), patient)
@@ -3213,7 +3214,7 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     if session is None or session.principal != encode(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
     if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must have sessions")
+        raise HttpError(400, "MCP-Protocol-Version must be legacy")
     session.used = time.monotonic()
     return session
 
@@ -3232,9 +3233,9 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
     if endpoint.stateless:
         if version in versions("legacy"):
             stream.session = Session(endpoint.server, stream, version, {})
-    elif request.get("method") == "initialize":
+    elif request.get("method") == "initialize" and "id" in request:
         with suppress(AttributeError, KeyError, RpcError):  # it is refused without a session
-            check_params("initialize", request["params"])
+            check_params(kind_of(request) and "initialize", request["params"])
             stream = SessionStream(exchange, HttpSession(endpoint, exchange))
             exchange.extra["Mcp-Session-Id"] = stream.owner.id
     elif "mcp-session-id" in headers:

@@ -2641,6 +2641,10 @@ POST - /{endpoint} :big -> 202
 name other {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "big"}}
 POST - /{endpoint} {other} -> 202
 a|a < xxxx
+POST modern MCP-Protocol-Version=~ /{endpoint} subscriptions/listen {"notifications": {
+    "toolsListChanged": true}} -> 202
+changed tools
+a <* list_changed
 a hangs up
 until POST - /{endpoint} ping -> 404
 GET - MCP-Protocol-Version=2025-11-25 -> 405
@@ -2715,14 +2719,12 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(tmp_path, monkeyp
     assert (sent["way"], sent["http"], sent["mcp-name"]) == (">", "POST /mcp", "n")
     assert (sent["message"]["id"], head["status"], "secret" in str(sent)) == (1, 200, False)
     assert {one["on"] for one in events} == {sent["on"]} and "result" in str(events)
-    assert (refusal["way"], refusal["status"]) == ("<", 403)
-    assert re.search("POST /mcp: 403 .*evil.example", capfd.readouterr().err)
+    assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
 
 
 def test_a_connection_that_waits_for_a_request_makes_room():
     with exchanges(server="empty", limits={"MAX_CONNECTIONS": 1}) as site, \
             socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link:
-        link.sendall(LAST[:20])
         ended = begin(link.recv, 1)
         while not ended.done():
             assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
@@ -2832,10 +2834,11 @@ def test_a_mounted_endpoint_says_when_to_hang_up():
         one = serve("POST", "s ping", mock.Mock(**{"read.side_effect": OSError}))
         assert one.start.call_args[0][0] == 408
         site("changed tools")
-        left = iter([None] * 50)  # or it would never end
-        change = "changed tools|tools|tools|tools"
+        left, change = iter([None] * 50), "changed tools|tools|tools|tools"
         one = serve("GET", "s", None, lambda _: next(left) or site(change))
         assert one.end.mock_calls == [mock.call()]
+        site("close")
+        serve(*LISTEN.split(" ", 1))  # ends at once
 
 
 def test_http_is_served_on_any_thread_and_at_its_own_addresses():
