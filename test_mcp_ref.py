@@ -2727,7 +2727,7 @@ def test_a_connection_that_waits_for_a_request_makes_room():
             socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link:
         ended = begin(link.recv, 1)
         while not ended.done():
-            assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
+            send_http(site, LAST)
         assert ended.result() == b""
 
 
