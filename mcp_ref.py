@@ -638,8 +638,6 @@ class Context:
                  message: str | None = None) -> None:
         """Report progress, if requested, and only when it increases: basic/patterns/progress."""
         token = self.meta.get("progressToken")
-        if "progress messages" not in self.rules.features:  # [legacy]
-            message = None  # [legacy]
         with self.lock:
             if is_id(token) and progress > self._progress:
                 self._progress = progress
@@ -2556,8 +2554,7 @@ def serve_http_at(server: Server, words: list[str], options: Message) -> None:
     """Serve at [HOST:]PORT, as the command line has it."""
     place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
     if not place or int(place[2]) > 65535:
-        log("usage: --http [HOST:]PORT")
-        raise SystemExit(2)
+        usage_error("--http: expected [HOST:]PORT")
     try:
         serve_http(server, (place[1] or "127.0.0.1").strip("[]"), int(place[2]), **options)
     except OSError as problem:
@@ -2589,6 +2586,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     httpd: Any = Httpd((host, port), Handler)
     httpd.endpoint, httpd.due, httpd.idle, httpd.trace = endpoint, {}, {}, tracer()
     httpd.server_port = httpd.socket.getsockname()[1]
+    httpd.socket.setblocking(False)  # two threads may accept
     return httpd
 
 
@@ -2629,6 +2627,7 @@ class _Httpd:
         import socket
         with suppress(OSError):
             link.shutdown(socket.SHUT_WR)
+            self.idle[link] = True
             if link in self.due:
                 self.due[link] = time.monotonic() + 2
             while link in self.due and link.recv(2**16):
@@ -2640,10 +2639,17 @@ class _Httpd:
     def close(self: Any) -> None:
         """Close the endpoint and all connections."""
         self.endpoint.close()
+        # In a drain, 0.1 s:
+        for _ in range(int(self.patience * 10)):
+            self._handle_request_noblock()
+            time.sleep(0.001)
         self.server_close()
         began = time.monotonic()
-        while self.endpoint.streams and time.monotonic() < began + self.patience:
+        while len(self.due) > len(self.idle) and time.monotonic() < began + self.patience:
             time.sleep(0.01)
+        for stream in list(self.endpoint.streams):
+            for ctx in list(stream.running.values()):
+                ctx.cancel()
         for link in list(self.due):
             hang_up(link)
 
@@ -2692,7 +2698,7 @@ class SocketExchange(Exchange):
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         # After a flaw or an unread body, what follows may look like another request.
-        self.closing |= self.unread or bool(self.flaw) or self.httpd.endpoint.closed.is_set()
+        self.closing |= self.unread or bool(self.flaw) or self.httpd.socket.fileno() < 0
         framing = {"Connection": "close"} if self.closing else {}
         if body is not None and status != 204:
             framing["Content-Length"] = str(len(body))
@@ -2757,10 +2763,6 @@ def demo() -> Server:
     def echo(text: str) -> str:
         """Return the text."""
         return text
-    @server.tool
-    def add(a: float, b: float) -> float:
-        """Add two numbers."""
-        return a + b
     return server
 
 
@@ -3105,8 +3107,6 @@ class SessionStream(Stream):
     def attach(self, exchange: Exchange, after: int) -> None:
         """Copy what follows an event to an exchange, until either side ends the stream."""
         keeping = self.owner.keeping
-        if before := self.exchange:
-            before.closing = True  # what it has sent is not a whole answer
         self.leave()
         with self.lock, keeping:
             self.exchange = exchange
@@ -3240,8 +3240,6 @@ def legacy_stream(endpoint: Endpoint, stream: Stream, message: Any) -> tuple[Str
             exchange.extra["Mcp-Session-Id"] = stream.owner.id
     elif "mcp-session-id" in headers:
         stream = SessionStream(exchange, find_session(endpoint, exchange))
-    elif "id" not in request and "mcp-protocol-version" not in headers:
-        raise HttpError(400, "Mcp-Session-Id is missing")
     # Answers in a session have status 200, but for a refused batch.
     stream.started = bool(stream.owner or stream.session) and not isinstance(message, list)
     return stream, stream.owner or stream
@@ -3261,11 +3259,13 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
     if stream is None or stream.ended and after >= stream.count \
             or missing and stream is not session.stream:
         raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-    if missing and session.session:  # some changes were dropped
+    if missing and (memo := session.session):  # some changes were dropped
         after = stream.count
         for name, row in NOTIFICATIONS.items():
-            if session.session.filter.get(row.filter) is True:
-                session.session.tell(name, {})
+            if memo.filter.get(row.filter) is True:
+                memo.tell(name, {})
+        for uri in list(memo.filter["resourceSubscriptions"]):
+            memo.tell("notifications/resources/updated", {"uri": uri})
     stream.attach(exchange, after)
 
 
