@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 r"""One endpoint under any HTTP server: WSGI, CGI, and a function in a cloud.
 
-For servers that outgrow one process, or must live behind an existing web server. Read 05 first.
-Endpoint has all the rules of MCP over HTTP but no sockets. It answers an Exchange: one HTTP request
-and the means to answer it. Below is an Exchange for WSGI, which CGI and cloud functions use, too:
+For servers that outgrow one process, or live behind a web server; read 05 first. An Endpoint has no
+sockets. It answers an Exchange: one HTTP request and the means to answer it. Here is one for WSGI:
 
     WSGI     gunicorn --chdir examples --workers 4 --threads 64 mount:application
-             uwsgi --http-socket :8000 --chdir examples --module mount --threads 64
+             uwsgi --http-socket :8000 --chdir examples --module mount --threads 64 \
+                   --add-header "Connection: close"     (it closes without saying so)
     CGI      copy this file and mcp_ref.py to cgi-bin/; the URL is .../cgi-bin/mount.py/mcp
     Lambda   mount.handler, behind a function URL, an API gateway or a load balancer
 
@@ -16,9 +16,9 @@ and the means to answer it. Below is an Exchange for WSGI, which CGI and cloud f
     Status: 405 Method Not Allowed...Allow: POST...
 
 The processes share nothing. With the same MCP_STATE_KEY, one can continue where another one asked
-the user. But changed() reaches only the subscribers of its own process, each of which occupies a
-thread, and legacy clients have no sessions, so they cannot be asked. A body needs a Content-Length,
-and proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
+the user. changed() reaches the subscribers of its own process only, each of which occupies a
+thread; legacy clients have no sessions, so they cannot be asked. Bodies need a Content-Length,
+proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
 """
 from __future__ import annotations
 
