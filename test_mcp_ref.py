@@ -4559,7 +4559,8 @@ def test_the_python_of_the_readme_runs():
 def play_vectors(*target, revisions=ORDER, again=True):
     done = command(str(HERE / "examples" / "vectors.py"), "--revisions", ",".join(revisions),
                    *map(str, target), seconds=9 * PATIENCE)
-    faults = [one for one in done.stdout.split("\n\n")[2:] if "passes alone" not in one]
+    faults = [one for one in done.stdout.split("\n\n")[2:] if "passes alone" not in one and not
+              re.match("[A-Z]+ [a-z-]*(cancel|hang|disconnect)", one)]  # these depend on time
     if again and (done.returncode or faults):  # on a busy machine, calls end before a cancel
         return play_vectors(*target, revisions=revisions, again=False)
     assert done.returncode == 0 and not faults, done.stdout
