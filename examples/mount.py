@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 r"""One endpoint under any HTTP server: WSGI, CGI, and a function in a cloud.
 
-For servers that outgrow one process, or live behind a web server; read 05 first. An Endpoint has no
-sockets. It answers an Exchange: one HTTP request and the means to answer it. Here is one for WSGI:
+For servers that outgrow one process, or live behind a web server; read 05 first. An
+Endpoint has no sockets. It answers an Exchange: one HTTP request and the means to
+answer it. Here is one for WSGI:
 
     WSGI     gunicorn --chdir examples --workers 4 --threads 64 mount:application
              uwsgi --http-socket :8000 --chdir examples --module mount --threads 64 \
                    --add-header "Connection: close"     (it closes without saying so)
-    CGI      copy this file and mcp_ref.py to cgi-bin/; the URL is .../cgi-bin/mount.py/mcp
+    CGI      copy this file and mcp_ref.py to cgi-bin/; URL: .../cgi-bin/mount.py/mcp
     Lambda   mount.handler, behind a function URL, an API gateway or a load balancer
 
     $ python3 examples/mount.py
@@ -15,11 +16,13 @@ sockets. It answers an Exchange: one HTTP request and the means to answer it. He
     $ GATEWAY_INTERFACE=CGI/1.1 REQUEST_METHOD=GET PATH_INFO=/mcp python3 examples/mount.py
     Status: 405 Method Not Allowed...Allow: POST...
 
-The processes share nothing. With the same MCP_STATE_KEY, one can continue where another one asked
-the user. changed() reaches the subscribers of its own process only, each of which occupies a
-thread; legacy clients have no sessions, so they cannot be asked. Bodies need a Content-Length,
-proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
+The processes share nothing. With the same MCP_STATE_KEY, one can continue where another
+one asked the user. changed() reaches the subscribers of its own process only, each of
+which occupies a thread; legacy clients have no sessions, so they cannot be asked.
+Bodies need a Content-Length, proxies must not buffer streams. This endpoint is open to
+anyone: pass `authorize=`.
 """
+
 from __future__ import annotations
 
 import base64
@@ -29,15 +32,19 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from http.client import responses
 from pathlib import Path
+from typing import Any
 
-sys.path += [str(Path(__file__).resolve().parents[1])]      # where mcp_ref.py is in a checkout
+# where mcp_ref.py is in a checkout
+sys.path += [str(Path(__file__).resolve().parents[1])]
 from mcp_ref import Endpoint, Exchange, Server
 
 server = Server("mounted", state_key=os.environ.get("MCP_STATE_KEY"))
 endpoint = Endpoint(server, stateless=True)
-LISTEN_SECONDS = 5      # until CGI or a Lambda ends a subscription, which occupies a process
+# until CGI or a Lambda ends a subscription, which occupies a process
+LISTEN_SECONDS = 5
 
 
 @server.tool
@@ -49,21 +56,30 @@ def greet(name: str) -> str:
 class WsgiExchange(Exchange):
     """An HTTP request as WSGI has it (PEP 3333).
 
-    Only the thread that carries a request may use it: under uWSGI, an event written by another
-    thread can reach the wrong client. So the endpoint runs elsewhere, and queues what it needs.
+    Only the thread that carries a request may use it: under uWSGI, an event written by
+    another thread can reach the wrong client. So the endpoint runs elsewhere, and
+    queues what it needs.
     """
 
-    def __init__(self, environ: dict) -> None:
-        headers = {key.removeprefix("HTTP_").replace("_", "-"): environ[key]
-                   for key in sorted(environ, reverse=True)     # CONTENT_* replace HTTP_CONTENT_*
-                   if key.startswith("HTTP_") or key.startswith("CONTENT_") and environ[key]}
+    def __init__(self, environ: dict[str, Any]) -> None:
+        headers = {
+            key.removeprefix("HTTP_").replace("_", "-"): environ[key]
+            # CONTENT_* replace HTTP_CONTENT_*
+            for key in sorted(environ, reverse=True)
+            if key.startswith("HTTP_") or key.startswith("CONTENT_") and environ[key]
+        }
         target = environ.get("PATH_INFO", "") + "?" + environ.get("QUERY_STRING", "")
         super().__init__(environ["REQUEST_METHOD"], target, headers.items(), None)
-        endless = headers.get("MCP-METHOD", self.method) in ("subscriptions/listen", "GET")
+        endless = headers.get("MCP-METHOD", self.method) in (
+            "subscriptions/listen",
+            "GET",
+        )
         limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
         self.closed, self.until = False, time.monotonic() + limit
-        self.todo: queue.Queue = queue.Queue(16)    # a handler waits while it is full
-        self.came: queue.Queue = queue.Queue()      # the body
+        self.todo: queue.Queue[Any] = queue.Queue(
+            16
+        )  # a handler waits while it is full
+        self.came: queue.Queue[bytes] = queue.Queue()  # the body
 
     def serve(self) -> None:
         try:
@@ -76,9 +92,13 @@ class WsgiExchange(Exchange):
         self.stream = io.BytesIO(self.came.get())
         return super().body()
 
-    def start(self, status: int, headers: dict, body: bytes | None) -> None:
+    def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
         if body is not None and status != 204:
-            headers = {"Content-Type": "text/plain", **headers, "Content-Length": str(len(body))}
+            headers = {
+                "Content-Type": "text/plain",
+                **headers,
+                "Content-Length": str(len(body)),
+            }
         self.todo.put((f"{status} {responses.get(status, '')}", list(headers.items())))
         self.todo.put(body or b"")
 
@@ -90,15 +110,14 @@ class WsgiExchange(Exchange):
     def end(self, hang_up: bool = False) -> None:
         self.todo.put(None)
 
-    def ready(self) -> bool:
-        return self.todo.empty()
-
     def gone(self) -> bool:
         return self.closed or time.monotonic() > self.until
 
 
-def application(environ: dict, start_response):
-    """Answer a request. The engine iterates; if the client hangs up, it calls close()."""
+def application(
+    environ: dict[str, Any], start_response: Callable[..., Any]
+) -> Iterator[bytes]:
+    """Answer a request; the engine iterates, and calls close() at a hang-up."""
     exchange = WsgiExchange(environ)
     threading.Thread(target=exchange.serve, daemon=True).start()
     try:
@@ -112,11 +131,11 @@ def application(environ: dict, start_response):
     finally:
         exchange.closed = True
         exchange.came.put(b"")
-        while not exchange.todo.empty():        # write() may be waiting for room
+        while not exchange.todo.empty():  # write() may be waiting for room
             exchange.todo.get()
 
 
-def handler(event: dict, context: object = None) -> dict:
+def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
     """Answer an event of AWS: payload format 1.0 or 2.0, or a load balancer's."""
     origin, several = event.get("requestContext") or {}, event.get("multiValueHeaders")
     body = (event.get("body") or "").encode()
@@ -124,27 +143,43 @@ def handler(event: dict, context: object = None) -> dict:
     stage, path = f"/{origin.get('stage')}/", event.get("rawPath") or event["path"]
     environ = {
         "REQUEST_METHOD": event.get("httpMethod") or origin["http"]["method"],
-        "PATH_INFO": path[len(stage) - 1:] if path.startswith(stage) else path,
-        "wsgi.input": io.BytesIO(body), "wsgi.run_once": True, "CONTENT_LENGTH": str(len(body))}
+        "PATH_INFO": path[len(stage) - 1 :] if path.startswith(stage) else path,
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.run_once": True,
+        "CONTENT_LENGTH": str(len(body)),
+    }
     for name, value in (several or event.get("headers") or {}).items():
         if name.lower() != "transfer-encoding":
             text = ", ".join(value) if several else value
             environ["HTTP_" + name.upper().replace("-", "_")] = text
-    answer: dict = {}
-    def start_response(status: str, headers: list) -> None:
+    answer: dict[str, Any] = {}
+
+    def start_response(status: str, headers: list[tuple[str, str]]) -> None:
         answer.update(statusCode=int(status[:3]), headers=dict(headers))
-        if several:                 # a load balancer expects its own form
+        if several:  # a load balancer expects its own form
             answer["multiValueHeaders"] = {name: [value] for name, value in headers}
+
     answer["body"] = b"".join(application(environ, start_response)).decode()
     return answer
 
 
 if __name__ == "__main__" and "GATEWAY_INTERFACE" in os.environ:
     from wsgiref.handlers import BaseCGIHandler, read_environ
+
     with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)       # what tools print goes to stderr
+        os.dup2(2, 1)  # what tools print goes to stderr
         BaseCGIHandler.wsgi_run_once = True
-        BaseCGIHandler(sys.stdin.buffer, out, sys.stderr, read_environ()).run(application)
+        BaseCGIHandler(sys.stdin.buffer, out, sys.stderr, read_environ()).run(
+            application
+        )
 elif __name__ == "__main__":
     ping = {"body": '{"jsonrpc":"2.0","id":1,"method":"ping"}', "path": "/mcp"}
-    print(handler({**ping, "httpMethod": "POST", "headers": {"Content-Type": "application/json"}}))
+    print(
+        handler(
+            {
+                **ping,
+                "httpMethod": "POST",
+                "headers": {"Content-Type": "application/json"},
+            }
+        )
+    )

@@ -1,21 +1,25 @@
-"""Skills: folders of instructions for a model, served as resources and verified by the host.
+"""Skills: folders of instructions for a model, served as resources and verified by the
+host.
 
-Both roles of the extension `io.modelcontextprotocol/skills`. A skill is a folder with a SKILL.md:
-instructions, below a header that says when to use them. A server offers each file as a resource
-and each skill as an *entry*: the header, and the size and digest of every file. A host fetches
-a file only when it is needed, and uses it only if it matches its entry.
+Both roles of the extension `io.modelcontextprotocol/skills`. A skill is a folder with a
+SKILL.md: instructions, below a header that says when to use them. A server offers each
+file as a resource and each skill as an *entry*: the header, and the size and digest of
+every file. A host fetches a file only when it is needed, and uses it only if it matches
+its entry.
 
-    serve_skills(server, "folder")                  # a server: every skill in or below the folder
+    serve_skills(server, "folder")      # a server: the skills below a folder
 
-    skills = Skills(client, "docs", approve=ask)    # a host: one Skills object for each server
+    skills = Skills(client, "docs", approve=ask)    # a host: one for each server
     skill, *others = skills.list_skills()
-    text = skills.load(skill)                       # its SKILL.md, approved and verified
+    text = skills.load(skill)                       # its SKILL.md, verified
     skills.read(skill, "references/errors.md")      # another of its files, verified
 
-Files are read once, at startup: no request reaches the file system. Names that begin with a dot are
-skipped; symbolic links are refused. A skill with an error is not served at all; stderr says why.
-Known limits: changes need a restart; the host refuses `"resources": "dynamic"`.
+Files are read once, at startup: no request reaches the file system. Names that begin
+with a dot are skipped; symbolic links are refused. A skill with an error is not served
+at all; stderr says why. Known limits: changes need a restart; the host refuses
+`"resources": "dynamic"`.
 """
+
 from __future__ import annotations
 
 import base64
@@ -30,7 +34,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]    # in a checkout
+# in a checkout
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Client, ServerLacks
 
@@ -40,17 +45,19 @@ Message = dict[str, Any]
 
 EXTENSION = "io.modelcontextprotocol/skills"
 SKILL = "SKILL.md"
-MAX_FILES, MAX_BYTES = 512, 16 * 2**20      # limits of one skill: ext-skills §Limits
-MAX_PAGES = 1000                            # pages of one skills/list
+MAX_FILES, MAX_BYTES = 512, 16 * 2**20  # limits of one skill: ext-skills §Limits
+MAX_PAGES = 1000  # pages of one skills/list
 
 
 class SkillError(Exception):
     """The skill cannot be served, or must not be used."""
 
 
-# ---- frontmatter ---------------------------------------------------------------------------
+# ---- frontmatter
+# ---------------------------------------------------------------------------
 #
-# A part of YAML is accepted: `key: value`, one nested level, quotes, | and > blocks, and comments.
+# A part of YAML is accepted: `key: value`, one nested level, quotes, | and > blocks,
+# and comments.
 
 PAIR = re.compile(r"([\w.-]+):(?: +(.*?))? *")
 BLOCK = re.compile(r"([|>])(-?)(?: +#.*)?")
@@ -59,16 +66,20 @@ OTHER = re.compile(r"[\[\]{},&*!|>%@`\"']|[-?:](?: |$)|.*:(?: |$)")
 
 
 def frontmatter(raw: bytes) -> Message:
-    """Parse the frontmatter of a SKILL.md; SkillError, with the line number, if it is invalid."""
+    """Parse the frontmatter of a SKILL.md; SkillError, with the line number, if it is
+    invalid."""
     lines = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     rows = [at for at, line in enumerate(lines) if line.rstrip(" ") == "---"]
-    if rows[:1] != [0] or not rows[1:] or "\ufffd" in "".join(lines[:rows[1]]):
-        raise SkillError("line 1: expected frontmatter in UTF-8 between two lines '---'")
-    return _mapping(lines[1:rows[1]], 2)
+    if rows[:1] != [0] or not rows[1:] or "\ufffd" in "".join(lines[: rows[1]]):
+        raise SkillError(
+            "line 1: expected frontmatter in UTF-8 between two lines '---'"
+        )
+    return _mapping(lines[1 : rows[1]], 2)
 
 
 def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
-    """Parse `key: value` lines, each with the indented lines below it. `first`: a line number."""
+    """Parse `key: value` lines, each with the indented lines below it. `first`: a line
+    number."""
     found: Message = {}
     starts: list[int] = []
     for at, line in enumerate(lines):
@@ -77,15 +88,19 @@ def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
     for at, end in zip(starts, [*starts[1:], len(lines)]):
         pair = PAIR.fullmatch(lines[at])
         if pair is None or pair[1] in found:
-            raise SkillError(f"line {first + at}: expected 'key: value', with unique keys")
-        value, below = pair[2] or "", textwrap.dedent("\n".join(lines[at + 1:end]))
+            raise SkillError(
+                f"line {first + at}: expected 'key: value', with unique keys"
+            )
+        value, below = pair[2] or "", textwrap.dedent("\n".join(lines[at + 1 : end]))
         block = BLOCK.fullmatch(value)
         if block:
             found[pair[1]] = _block(below.rstrip(), block, first + at)
         elif not re.search("(?m)^ *[^ #\n]", below):
             found[pair[1]] = _scalar(value, first + at)
         elif nested or re.match("[^#]", value):
-            raise SkillError(f"line {first + at}: unexpected indented lines below this value")
+            raise SkillError(
+                f"line {first + at}: unexpected indented lines below this value"
+            )
         else:
             found[pair[1]] = _mapping(below.split("\n"), first + at + 1, True)
     return found
@@ -94,7 +109,9 @@ def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
 def _block(text: str, header: Any, at: int) -> str:
     """Return the text of a block: unchanged below |, folded below >."""
     if header[1] == ">" and re.search("(?m)^ ", text):
-        raise SkillError(f"line {at}: the lines below > must have the same indentation; or use |")
+        raise SkillError(
+            f"line {at}: the lines below > must have the same indentation; or use |"
+        )
     if header[1] == ">":
         text = re.sub(r"(?<=.)\n(\n*)", lambda newlines: newlines[1] or " ", text)
     return text if header[2] or not text else text + "\n"
@@ -112,26 +129,34 @@ def _scalar(text: str, at: int) -> Any:
         return json.loads(plain if quoted else plain.lower() or "null")
     except ValueError:
         if quoted:
-            raise SkillError(f"line {at}: double quotes allow only JSON's escapes") from None
+            raise SkillError(
+                f"line {at}: double quotes allow only JSON's escapes"
+            ) from None
         return plain
 
 
 def check_header(header: Any, folder: str) -> None:
-    """Raise SkillError unless name and description are valid: agentskills §Frontmatter."""
+    """Raise SkillError unless name and description are valid: agentskills
+    §Frontmatter."""
     header = header if isinstance(header, dict) else {}
     name, text = header.get("name"), header.get("description")
     if name != folder or not re.fullmatch("(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", folder):
-        raise SkillError(f"name must match the folder and use a-z, 0-9 and hyphens; found {name!r}")
+        raise SkillError(
+            f"name must match the folder and use a-z, 0-9 and hyphens; found {name!r}"
+        )
     if not isinstance(text, str) or not text.strip() or len(text) > 1024:
         raise SkillError("description must be a string of 1 to 1024 characters")
 
 
-# ---- the server ----------------------------------------------------------------------------
+# ---- the server
+# ----------------------------------------------------------------------------
+
 
 def serve_skills(server: Server, *folders: Any) -> list[Message]:
     """Read the skills in or below some folders, and serve them; return their entries.
 
-    A skill's URI is its path relative to the folder; a folder that is itself a skill has its name.
+    A skill's URI is its path relative to the folder; a folder that is itself a skill
+    has its name.
     """
     files: dict[str, bytes] = {}
     entries: dict[str, Message] = {}
@@ -162,22 +187,29 @@ def serve_skills(server: Server, *folders: Any) -> list[Message]:
             raise RpcError(-32602, "Unknown skill: expected a URI from skills/list")
         return {"skill": entries[params["uri"]], **hints}
 
-    @server.resource("skill://{+path}", name="skill-file", description="A file of a skill")
+    @server.resource(
+        "skill://{+path}", name="skill-file", description="A file of a skill"
+    )
     def skill_file(path: str, ctx: Context) -> Message:
         if ctx.params["uri"] not in files:
             raise NotFound
         return _contents(ctx.params["uri"], files[ctx.params["uri"]])
+
     return list(entries.values())
 
 
 def _visible(folder: Path, pattern: str) -> list[Path]:
     """Find paths at any depth, without hidden ones; links are not followed."""
-    return [path for path in sorted(folder.rglob(pattern), key=Path.as_posix)
-            if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+    return [
+        path
+        for path in sorted(folder.rglob(pattern), key=Path.as_posix)
+        if not any(part[0] == "." for part in path.relative_to(folder).parts)
+    ]
 
 
 def _read(top: Path, base: Path) -> tuple[Message, dict[str, bytes]]:
-    """Read a skill: its entry (ext-skills §Skill Entries), and all of its files by URI."""
+    """Read a skill: its entry (ext-skills §Skill Entries), and all of its files by
+    URI."""
     files: dict[str, bytes] = {}
     size = 0
     for path in _visible(top, "*"):
@@ -190,7 +222,10 @@ def _read(top: Path, base: Path) -> tuple[Message, dict[str, bytes]]:
     main = _uri(Path(top, SKILL).relative_to(base))
     header = frontmatter(files.get(main, b""))
     check_header(header, top.name)
-    lines = [{"uri": uri, "digest": _digest(raw), "size": len(raw)} for uri, raw in files.items()]
+    lines = [
+        {"uri": uri, "digest": _digest(raw), "size": len(raw)}
+        for uri, raw in files.items()
+    ]
     return {"uri": main, "frontmatter": header, "resources": lines}, files
 
 
@@ -204,21 +239,28 @@ def _digest(raw: bytes) -> str:
 
 def check_limits(files: int, size: int) -> None:
     if files > MAX_FILES or size > MAX_BYTES:
-        raise SkillError(f"a skill may have at most {MAX_FILES} files and {MAX_BYTES} bytes")
+        raise SkillError(
+            f"a skill may have at most {MAX_FILES} files and {MAX_BYTES} bytes"
+        )
 
 
 def _list_resource(server: Server, entry: Message, raw: bytes) -> None:
     """Add a SKILL.md to resources/list: ext-skills §Resource Metadata."""
     header = entry["frontmatter"]
 
-    @server.resource(entry["uri"], name=header["name"], description=header["description"],
-                     mime_type="text/markdown")
+    @server.resource(
+        entry["uri"],
+        name=header["name"],
+        description=header["description"],
+        mime_type="text/markdown",
+    )
     def skill_md() -> Message:
         return _contents(entry["uri"], raw)
 
 
 def _contents(uri: str, raw: bytes) -> Message:
-    """Make contents: text only if it is UTF-8, because the host must get the same bytes."""
+    """Make contents: text only if it is UTF-8, because the host must get the same
+    bytes."""
     kind = "text/markdown" if uri.endswith(".md") else mimetypes.guess_type(uri)[0]
     contents = {"uri": uri, "mimeType": kind or "application/octet-stream"}
     try:
@@ -227,12 +269,16 @@ def _contents(uri: str, raw: bytes) -> Message:
         return {**contents, "blob": base64.b64encode(raw).decode()}
 
 
-# ---- the host ------------------------------------------------------------------------------
+# ---- the host
+# ------------------------------------------------------------------------------
+
 
 class Skill:
-    """A valid entry: `uri`, `frontmatter`, and `files` by path. No file has been fetched.
+    """A valid entry: `uri`, `frontmatter`, and `files` by path. No file has been
+    fetched.
 
-    Frontmatter fields that request permissions, such as allowed-tools, are for the user to grant.
+    Frontmatter fields that request permissions, such as allowed-tools, are for the user
+    to grant.
     """
 
     def __init__(self, entry: Any) -> None:
@@ -245,18 +291,27 @@ class Skill:
         self.files = {self._path(line): line for line in lines}
         self.digests = {path: line["digest"] for path, line in self.files.items()}
         check_limits(len(lines), sum(line["size"] for line in lines))
-        if self.files.get(SKILL, {}).get("uri") != self.uri or len(self.files) < len(lines):
+        if self.files.get(SKILL, {}).get("uri") != self.uri or len(self.files) < len(
+            lines
+        ):
             raise SkillError(f"resources must list {SKILL}, and each file only once")
 
     def _path(self, line: Any) -> str:
-        """Check one of the entry's resources; return the file's path: ext-skills §Resources."""
+        """Check one of the entry's resources; return the file's path: ext-skills
+        §Resources."""
         line = line if isinstance(line, dict) else {}
         uri, size = str(line.get("uri")), line.get("size")
-        path = unquote(uri[len(self.root) + 1:])
-        if not uri.startswith(self.root + "/") or {"", ".", ".."} & set(re.split(r"[/\\]", path)) \
-                or not re.fullmatch("sha256:[0-9a-f]{64}", str(line.get("digest"))) \
-                or type(size) is not int or size < 0:
-            raise SkillError(f"{uri!r:.200} must be in the skill's folder, with digest and size")
+        path = unquote(uri[len(self.root) + 1 :])
+        if (
+            not uri.startswith(self.root + "/")
+            or {"", ".", ".."} & set(re.split(r"[/\\]", path))
+            or not re.fullmatch("sha256:[0-9a-f]{64}", str(line.get("digest")))
+            or type(size) is not int
+            or size < 0
+        ):
+            raise SkillError(
+                f"{uri!r:.200} must be in the skill's folder, with digest and size"
+            )
         return path
 
 
@@ -264,11 +319,14 @@ class Skills:
     """The skills of one server, for a host.
 
     `label` is the host's name for the server; label and URI together identify a skill.
-    `approve(skill)` asks the user, again if the files have changed. `approved` can be saved as
-    JSON. list_skills() omits invalid entries and adds the reasons to `refused`.
+    `approve(skill)` asks the user, again if the files have changed. `approved` can be
+    saved as JSON. list_skills() omits invalid entries and adds the reasons to
+    `refused`.
     """
 
-    def __init__(self, client: Client, label: str, approve: Callable[[Skill], bool]) -> None:
+    def __init__(
+        self, client: Client, label: str, approve: Callable[[Skill], bool]
+    ) -> None:
         self.client, self.label, self.approve = client, label, approve
         self.approved: dict[str, dict[str, str]] = {}
         self.refused: list[str] = []
@@ -299,8 +357,11 @@ class Skills:
                 raise SkillError(f"{skill.uri} of {self.label} was not approved")
             self.approved[skill.uri] = skill.digests
         raw = self.read(skill, SKILL)
-        if frontmatter(raw) != skill.frontmatter:       # ext-skills §Frontmatter Verification
-            raise SkillError(f"{skill.uri}: the frontmatter differs from that in its entry")
+        # ext-skills §Frontmatter Verification
+        if frontmatter(raw) != skill.frontmatter:
+            raise SkillError(
+                f"{skill.uri}: the frontmatter differs from that in its entry"
+            )
         return raw.decode(errors="replace")
 
     def read(self, skill: Skill, path: str) -> bytes:
@@ -316,7 +377,9 @@ class Skills:
         contents = self.client.read_resource(file["uri"])
         raw = _raw(contents[0]) if len(contents) == 1 else b""
         if len(raw) != file["size"] or _digest(raw) != file["digest"]:
-            raise SkillError(f"{file['uri']} differs from its entry: call list_skills() again")
+            raise SkillError(
+                f"{file['uri']} differs from its entry: call list_skills() again"
+            )
         return raw
 
 

@@ -1,23 +1,27 @@
-"""Tasks: tool calls that return at once and keep running; the client polls for the result.
+"""Tasks: tool calls that return at once and keep running; the client polls for the
+result.
 
-Both roles of the extension `io.modelcontextprotocol/tasks`: tools/call is answered with a taskId;
-tasks/get then returns the task's state, tasks/update sends answers to the tool's questions, and
-tasks/cancel ends it. Only a request that declares the extension can become a task.
+Both roles of the extension `io.modelcontextprotocol/tasks`: tools/call is answered with
+a taskId; tasks/get then returns the task's state, tasks/update sends answers to the
+tool's questions, and tasks/cancel ends it. Only a request that declares the extension
+can become a task.
 
     tasks = Tasks(server)
 
     @tasks.tool                                     # instead of @server.tool
     def report(pages: int, ctx: Context) -> str:    # it must take a Context
         ctx.progress(1, pages, "page 1")            # becomes the task's statusMessage
-        answer = ctx.elicit("Which format?", ...)   # becomes inputRequests; no thread waits
+        answer = ctx.elicit("Which format?", ...)   # inputRequests; no thread waits
 
     with connect(url, declare=DECLARE, elicit=...) as client:
         ClientTasks(client)
-        client.call_tool("report", {"pages": 3})    # polls, answers questions, returns the result
+        client.call_tool("report", {"pages": 3})    # polls, answers, returns the result
 
-A thread handles the same tools/call again, with a peer that marks it as the task's own run; what
-`Server.handle` sends becomes the state. Tasks are kept in memory; no notifications are sent.
+A thread handles the same tools/call again, with a peer that marks it as the task's own
+run; what `Server.handle` sends becomes the state. Tasks are kept in memory; no
+notifications are sent.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -30,126 +34,210 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
-sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]    # in a checkout
+# in a checkout
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Client, Malformed, RequestCancelled
 
-from mcp_ref import STATE_SECONDS, ClientLacks, Context, HttpError, Peer, RpcError, Server, versions
+from mcp_ref import (
+    STATE_SECONDS,
+    ClientLacks,
+    Context,
+    HttpError,
+    Peer,
+    Result,
+    RpcError,
+    Server,
+    versions,
+)
 
 Message = dict[str, Any]
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-DECLARE: Message = {"extensions": {EXTENSION: {}}}      # a client: connect(..., declare=DECLARE)
-STATES = {      # each status, and the member it adds to tasks/get: ext-tasks §Task Status
-    "working": "", "input_required": "inputRequests",
-    "completed": "result", "failed": "error", "cancelled": ""}
+# a client: connect(..., declare=DECLARE)
+DECLARE: Message = {"extensions": {EXTENSION: {}}}
+STATES = {  # each status, and the member it adds to tasks/get: ext-tasks §Task Status
+    "working": "",
+    "input_required": "inputRequests",
+    "completed": "result",
+    "failed": "error",
+    "cancelled": "",
+}
 FINAL = ("completed", "failed", "cancelled")
 METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY = -32601, -32602, -32021
 
 
-# ---- the server ----------------------------------------------------------------------------
-# Each run of a tool has its own thread. `_lock` guards the tasks; no request is handled under it.
+# ---- the server
+# ----------------------------------------------------------------------------
+# Each run of a tool has its own thread. `_lock` guards the tasks; no request is handled
+# under it.
+
 
 class Task:
-    """One task: its request, the answers so far, and its state, as tasks/get returns it."""
+    """One task: its request, the answers so far, and its state, as tasks/get returns
+    it."""
 
     def __init__(self, ctx: Context, now: float, ttl_ms: int, poll_ms: int) -> None:
-        self.id = os.urandom(16).hex()      # ext-tasks §Security Considerations: unguessable
+        # ext-tasks §Security Considerations: unguessable
+        self.id = os.urandom(16).hex()
         self.principal, self.ends = ctx.principal, now + ttl_ms / 1000
-        # The progress token is the task's id, so that progress comes to us, not to the client.
+        # The progress token is the task's id, so that progress comes to us, not to the
+        # client.
         self.params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
-        self.answers: Message = dict(ctx.params.get("inputResponses", {}))  # by the tool's keys
+        # by the tool's keys
+        self.answers: Message = dict(ctx.params.get("inputResponses", {}))
         self.request_state, self.sealed = self.params.pop("requestState", None), now
         self.rounds = 0
-        self.fixed = {"taskId": self.id, "createdAt": _iso(now), "ttlMs": ttl_ms,
-                      "pollIntervalMs": poll_ms}
-        self.state: Message = {**self.fixed, "status": "working", "lastUpdatedAt": _iso(now)}
+        self.fixed = {
+            "taskId": self.id,
+            "createdAt": _iso(now),
+            "ttlMs": ttl_ms,
+            "pollIntervalMs": poll_ms,
+        }
+        self.state: Message = {
+            **self.fixed,
+            "status": "working",
+            "lastUpdatedAt": _iso(now),
+        }
 
     def request(self, now: float) -> Message:
-        """Return the request for the next run: without answers, if the state is too old."""
-        self.fresh = self.request_state is not None and now - self.sealed < STATE_SECONDS / 2
-        more = {"inputResponses": dict(self.answers), "requestState": self.request_state}
-        return {"jsonrpc": "2.0", "id": self.id, "method": "tools/call",
-                "params": {**self.params, **(more if self.fresh else {})}}
+        """Return the request for the next run: without answers, if the state is too
+        old."""
+        self.fresh = (
+            self.request_state is not None and now - self.sealed < STATE_SECONDS / 2
+        )
+        more = {
+            "inputResponses": dict(self.answers),
+            "requestState": self.request_state,
+        }
+        return {
+            "jsonrpc": "2.0",
+            "id": self.id,
+            "method": "tools/call",
+            "params": {**self.params, **(more if self.fresh else {})},
+        }
 
 
 class Tasks:
-    """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from its start.
+    """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from
+    its start.
 
-    `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds since 1970.
+    `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds
+    since 1970.
     """
 
-    def __init__(self, server: Server, *, ttl_ms: int = 3_600_000, poll_ms: int = 1000,
-                 most: int = 200, clock: Callable[[], float] = time.time) -> None:
-        self.server, self.ttl_ms, self.poll_ms, self.most = server, ttl_ms, poll_ms, most
+    def __init__(
+        self,
+        server: Server,
+        *,
+        ttl_ms: int = 3_600_000,
+        poll_ms: int = 1000,
+        most: int = 200,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.server, self.ttl_ms, self.poll_ms, self.most = (
+            server,
+            ttl_ms,
+            poll_ms,
+            most,
+        )
         self._clock, self._lock = clock, threading.RLock()
         self._tasks: dict[Any, Task] = {}
-        self._peer = Peer()         # the peer of the tasks' own runs, by which start() knows them
-        for name, function in (("tasks/get", self._get), ("tasks/update", self._update),
-                               ("tasks/cancel", self._cancel)):
+        # the peer of the tasks' own runs, by which start() knows them
+        self._peer = Peer()
+        for name, function in (
+            ("tasks/get", self._get),
+            ("tasks/update", self._update),
+            ("tasks/cancel", self._cancel),
+        ):
             # ext-tasks §Streamable HTTP: Routing Headers
             server.method(name, extension=EXTENSION, mirrored="taskId")(function)
 
-    def tool(self, function: Any = None, *, required: bool = False, **options: Any) -> Any:
-        """Register a tool whose calls become tasks: @tasks.tool, with or without options.
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        required: bool = False,
+        **options: Any,
+    ) -> Callable[..., Any]:
+        """Register a tool whose calls become tasks, with or without options.
 
-        Other clients wait for the result, or get an error if `required`; options: server.tool()'s.
+        Other clients wait for the result, or get an error if `required`; options:
+        server.tool()'s.
         """
         if function is None:
             return functools.partial(self.tool, required=required, **options)
         if Context not in get_type_hints(function).values():
-            raise TypeError(f"{function.__name__}: a tool that becomes a task must take a Context")
+            raise TypeError(
+                f"{function.__name__}: a tool that becomes a task must take a Context"
+            )
 
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            ctx = next(one for one in (*args, *named.values()) if isinstance(one, Context))
+            ctx = next(
+                one for one in (*args, *named.values()) if isinstance(one, Context)
+            )
             if required:
                 self.require(ctx)
             return self.start(ctx) or function(*args, **named)
+
         self.server.tool(call, **options)
         return function
 
     def start(self, ctx: Context) -> Message | None:
-        """Make a task of the current tools/call; the tool must return what this returns.
+        """Make a task of the current tools/call; the tool must return what this
+        returns.
 
-        None means continue: the client does not support tasks, or this is the task's own run. So a
-        tool can check and even ask before it becomes a task: `return tasks.start(ctx) or work()`.
+        None means continue: the client does not support tasks, or this is the task's
+        own run. So a tool can check and even ask before it becomes a task: `return
+        tasks.start(ctx) or work()`.
         """
         if ctx.peer is self._peer:
             task = self._tasks.get(ctx.id)
-            if task is None or task.state["status"] in FINAL:       # cancelled before it ran
+            if task is None or task.state["status"] in FINAL:  # cancelled before it ran
                 raise RpcError(INVALID_PARAMS, "the task has ended")
             return None
         if not _declares(ctx):
             return None
         self._remove_expired()
         task = Task(ctx, self._clock(), self.ttl_ms, self.poll_ms)
-        created = {"resultType": "task", **task.state}
+        created = Result({"resultType": "task", **task.state})
         with self._lock:
             if len(self._tasks) >= self.most:
-                return {"isError": True, "content": [{"type": "text", "text": "Too many tasks"}]}
-            self._tasks[task.id] = task     # ext-tasks §Task Creation: before its id is sent
+                return {
+                    "isError": True,
+                    "content": [{"type": "text", "text": "Too many tasks"}],
+                }
+            # ext-tasks §Task Creation: before its id is sent
+            self._tasks[task.id] = task
         self._run(task)
         return created
 
     def require(self, ctx: Context) -> None:
-        """Raise ClientLacks unless the client supports tasks: ext-tasks §Capability Negotiation."""
+        """Raise ClientLacks unless the client supports tasks: ext-tasks §Capability
+        Negotiation."""
         if not _declares(ctx):
-            raise ClientLacks(MISSING_CAPABILITY, f"the client must declare {EXTENSION}",
-                              {"requiredCapabilities": DECLARE})
+            raise ClientLacks(
+                MISSING_CAPABILITY,
+                f"the client must declare {EXTENSION}",
+                {"requiredCapabilities": DECLARE},
+            )
 
     def _get(self, params: Message, ctx: Context) -> Message:
         """Return a task's state: ext-tasks §Task Polling."""
         return dict(self._find(ctx).state)
 
     def _update(self, params: Message, ctx: Context) -> Message:
-        """Store answers to open questions, ignore others: ext-tasks §Task Update Requests."""
+        """Store answers to open questions, ignore others: ext-tasks §Task Update
+        Requests."""
         task, given = self._find(ctx), params.get("inputResponses")
         if not isinstance(given, dict):
             raise RpcError(INVALID_PARAMS, "inputResponses must be an object")
         with self._lock:
             asked = task.state.get("inputRequests", {})
-            rest = {key: question for key, question in asked.items() if key not in given}
+            rest = {
+                key: question for key, question in asked.items() if key not in given
+            }
             if rest == asked:
                 return {}
             for key in asked.keys() & given.keys():
@@ -167,60 +255,91 @@ class Tasks:
 
     def _find(self, ctx: Context) -> Task:
         """Return the task that a request is about."""
-        if ctx.version in versions("legacy"):       # its experimental tasks were different
+        if ctx.version in versions("legacy"):  # its experimental tasks were different
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
         self.require(ctx)
         self._remove_expired()
         task = self._tasks.get(str(ctx.params.get("taskId")))
-        if task is None or task.principal != ctx.principal:     # ext-tasks §Security Considerations
+        # ext-tasks §Security Considerations
+        if task is None or task.principal != ctx.principal:
             raise RpcError(INVALID_PARAMS, "Task not found")
         return task
 
     def _run(self, task: Task) -> None:
         try:
-            threading.Thread(target=self._work, args=(task,), name="task", daemon=True).start()
-        except RuntimeError:            # no threads are left: this request waits for the run
+            threading.Thread(
+                target=self._work, args=(task,), name="task", daemon=True
+            ).start()
+        except RuntimeError:  # no threads are left: this request waits for the run
             self._work(task)
 
     def _work(self, task: Task, renewed: frozenset[str] = frozenset()) -> None:
-        """Run the tool. Its answer is used after the run, when the id may be used again."""
+        """Run the tool. Its answer is used after the run, when the id may be used
+        again."""
         answer: Message = {}
+
         def take(message: Message) -> None:
             params = message.get("params", {})
             if "method" not in message:
                 answer.update(message)
             elif params.get("progressToken") == task.id:
-                self._change(task, "working", statusMessage=str(
-                    params.get("message") or params["progress"]))
-        self.server.handle(task.request(self._clock()), take, peer=self._peer,
-                           principal=task.principal)
+                self._change(
+                    task,
+                    "working",
+                    statusMessage=str(params.get("message") or params["progress"]),
+                )
+
+        self.server.handle(
+            task.request(self._clock()), take, peer=self._peer, principal=task.principal
+        )
         result, error = answer.get("result") or {}, answer.get("error")
-        if error is not None:           # ext-tasks §Task Execution Errors
+        if error is not None:  # ext-tasks §Task Execution Errors
             self._change(task, "failed", statusMessage=error["message"], error=error)
         elif result.get("resultType") != "input_required":
-            self._change(task, "completed", result=result)      # isError included
-        else:                           # ext-tasks §Task Update Requests: no key is used twice
+            self._change(task, "completed", result=result)  # isError included
+        else:  # ext-tasks §Task Update Requests: no key is used twice
             task.request_state, task.sealed = result["requestState"], self._clock()
             asked, renewing = result["inputRequests"], renewed or not task.fresh
-            if renewing and asked.keys() <= task.answers.keys() and not asked.keys() & renewed:
-                return self._work(task, renewed | asked.keys())     # now with the answers
+            if (
+                renewing
+                and asked.keys() <= task.answers.keys()
+                and not asked.keys() & renewed
+            ):
+                return self._work(task, renewed | asked.keys())  # now with the answers
             task.rounds += 1
-            self._change(task, "input_required", inputRequests={
-                f"{task.rounds}-{key}": value for key, value in asked.items()})
+            self._change(
+                task,
+                "input_required",
+                inputRequests={
+                    f"{task.rounds}-{key}": value for key, value in asked.items()
+                },
+            )
 
     def _stop(self, task: Task, why: str) -> None:
         """Cancel a task and its run, unless it has ended."""
         if self._change(task, "cancelled", statusMessage=why):
-            self.server.handle({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                                "params": {"requestId": task.id}}, lambda _: None, peer=self._peer)
+            self.server.handle(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/cancelled",
+                    "params": {"requestId": task.id},
+                },
+                lambda _: None,
+                peer=self._peer,
+            )
 
     def _change(self, task: Task, status: str, **members: Any) -> bool:
-        """Replace a task's state, unless the task has ended; tell whether it was replaced."""
+        """Replace a task's state, unless the task has ended; tell whether it was
+        replaced."""
         with self._lock:
             if task.state["status"] in FINAL:
                 return False
-            task.state = {**task.fixed, "status": status, "lastUpdatedAt": _iso(self._clock()),
-                          **members}
+            task.state = {
+                **task.fixed,
+                "status": status,
+                "lastUpdatedAt": _iso(self._clock()),
+                **members,
+            }
             return True
 
     def _remove_expired(self) -> None:
@@ -233,49 +352,66 @@ class Tasks:
 def _declares(ctx: Context) -> bool:
     """Tell whether this request declares the extension; legacy requests never do."""
     extensions = ctx.client_capabilities.get("extensions")
-    return ctx.version not in versions("legacy") and isinstance(extensions, dict) \
+    return (
+        ctx.version not in versions("legacy")
+        and isinstance(extensions, dict)
         and isinstance(extensions.get(EXTENSION), dict)
+    )
 
 
 def _iso(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-# ---- the client ----------------------------------------------------------------------------
+# ---- the client
+# ----------------------------------------------------------------------------
 
-POLL_SECONDS = 0.02, 60.0   # shortest and longest wait between polls
-MAX_MISSES = 3      # consecutive polls that may fail because of the network
+POLL_SECONDS = 0.02, 60.0  # shortest and longest wait between polls
+MAX_MISSES = 3  # consecutive polls that may fail because of the network
 
 
 class ClientTasks:
-    """Wait for the tasks that a client's calls become, so that call_tool() returns their results.
+    """Wait for the tasks that a client's calls become, so that call_tool() returns
+    their results.
 
-    `longest`: seconds to wait for a task before cancelling it. `on_state` is called with each
-    state, on the waiting thread; with the taskId in it, another process can also wait().
+    `longest`: seconds to wait for a task before cancelling it. `on_state` is called
+    with each state, on the waiting thread; with the taskId in it, another process can
+    also wait().
     """
 
-    def __init__(self, client: Client, *, longest: float = 3600.0,
-                 on_state: Callable[[Message], Any] = lambda state: None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        longest: float = 3600.0,
+        on_state: Callable[[Message], Any] = lambda state: None,
+    ) -> None:
         self.client, self.longest, self.on_state = client, longest, on_state
         client.result_types["task"] = self._follow
-        client.mirrored.update({"tasks/" + verb: "taskId" for verb in ("get", "update", "cancel")})
+        client.mirrored.update(
+            {"tasks/" + verb: "taskId" for verb in ("get", "update", "cancel")}
+        )
 
-    def wait(self, ident: str, timeout: float | None = None, tag: Any = None) -> Message:
+    def wait(
+        self, ident: str, timeout: float | None = None, tag: Any = None
+    ) -> Message:
         """Wait for a task to end, answering its questions; return the result.
 
-        Raises RpcError if it failed, RequestCancelled if it was cancelled; TimeoutError, without
-        cancelling it, after `timeout` seconds. `tag` is passed to the functions that answer.
+        Raises RpcError if it failed, RequestCancelled if it was cancelled;
+        TimeoutError, without cancelling it, after `timeout` seconds. `tag` is passed to
+        the functions that answer.
         """
         deadline = time.monotonic() + (self.longest if timeout is None else timeout)
-        misses, state, answers = 0, {}, {}      # type: int, Message, Message
-        sent: set[str] = set()      # ext-tasks §Task Update Requests: each key is answered once
+        misses, state, answers = 0, {}, {}  # type: int, Message, Message
+        # ext-tasks §Task Update Requests: each key is answered once
+        sent: set[str] = set()
         while True:
             try:
                 if answers:
                     self._send("update", ident, inputResponses=answers)
                     sent, answers = {*sent, *answers}, {}
                 state, misses = _checked(ident, self._send("get", ident)), 0
-            except (OSError, HttpError):        # a task outlives a broken connection
+            except (OSError, HttpError):  # a task outlives a broken connection
                 misses += 1
                 if misses > MAX_MISSES or self.client.closed:
                     raise
@@ -283,9 +419,16 @@ class ClientTasks:
                 self.on_state(state)
                 if state["status"] in FINAL:
                     return _result(state)
-                asked = state["inputRequests"] if state["status"] == "input_required" else {}
-                answers = {key: self.client.answer(question, tag)
-                           for key, question in asked.items() if key not in sent}
+                asked = (
+                    state["inputRequests"]
+                    if state["status"] == "input_required"
+                    else {}
+                )
+                answers = {
+                    key: self.client.answer(question, tag)
+                    for key, question in asked.items()
+                    if key not in sent
+                }
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"task {ident!r} did not end in time")
@@ -297,11 +440,13 @@ class ClientTasks:
         """Turn a CreateTaskResult into the result of its task."""
         ident = created.get("taskId")
         if method != "tools/call" or not isinstance(ident, str):
-            raise Malformed(f"unexpected or invalid task for {method}: {created!r:.200}")
+            raise Malformed(
+                f"unexpected or invalid task for {method}: {created!r:.200}"
+            )
         try:
             self.on_state(created)
             return self.wait(ident, tag=tag)
-        except BaseException:       # ext-tasks §Task Polling: poll to the end, or cancel
+        except BaseException:  # ext-tasks §Task Polling: poll to the end, or cancel
             with contextlib.suppress(Exception):
                 self._send("cancel", ident)
             raise
@@ -313,9 +458,13 @@ class ClientTasks:
 def _checked(ident: str, state: Message) -> Message:
     """Return a task's state; Malformed if it is not one."""
     member = STATES.get(str(state.get("status")))
-    if state.get("taskId") != ident or member is None \
-            or member and not isinstance(state.get(member), dict) \
-            or not isinstance(state.get("pollIntervalMs", 0), (int, float)):
+    if (
+        state.get("taskId") != ident
+        or member is None
+        or member
+        and not isinstance(state.get(member), dict)
+        or not isinstance(state.get("pollIntervalMs", 0), (int, float))
+    ):
         raise Malformed(f"expected the state of task {ident!r}, found {state!r:.200}")
     return state
 
@@ -323,8 +472,15 @@ def _checked(ident: str, state: Message) -> Message:
 def _result(state: Message) -> Message:
     """Return the result of a task that has ended, or raise its error."""
     if state["status"] == "cancelled":
-        raise RequestCancelled(str(state.get("statusMessage", "the task was cancelled")))
+        raise RequestCancelled(
+            str(state.get("statusMessage", "the task was cancelled"))
+        )
     if state["status"] == "failed":
-        code, message = state["error"].get("code"), str(state["error"].get("message", ""))
-        raise RpcError(code if type(code) is int else -32603, message, state["error"].get("data"))
+        code, message = (
+            state["error"].get("code"),
+            str(state["error"].get("message", "")),
+        )
+        raise RpcError(
+            code if type(code) is int else -32603, message, state["error"].get("data")
+        )
     return dict(state["result"])

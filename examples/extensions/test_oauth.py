@@ -1,0 +1,675 @@
+"""Tests of oauth.py against documents in memory, then of both halves over HTTP."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from test_mcp_ref import (
+    PATIENCE,
+    POSIX,
+    Site,
+    Stage,
+    client,
+    command,
+    fixture,
+    http_answer,
+    http_serving,
+    mcp,
+    parametrize,
+)
+
+import oauth
+import oauth_server as guard
+
+
+real_fetch: Any = vars(oauth)["fetch"]
+MCP, ISSUER, CIMD = (
+    "https://mcp.test/mcp",
+    "https://issuer.test",
+    "https://app.test/client.json",
+)
+NEW, BACK, URN = (
+    "https://new.test",
+    "http://127.0.0.1:1/callback",
+    "urn:ietf:params:oauth:",
+)
+ROOT = "https://mcp.test/.well-known/oauth-protected-resource"
+SERVER, OPENID = (
+    "/.well-known/oauth-authorization-server",
+    "/.well-known/openid-configuration",
+)
+RESOURCE, METADATA, TOKEN = ROOT + "/mcp", ISSUER + SERVER, ISSUER + "/token"
+PLACES = {
+    "resource": RESOURCE,
+    "issuer": METADATA,
+    "registration": ISSUER + "/register",
+    "token": TOKEN,
+    "provider": "https://sso.test/token",
+}
+BASIC = {"Authorization": "Basic aStkOnMlMkI="}  # "i d" and "s+", encoded as in a form
+GONE = (400, {"error": "invalid_grant", "error_description": "old"})
+
+
+class World(oauth.Browser):
+    """What is on the web, by URL, and a user at a browser. `asked`: verb, url, headers,
+    form."""
+
+    def __init__(self):
+        self.asked = []
+        self.page = {}  # parameters of the last login page
+        self.issued, self.time, self.refresh = 0, 1000.0, ""
+        self.at = {
+            "callback": {"code": "the-code"},
+            TOKEN: {},
+            ISSUER + "/register": {"client_id": "r"},
+            RESOURCE: {"resource": MCP, "authorization_servers": [ISSUER]},
+            METADATA: {
+                "issuer": ISSUER,
+                "authorization_endpoint": ISSUER + "/authorize?tenant=1",
+                "token_endpoint": TOKEN,
+                "registration_endpoint": ISSUER + "/register",
+                "code_challenge_methods_supported": ["S256"],
+            },
+            PLACES["provider"]: {
+                "access_token": "jag for " + ISSUER,
+                "issued_token_type": URN + "token-type:id-jag",
+            },
+        }
+
+    def change(self, name: str, changes):
+        merges, place = isinstance(changes, dict), PLACES.get(name, name)
+        self.at[place] = {**self.at.get(place, {}), **changes} if merges else changes
+
+    def fetch(self, verb: str, url: str, headers: dict, body=None, timeout: int = 9):
+        if "//127.0.0.1" in url:
+            return real_fetch(verb, url, headers, body, timeout)
+        kind = headers.get("Content-Type", "")
+        assert kind.endswith(("/json", "-form-urlencoded")) == bool(body)
+        form = (
+            json.loads(body)
+            if "json" in kind
+            else dict(parse_qsl((body or b"").decode()))
+        )
+        self.asked.append((verb, url, headers, form))
+        answer = self.at.get(url, 404)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if answer[1:] else answer[0]
+        if isinstance(answer, dict):
+            answer = 200, self.token(form, headers, answer) if url == TOKEN else answer
+        status, document, *more = (
+            answer if isinstance(answer, tuple) else (answer, None)
+        )
+        return status, more[0] if more else {}, json.dumps(document).encode()
+
+    def token(self, form: dict, headers: dict, changes: dict) -> dict:
+        if form["grant_type"] == "authorization_code":
+            digest = oauth.b64(hashlib.sha256(form["code_verifier"].encode()).digest())
+            assert (digest, BACK) == (self.page["code_challenge"], form["redirect_uri"])
+        assert form["resource"] == MCP and form.get("refresh_token") in (
+            None,
+            self.refresh,
+        )
+        self.issued += 1
+        made = {
+            "access_token": f"at{self.issued}",
+            "token_type": "DPoP" if "DPoP" in headers else "bearer",
+            "expires_in": 3600,
+            "refresh_token": f"rt{self.issued}",
+            **changes,
+        }
+        self.refresh = made["refresh_token"] or self.refresh
+        return made
+
+    @contextlib.contextmanager
+    def listen(self, registered: str, state: str):
+        yield BACK
+
+    def visit(self, url: str) -> str:
+        self.page = dict(parse_qsl(url.partition("?")[2]))
+        asked = {
+            "resource": MCP,
+            "code_challenge_method": "S256",
+            "response_type": "code",
+        }
+        assert asked.items() <= self.page.items()
+        came = {"state": self.page["state"], **self.at["callback"]}
+        return (
+            BACK
+            + "?"
+            + urlencode({one: came[one] for one in came if came[one] is not None})
+        )
+
+    def hook(self, *who: str, **options):
+        return oauth.OAuth(
+            *who,
+            **{
+                "grant": oauth.AuthorizationCode(self),
+                "clock": lambda: self.time,
+                **options,
+            },
+        )
+
+
+def visited(monkeypatch):
+    """Make a World, and let both halves fetch from it."""
+    made = World()
+    monkeypatch.setattr(oauth, "fetch", made.fetch)
+    monkeypatch.setattr(guard, "fetch", made.fetch)
+    return made
+
+
+world = pytest.fixture(visited, name="world")
+
+
+def log_in(hook, challenge="", status=401, uses=2, nonce="") -> dict:
+    """Call a hook as a client does after a refusal; return the headers of the last
+    request."""
+    found = {"www-authenticate": challenge, "dpop-nonce": nonce}
+    make = hook(mcp.HttpError(status, "no", found, MCP))
+    assert not make or make("POST", "https://other.test/mcp") == {}
+    return [make("POST", MCP) for _ in range(uses)][-1] if make else {}
+
+
+# Which document, which member (or all of it), what is wrong with it, which error.
+# fmt: off
+HERE = "is on this machine"
+FLAWS: list[Any] = [
+    ("resource", "resource", ["https://x.test/mcp", MCP[:-1], MCP[:16] + ":4"], "is about"),
+    ("resource", "resource", [MCP + "#x", None, 7], "an https URL"),
+    ("resource", "authorization_servers", [[], None, ISSUER], "names no authorization server"),
+    ("resource", "authorization_servers", [["http://x.test"], ["https://[x"], [7]], "an https URL"),
+    ("resource", "authorization_servers", [["http://127.0.0.1:9"]], HERE),
+    ("resource", "", [500], "500: try"),
+    ("issuer", "", [404, (200, [7])], "has no metadata"),
+    ("issuer", "issuer", [ISSUER + "/", None], "is about"),
+    ("issuer", "authorization_endpoint", ["http://issuer.test/a?hush", None], "an https URL"),
+    ("issuer", "authorization_endpoint", ["https://localhost/x", "https://[::1]"], HERE),
+    ("issuer", "token_endpoint", ["https://localhost/x", "https://[::1]"], HERE),
+    ("issuer", "registration_endpoint", ["https://localhost/x", "https://[::1]"], HERE),
+    ("issuer", "token_endpoint", ["https://127.1", "https://2130706433"], HERE),
+    ("issuer", "token_endpoint", ["https://[::ffff:127.0.0.1]", "https://localhost."], HERE),
+    ("issuer", "token_endpoint", ["https://10.0.0.1", "https://[fe80::1]"], "private network"),
+    ("issuer", "registration_endpoint", [None], "by hand"),
+    ("issuer", "code_challenge_methods_supported", [None, ["plain"], "S256"], "PKCE"),
+    ("issuer", "token_endpoint_auth_methods_supported", [["tls"], "none"], "accepts none of none"),
+    ("issuer", "authorization_response_iss_parameter_supported", [True], "or of none"),
+    ("registration", "", [(400, {"error": "odd", "error_description": "x\ny"})], "400 odd x y$"),
+    ("registration", "client_id", [None, 7], ": 2"),
+    ("registration", "client_secret", [7], ": 2"),
+    ("callback", "state", ["other", None], "another request"),
+    ("callback", "iss", [ISSUER + "/", ""], "another issuer"),
+    ("callback", "code", [None, ""], "no code"),
+    ("callback", "error", ["denied"], "d: denied$"),
+    ("token", "", [GONE], "400 invalid_"),
+    ("token", "access_token", [None, 7, "a b"], "no usable Bearer"),
+    ("token", "token_type", [None, "mac", "DPoP"], "no usable Bearer"),
+    ("token", "error", ["odd"], "refuses: 200 odd"),
+]
+# fmt: on
+
+
+@parametrize(
+    "document, member, flaw, error",
+    [
+        (document, member, flaw, error)
+        for document, member, flaws, error in FLAWS
+        for flaw in flaws
+    ],
+)
+def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
+    world.change(document, {member: flaw} if member else flaw)
+    with pytest.raises(oauth.OAuthError, match=error) as caught:
+        log_in(world.hook())
+    assert not re.search("hush|the-code|at1|\n", str(caught.value))
+    assert document == "token" or TOKEN not in [url for _, url, _, _ in world.asked]
+
+
+# changes of documents; refusals: status, challenge, what is then posted and sent
+FLOWS = {
+    "a refused token is renewed, or else obtained anew": [
+        (401, "", "new code at1", 1),
+        (401, "", "!just obtained"),
+        (401, "", "refresh at2"),
+        ("token", {"refresh_token": None}),
+        (401, "", "refresh at3"),
+        ("token", [(400, {"error": "slow_down"}), GONE, {"refresh_token": None}, {}]),
+        (401, "", "!slow_down"),
+        (401, "", "refresh code at4"),
+        (401, "", "code at5"),
+    ],
+    "more scope: what was requested before, and the new one, once": [
+        (401, 'Bearer scope="a"', "new code:a at1"),
+        (403, "Bearer", "None"),
+        (403, "", "None"),
+        (403, 'Bearer error="insufficient_scope", scope="b a"', "code:a+b at2"),
+        (403, 'Bearer error="insufficient_scope", scope=b', "!wants more scope"),
+        (401, "Bearer scope=c", "code:a+b+c at3"),
+        (401, "", "refresh at4"),
+    ],
+    "all listed scopes, without what cannot be one": [
+        ("resource", {"scopes_supported": [7, "y z", "x", "w"]}),
+        (401, "", "new code:x+w at1"),
+    ],
+    "the challenge goes before the list": [
+        (
+            401,
+            'Bearer resource_metadata="https://new.test"',
+            "!no metadata at https://new",
+        ),
+        ("resource", {"scopes_supported": ["x"]}),
+        (
+            401,
+            'Basic x="Bearer, y", BEARER Scope="\\a", scope=z,Bearer scope=w',
+            "new code:a at1",
+        ),
+    ],
+    "offline_access where the issuer has it, and never alone": [
+        ("issuer", {"scopes_supported": ["offline_access"]}),
+        (401, "", "new code at1"),
+        (401, "Bearer scope=a", "code:a+offline_access at2"),
+    ],
+    "[2025-03-26] without metadata there are fixed paths": [
+        ("resource", 404),
+        ("https://mcp.test/register", {"client_id": "old"}),
+        ("https://mcp.test/token", {"access_token": "at1", "token_type": "Bearer"}),
+        (401, "", "new code at1"),
+    ],
+    "an issuer that forgot us": [
+        (401, "", "new code at1"),
+        ("token", [(401, {"error": "invalid_client"}), {}]),
+        (401, "", "refresh new code at2"),
+    ],
+    "another issuer gets nothing of the old one": [
+        (401, "", "new code at1"),
+        ("resource", {"authorization_servers": [NEW]}),
+        (
+            NEW + OPENID,
+            {
+                "issuer": NEW,
+                "authorization_endpoint": NEW,
+                "token_endpoint": TOKEN,
+                "code_challenge_methods_supported": ["S256"],
+                "registration_endpoint": ISSUER + "/register",
+            },
+        ),
+        ("callback", {"iss": NEW}),
+        (401, "", "new code at2"),
+    ],
+}
+POSTS = {"authorization_code": "code", "refresh_token": "refresh", None: "new"}
+
+
+@parametrize("title", FLOWS)
+def test_oauth_flows(world, title):
+    hook = world.hook()
+    for first, second, *rest in FLOWS[title]:
+        start = len(world.asked)
+        if isinstance(first, str):
+            world.change(first, second)
+        elif rest[0].startswith("!"):
+            with pytest.raises(oauth.OAuthError, match=rest[0][1:]):
+                log_in(hook, second, first)
+        else:
+            sent = (
+                log_in(hook, second, first, *rest[1:])
+                .get("Authorization", "None")
+                .split()[-1]
+            )
+            posts = [
+                POSTS[form.get("grant_type")]
+                for *_, form in world.asked[start:]
+                if form
+            ]
+            scope = (
+                ":" + world.page["scope"].replace(" ", "+")
+                if "scope" in world.page
+                else ""
+            )
+            assert " ".join([*posts, sent]).replace("code", "code" + scope) == rest[0]
+
+
+@parametrize(
+    "told, issuer, at, asked",
+    [
+        ("", ISSUER, RESOURCE, [RESOURCE, METADATA]),
+        (NEW, ISSUER, NEW, [NEW, METADATA]),
+        ("", ISSUER, ROOT, [RESOURCE, ROOT, METADATA, ISSUER + OPENID]),
+        (
+            "",
+            ISSUER + "/t",
+            ROOT,
+            [
+                RESOURCE,
+                ROOT,
+                METADATA + "/t",
+                ISSUER + OPENID + "/t",
+                ISSUER + "/t" + OPENID,
+            ],
+        ),
+        ("", "https://mcp.test", "", [RESOURCE, ROOT, "https://mcp.test" + SERVER]),
+    ],
+)
+def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
+    world.at[at] = {**world.at.pop(RESOURCE), "authorization_servers": [7, issuer]}
+    world.at[asked[-1]] = {**world.at.pop(METADATA), "issuer": issuer}
+    assert log_in(
+        world.hook(issuer=issuer), f'Basic, Bearer resource_metadata="{told}"'
+    )
+    assert [url for _, url, _, _ in world.asked] == [
+        *asked,
+        ISSUER + "/register",
+        TOKEN,
+    ]
+
+
+@parametrize(
+    "who, offered, made, proof",
+    [
+        ((), ["tls", "none"], {}, {"client_id": "r"}),
+        ((), ["none"], {"client_id": "i d", "client_secret": "s+"}, BASIC),
+        (
+            (),
+            None,
+            {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
+            {"client_id": "r", "client_secret": "s"},
+        ),
+        (("i d", "s+"), None, None, BASIC),
+        (
+            (),
+            ["client_secret_basic", "client_secret_post"],
+            {"client_secret": "s"},
+            {"client_id": "r", "client_secret": "s"},
+        ),
+        (
+            ("us", "s"),
+            ["client_secret_post", "client_secret_basic"],
+            None,
+            {"client_id": "us", "client_secret": "s"},
+        ),
+        (("i d", "s+"), ["client_secret_basic", "client_secret_post"], None, BASIC),
+        ((CIMD,), ["tls"], None, {"client_id": CIMD}),
+        (("us",), ["tls"], None, {"client_id": "us"}),
+    ],
+)
+def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
+    world.change(
+        "issuer",
+        {
+            "token_endpoint_auth_methods_supported": offered,
+            "client_id_metadata_document_supported": who == (CIMD,),
+        },
+    )
+    world.change("registration", 404 if made is None else made)
+    log_in(world.hook(metadata_url=CIMD) if who in ((CIMD,), ()) else world.hook(*who))
+    *_, headers, form = world.asked[-1]
+    assert proof.items() <= {**headers, **form}.items()
+    assert ("Authorization" in headers) == (proof is BASIC) == ("client_id" not in form)
+    assert [one for *_, one in world.asked if "redirect_uris" in one] == [
+        {
+            "application_type": "native",
+            "client_name": "mcp_ref",
+            "redirect_uris": [BACK],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": (offered or ["none"])[-1],
+        }
+    ] * (made is not None)
+
+
+def test_oauth_grants_without_a_user(world):
+    sso = oauth.EnterpriseManaged(PLACES["provider"], lambda: "who", "sso", "x")
+    jag = {
+        "grant_type": URN + "grant-type:jwt-bearer",
+        "assertion": "jag for " + ISSUER,
+    }
+    for grant, form in (
+        (oauth.Workload(lambda issuer: "jag for " + issuer), jag),
+        (sso, jag),
+        (oauth.ClientCredentials(), {"grant_type": "client_credentials"}),
+    ):
+        hook = world.hook("i d", "s+", grant=grant)
+        assert (
+            log_in(hook, "Bearer scope=a")["Authorization"]
+            == f"Bearer at{world.issued}"
+        )
+        assert world.asked[-1][3] == {"scope": "a", "resource": MCP, **form}
+    assert next(form for *_, form in world.asked if "subject_token" in form) == {
+        "grant_type": URN + "grant-type:token-exchange",
+        "audience": ISSUER,
+        "resource": MCP,
+        "scope": "a",
+        "subject_token": "who",
+        "subject_token_type": URN + "token-type:id_token",
+        "requested_token_type": URN + "token-type:id-jag",
+        "client_id": "sso",
+        "client_secret": "x",
+    }
+    world.change("provider", {"issued_token_type": URN})
+    for grant, error in ((sso, "no grant"), (oauth.ClientCredentials(), "require")):
+        with pytest.raises(oauth.OAuthError, match=error):
+            log_in(world.hook("us", grant=grant))
+    world.change("resource", {"authorization_servers": [NEW]})
+    world.change(NEW + SERVER, {"issuer": NEW})
+    with pytest.raises(oauth.OAuthError, match="registered with https://issuer.test"):
+        log_in(hook)
+
+
+def test_oauth_keeps_tokens_in_a_file_for_its_owner(world, tmp_path):
+    path = tmp_path / "new" / "tokens.json"
+    one, two = (world.hook(store=oauth.TokenFile(path)) for _ in "12")
+    assert log_in(one) == log_in(two, uses=1) == {"Authorization": "Bearer at1"}
+    modes = [oct(place.stat().st_mode)[-3:] for place in (path, path.parent)]
+    assert modes == ["600", "700"] or os.name != "posix"
+    assert (
+        log_in(two) == log_in(one) == {"Authorization": "Bearer at2"}
+        and world.issued == 2
+    )
+    for seconds, token in ((3600 - oauth.EARLY_SECONDS, "at2"), (1, "at3")):
+        world.time += seconds
+        assert (
+            log_in(world.hook(store=oauth.TokenFile(path)))["Authorization"]
+            == "Bearer " + token
+        )
+    for mode, error in (
+        (0o600, "not a token"),
+        (0o640, "others can read" if POSIX else "not"),
+    ):
+        path.write_text("7")
+        path.chmod(mode)
+        with pytest.raises(oauth.OAuthError, match=error):
+            log_in(one)
+
+
+def test_oauth_refuses_an_identifier_that_names_no_document():
+    with pytest.raises(ValueError, match="path"):
+        oauth.OAuth(metadata_url="https://app.test")
+
+
+def signed_claims(token: str, ours: dict, bound: dict) -> list:
+    """Check signature, head and time of a token; return the other claims."""
+    text, _, signature = token.rpartition(".")
+    head, claims = (json.loads(guard.unb64(part)) for part in text.split("."))
+    assert guard.has_signed(
+        head.get("jwk", ours), "ES256", text, guard.unb64(signature)
+    )
+    assert (
+        claims.pop("jti") and claims.pop("iat") == 1000 and head.pop("alg") == "ES256"
+    )
+    assert head == (
+        {"kid": "k1"} if "aud" in claims else {"typ": "dpop+jwt", "jwk": bound}
+    )
+    return list(claims.values())
+
+
+def test_oauth_signs(world, monkeypatch):
+    pytest.importorskip("cryptography")
+    key, store = oauth.Key(oauth.new_pem(), "k1"), {}
+    world.change(
+        "issuer", {"token_endpoint_auth_methods_supported": ["none", "private_key_jwt"]}
+    )
+    for secret in ("", "s"):
+        log_in(world.hook("robot", secret, key=key, grant=oauth.ClientCredentials()))
+    world.change(
+        "token", [(400, {"error": "use_dpop_nonce"}, {"dpop-nonce": "n1"}), {}]
+    )
+    sent = [log_in(world.hook(store=store), "DPoP", nonce="r1", uses=1)]
+    hook = world.hook(store=store)
+    sent += [
+        log_in(hook, 'DPoP error="use_dpop_nonce"', nonce=one)
+        for one in ("r1", "r2", "r2")
+    ]
+    assert [one["Authorization"] for one in sent] == ["DPoP at3"] * 3 + ["DPoP at4"]
+    tokens = [
+        one
+        for *_, headers, form in world.asked
+        for one in (headers.get("DPoP"), form.get("client_assertion"))
+        if one
+    ]
+    bound = oauth.Key(store["dpop"]["pem"]).jwk()
+    tokens += [one["DPoP"] for one in sent]
+    came = [signed_claims(token, key.jwk(), bound) for token in tokens]
+    used, new = (
+        oauth.b64(hashlib.sha256(token).digest()) for token in (b"at3", b"at4")
+    )
+    assert came == [["robot", "robot", ISSUER, 1120]] * 2 + [
+        ["POST", TOKEN],
+        ["POST", TOKEN, "n1"],
+        ["POST", TOKEN],
+        ["POST", MCP, "r1", used],
+        ["POST", MCP, "r1", used],
+        ["POST", MCP, "r2", used],
+        ["POST", MCP, "r2", new],
+    ]
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    world.change("callback", None)  # nobody may log in for nothing
+    with pytest.raises(oauth.OAuthError, match="pip install cryptography"):
+        log_in(world.hook(dpop=True))
+
+
+def test_oauth_from_end_to_end(world, monkeypatch):
+    visits, threads, hooks, metadata = [], [], [], {}
+
+    def browse(url: str):
+        page = dict(parse_qsl(url.partition("?")[2]))
+        ends = ["x", "?state=x", "?code=c&state=" + page["state"]]
+        threads.append(
+            threading.Thread(
+                target=lambda: visits.extend(
+                    real_fetch("GET", page["redirect_uri"] + end, {})[0] for end in ends
+                )
+            )
+        )
+        threads[0].start()
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    world.change("token", (200, {"access_token": "at1", "token_type": "bearer"}))
+    with http_serving(
+        mcp.Server("guarded"),
+        metadata=metadata,
+        authorize=lambda headers: hooks[0](headers),
+    ) as httpd:
+        url = httpd.url
+        metadata.update(guard.resource_metadata(url, [ISSUER], scopes_supported=["a"]))
+        hooks.append(guard.introspection(ISSUER + "/i", "i d", "s+", resource=url))
+        world.at[ISSUER + "/i"] = {"active": True, "aud": url, "sub": "ann"}
+        with client.connect(url, authorize=oauth.OAuth()) as connected:
+            connected.ping()
+        for answer in (404, (200, [7])):
+            world.at[ISSUER + "/i"] = answer
+            with pytest.raises(mcp.HttpError, match="retry"):
+                hooks[0]({"authorization": "bearer at2"})
+        threads[0].join(PATIENCE)
+        assert visits == [404, 404, 200] and BASIC.items() <= world.asked[-1][2].items()
+    monkeypatch.setattr("webbrowser.open", bool)
+    with pytest.raises(oauth.OAuthError, match="within 0 seconds"):
+        log_in(world.hook(grant=oauth.AuthorizationCode(oauth.Browser(seconds=0))))
+    with http_serving(fixture(Stage())) as httpd:
+        assert command(oauth.__file__, httpd.url).stdout.startswith("add\necho\n")
+
+
+def test_two_programs_that_share_a_token_file_lose_nothing(tmp_path):
+    def fill(name: str) -> None:
+        store = oauth.TokenFile(tmp_path / "tokens")
+        for number in range(20):
+            store[f"{name} {number}"] = {"number": number}
+
+    threads = [threading.Thread(target=fill, args=[name]) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    content = json.loads((tmp_path / "tokens").read_text())
+    assert len(content) == 60
+
+
+def test_a_token_that_another_program_refreshed_is_used(world, tmp_path):
+    path = tmp_path / "tokens"
+    one, two = (world.hook(store=oauth.TokenFile(path)) for _ in "12")
+    world.at[TOKEN]["refresh_token"] = "r1"
+    first = log_in(one)["Authorization"]
+    assert log_in(two)["Authorization"] == first
+    second = log_in(one)["Authorization"]  # refused, so it is refreshed
+    issued = world.issued
+    assert second != first and log_in(two)["Authorization"] == second
+    assert world.issued == issued
+
+
+def test_a_slow_visitor_does_not_hold_up_a_login():
+    browser, over = oauth.Browser(seconds=PATIENCE), threading.Event()
+    with browser.listen("", "s") as uri:
+        place = ("127.0.0.1", int(re.findall(r":(\d+)", uri)[0]))
+
+        def drip() -> None:
+            with socket.create_connection(place) as slow, contextlib.suppress(OSError):
+                while not over.wait(0.02):
+                    slow.sendall(b"x")
+
+        def visit(url: str) -> bool:
+            threading.Thread(target=drip, daemon=True).start()
+            address = uri + "?code=c&state=s"
+            threading.Thread(
+                target=lambda: real_fetch("GET", address, {}), daemon=True
+            ).start()
+            return True
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("webbrowser.open", visit)
+            assert "code=c" in browser.visit("https://issuer.test/")
+        over.set()
+
+
+def test_a_timeout_covers_what_machines_do_for_a_login():
+    over = threading.Event()
+
+    def answer(verb: str, headers: dict, message: dict):
+        if headers[":path"] == "/mcp":
+            yield http_answer(401, {"WWW-Authenticate": "Bearer"})
+            return
+        yield http_answer(200, {"Content-Length": "9999"}, None)
+        while not over.wait(0.02):
+            yield b" "
+
+    with contextlib.closing(Site(answer)) as site:
+        with pytest.raises(oauth.OAuthError, match="reached|time left"):
+            client.connect(site.url, timeout=0.3, authorize=oauth.OAuth())
+        over.set()

@@ -1,0 +1,270 @@
+"""Tests of skills.py: frontmatter, the server's half, and the host's."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from test_mcp_ref import Context, client, differences, mcp, parametrize
+
+import skills
+
+FOLDER = """a a/x~y.md a/p.png a/q.zzz a/in a/.env a/.git/z.md .h b/c big big/1.md link o.md UP many
+    many/1.x many/2.x many/3.x many/4.x many/5.x no/SKILL.md no2/SKILL.md/x.md"""
+STRANGERS = "a/.env o.md a/../o.md a/%2e%2e/o.md a /etc/passwd link/x many/1.x"
+BAD_YAML = (
+    "3 a: b\na: c|2 a: b: c|2 a: b:|2 a: [b]|3 x: 1\na: {b: c}|2 a: &b|2 a: *b|2 a: !b|2 a: 'b|"
+    '2 a: "b|2 a: "\\x41"|2 a: \'b\' c|2 a: - b|2 a: -|2 a: ? b|2 a: @b|2 a: %b|2 a: `b`|2 - a|'
+    "2 a|2 a:b|3 x: 1\na: >\n  b\n   c|2 a: >+\n  b|2 a: b\n  c|2   a: b\nb: c|2 \ta: b|"
+    "3 a:\n  b: c\n   d: e|3 a:\n  b:\n    c: d|4 a:\n  b: c\n  - d|4 a:\n  b: 1\n  c: [2]"
+)
+DO_IT = "---\nname: %s\ndescription: Do it\n---\n# Body"
+LINES = [
+    {
+        "uri": "skill://x/do/" + path,
+        "size": len(raw),
+        "digest": "sha256:" + hashlib.sha256(raw).hexdigest(),
+    }
+    for path, raw in (("SKILL.md", (DO_IT % "do").encode()), ("a.bin", b"\xff"))
+]
+HEADER = {"name": "do", "description": "Do it"}
+ENTRY: dict[str, Any] = {
+    "uri": "skill://x/do/SKILL.md",
+    "frontmatter": HEADER,
+    "resources": LINES,
+}
+BAD_ENTRIES: list[Any] = [
+    3,
+    *[
+        {**ENTRY, **change}
+        for change in (
+            {"uri": "skill://x/other/SKILL.md"},
+            {"uri": "skill://x/do/a.bin"},
+            {"frontmatter": None},
+            *[
+                {"frontmatter": {**HEADER, key: value}}
+                for key, value in (
+                    ("name", "x"),
+                    ("description", " "),
+                    ("description", "x" * 1025),
+                    ("description", None),
+                )
+            ],
+            *[
+                {"resources": lines}
+                for lines in ("dynamic", LINES[1:], [*LINES, LINES[1]], [*LINES, 3])
+            ],
+            *[
+                {"resources": [LINES[0], {**LINES[1], key: value}]}
+                for key, value in (
+                    ("size", -1),
+                    ("size", "1"),
+                    ("size", 2**24),
+                    ("digest", "sha256:00"),
+                    *[
+                        ("uri", "skill://x/" + path)
+                        for path in (
+                            "a.bin",
+                            "do/../a",
+                            "do/%2e%2e/a",
+                            "do/b%5C..%5Ca",
+                            "do/",
+                            "do/a//b",
+                        )
+                    ],
+                )
+            ],
+        )
+    ],
+]
+
+
+@parametrize(
+    "text, value",
+    [
+        (
+            "a: b c  # x\n# y\n\nb-c.d_1: http://x/#y",
+            {"a": "b c", "b-c.d_1": "http://x/#y"},
+        ),
+        (
+            "a: 1\nb: -2.5\nc: True\nd: null\ne:\nf: '1'\ng: yes\ni: # x",
+            {
+                "a": 1,
+                "b": -2.5,
+                "c": True,
+                "d": None,
+                "e": None,
+                "f": "1",
+                "g": "yes",
+                "i": None,
+            },
+        ),
+        (
+            "a: 'it''s: #x' # y\nb: \"q\\\"\\n: #\"  # z\nc: a-b, c]",
+            {"a": "it's: #x", "b": 'q"\n: #', "c": "a-b, c]"},
+        ),
+        (
+            "a: |\n  x\n    y\n\n  # z\n\nb: |- # c\n    x\n    y\nc: |\nd: e",
+            {"a": "x\n  y\n\n# z\n", "b": "x\ny", "c": "", "d": "e"},
+        ),
+        (
+            "a: >\n  x\n  y\n\n  z\n\n\n  w\nm: # c\n  a: 1\n  # c\n  b: >-\n    x\n    y\n\n  c: d\nn: o",
+            {"a": "x y\nz\n\nw\n", "m": {"a": 1, "b": "x y", "c": "d"}, "n": "o"},
+        ),
+        *[(case[2:], int(case[0])) for case in BAD_YAML.split("|")],
+    ],
+)
+def test_frontmatter_is_read_or_refused_with_its_line(text, value):
+    for newline in ("\n", "\r\n"):
+        raw = f"\ufeff---  \n{text}\n---\nbody\n---\n: x".replace(
+            "\n", newline
+        ).encode()
+        if isinstance(value, dict):
+            assert json.dumps(skills.frontmatter(raw)) == json.dumps(value)
+            continue
+        for bad in (
+            raw,
+            b"a: b",
+            b"---\na: b\n",
+            b"\n" + raw[3:],
+            b"---\n\xff: b\n---\n",
+        ):
+            with pytest.raises(
+                skills.SkillError, match=f"^line {value if bad == raw else 1}: "
+            ):
+                skills.frontmatter(bad)
+
+
+def write_folder(top: Path):
+    """Write the files of FOLDER; what has no suffix is a skill."""
+    for path in FOLDER.split():
+        name = path.rpartition("/")[2]
+        file = top / path.replace("~", " ") / ("" if "." in name else "SKILL.md")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = "x" * 99 if "1.md" in path else "text" if "." in name else DO_IT % name
+        file.write_bytes(text.encode())
+    (top / "a" / "p.png").write_bytes(b"\xff\x00")
+    (top / "link" / "x").symlink_to(top / "o.md")
+
+
+def test_skills_are_served(tmp_path, monkeypatch, capsys):
+    write_folder(tmp_path)
+    monkeypatch.setattr(skills, "MAX_FILES", 5)
+    monkeypatch.setattr(skills, "MAX_BYTES", 110)
+    server = mcp.Server("skills")
+    entries = skills.serve_skills(
+        server, tmp_path, tmp_path / "b" / "c", tmp_path / "a"
+    )
+    assert [one["uri"][8:-9] for one in entries] == ["a", "a/in", "b/c", "c"]
+    refused = re.findall(r"(\w+).SKILL.md is not served", capsys.readouterr().err)
+    assert " ".join(refused) == "UP big link many no no2 a in"
+    assert [one["uri"][10:] for one in entries[0]["resources"]] == [
+        "SKILL.md",
+        "in/SKILL.md",
+        "p.png",
+        "q.zzz",
+        "x%20y.md",
+    ]
+    with client.connect(server) as host:
+        assert not differences(
+            {"skills": entries, "ttlMs": 0, "cacheScope": "private"},
+            host.request("skills/list"),
+        )
+        assert (
+            host.request("skills/get", {"uri": "skill://a/in/SKILL.md"})["skill"]
+            == entries[1]
+        )
+        about = {"name": "in", "description": "Do it", "mimeType": "text/markdown"}
+        assert not differences([{}, about, {}, {}], host.list_resources())
+        for path, kind, member, content in (
+            ("x%20y.md", "text/markdown", "text", "text"),
+            ("q.zzz", "*", "text", "text"),
+            ("p.png", "image/png", "blob", "/wA="),
+            ("SKILL.md", "*", "text", DO_IT % "a"),
+        ):
+            assert not differences(
+                [{"mimeType": kind, member: content}],
+                host.read_resource("skill://a/" + path),
+            )
+        for uri in STRANGERS.split():
+            for method in ("resources/read", "skills/get"):
+                with pytest.raises(mcp.RpcError) as raised:
+                    host.request(method, {"uri": "skill://" + uri})
+                assert raised.value.code == -32602
+
+
+def test_skills_need_a_folder(tmp_path):
+    with pytest.raises(ValueError, match="folder"):
+        skills.serve_skills(mcp.Server("s"), tmp_path / "nowhere")
+
+
+def test_a_host_needs_a_server_with_skills():
+    with (
+        client.connect(mcp.Server("none")) as connected,
+        pytest.raises(client.ServerLacks, match="docs"),
+    ):
+        skills.Skills(connected, "docs", bool).list_skills()
+
+
+def test_a_host_uses_only_what_was_approved_and_verified():
+    server, asked, said, text = mcp.Server("played"), [], [True], DO_IT % "do"
+    contents = {"SKILL.md": {"text": text}, "a.bin": {"blob": "/w=="}}
+    entries = [ENTRY, *BAD_ENTRIES]
+
+    @server.method("skills/list", extension=skills.EXTENSION)
+    def pages(params):
+        n = int(params.get("cursor") or 0)
+        return {
+            "skills": entries[n : n + 9],
+            "nextCursor": str(n + 9) if entries[n + 9 :] else None,
+        }
+
+    @server.resource("skill://{+path}")
+    def read(path: str, ctx: Context):
+        asked.append(path)
+        return {"uri": ctx.params["uri"], **contents[path[5:]]}
+
+    with client.connect(server) as connected:
+        host = skills.Skills(
+            connected, "docs", lambda skill: said.append(skill.uri) or said[0]
+        )
+        (skill,) = host.list_skills()
+        assert len(host.refused) == len(BAD_ENTRIES) and not asked
+        for path, why in (("a.bin", "not approved"), ("b", "not a file")):
+            with pytest.raises(skills.SkillError, match=why):
+                host.read(skill, path)
+            assert host.load(skill) == text and host.read(skill, "a.bin") == b"\xff"
+        assert said == [True, skill.uri]  # asked once
+        for path, wrong in (
+            ("SKILL.md", {"text": text + "!"}),
+            ("a.bin", {"blob": "/g=="}),
+            ("SKILL.md", {"text": "x" * len(text)}),
+            ("a.bin", {"blob": "/"}),
+        ):
+            with (
+                pytest.raises(skills.SkillError),
+                pytest.MonkeyPatch.context() as patch,
+            ):
+                patch.setitem(contents, path, wrong)
+                host.read(skill, path)
+        for answer, change, why in (
+            (True, {"frontmatter": {**HEADER, "x": 1}}, "frontmatter"),
+            (False, {"resources": LINES[:1]}, "docs"),
+        ):
+            entries[0], said[0] = {**ENTRY, **change}, answer
+            with pytest.raises(skills.SkillError, match=why):
+                host.load(*host.list_skills())

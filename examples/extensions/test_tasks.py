@@ -1,0 +1,360 @@
+"""Tests of tasks.py: the server's half by a clock of ours, then the client's."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from test_mcp_ref import (
+    Context,
+    LEGACY,
+    PATIENCE,
+    client,
+    differences,
+    mcp,
+    modern,
+    parametrize,
+)
+
+import tasks
+
+KNOWS_TASKS = {**tasks.DECLARE, "elicitation": {}}
+TASK_ERROR: Any = {"code": 7, "message": "seven", "data": [7]}
+WORKS, DONE = {"status": "working"}, {"status": "completed", "result": {"x": 1}}
+ASKS = {"status": "input_required", "inputRequests": {"k": "?"}}
+LOST, STOP, UPDATES = (
+    OSError("lost"),
+    ["get", "cancel"],
+    [("update", {k: "? tag"}) for k in "kl"],
+)
+
+
+class Clock:  # stands in for the module `time`; sleeping moves it
+    def __init__(self):
+        self.now, self.pauses, self.strftime, self.gmtime = (
+            1.8e9,
+            [],
+            time.strftime,
+            time.gmtime,
+        )
+        self.time = self.monotonic = lambda: self.now
+
+    def sleep(self, seconds: float):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+class Oven:  # a server whose tools become tasks; calling it sends a request
+    def __init__(self, **options):
+        self.clock, self.runs, self.server = Clock(), [], mcp.Server("oven")
+        self.opened, self.begun, self.ended = (threading.Event() for _ in range(3))
+        self.tasks = tasks.Tasks(self.server, clock=self.clock.time, **options)
+        self.tasks.tool(self.hold)
+        self.tasks.tool(self.ask)
+        self.tasks.tool(required=True, name="must", title="Must!")(self.hold)
+
+    def hold(self, ctx: Context, says: str = "") -> str:
+        self.runs.append(says)
+        if says in ("own", "value"):
+            raise (
+                mcp.RpcError(**TASK_ERROR) if says == "own" else ValueError("told you")
+            )
+        ctx.notify("notifications/other")
+        ctx.progress(1, 3, says or None)
+        ctx.on_cancel(self.opened.set)
+        self.begun.set()
+        self.opened.wait(9 * PATIENCE)
+        self.ended.set()
+        return f"baked for {ctx.principal}"
+
+    def ask(self, ctx: Context) -> str:
+        self.runs.append("requestState" in ctx.params)
+        both = ctx.ask(
+            {"a-b": mcp.elicitation("A", n=int), "c": mcp.elicitation("C", n=int)}
+        )
+        every = (both["a-b"], both["c"], ctx.elicit("D?", key="d", n=int))
+        return "".join(str(one["content"]["n"]) for one in every)
+
+    def __call__(self, method: str, knows=KNOWS_TASKS, who="ann", **more):
+        out, message = [], modern(method, **more)
+        message["params"]["_meta"][mcp.META_CAPABILITIES] = knows
+        self.server.handle(message, out.append, principal=who)
+        return out[-1]["result"] if "result" in out[-1] else out[-1]["error"]["code"]
+
+    def make(self, name: str, **arguments) -> str:
+        return self("tools/call", name=name, arguments=arguments)["taskId"]
+
+    def until(self, task: str, status: str, **wanted):
+        wanted, end = (
+            {"taskId": task, "status": status, **wanted},
+            time.monotonic() + PATIENCE,
+        )
+        while differences(wanted, self("tasks/get", taskId=task)):
+            assert time.monotonic() < end, differences(
+                wanted, self("tasks/get", taskId=task)
+            )
+            time.sleep(0.002)
+        return self("tasks/get", taskId=task)
+
+
+def test_a_task_from_start_to_end():
+    bake, begin = Oven(), "2027-01-15T08:00:00Z"
+    made = bake("tools/call", name="hold", arguments={"says": "in the oven"})
+    task = made.pop("taskId")
+    assert (
+        re.fullmatch("[0-9a-f]{32}", task)
+        and made.pop("_meta")
+        and made
+        == {
+            "resultType": "task",
+            "status": "working",
+            "ttlMs": 3_600_000,
+            "pollIntervalMs": 1000,
+            "createdAt": begin,
+            "lastUpdatedAt": begin,
+        }
+    )
+    other = bake.make("hold")
+    bake.until(other, "working", statusMessage="1")
+    bake.until(task, "working", statusMessage="in the oven", result=None)
+    bake.clock.now += 61
+    assert set(bake("tasks/cancel", taskId=other)) == {"resultType", "_meta"}
+    bake.until(other, "cancelled", statusMessage="cancelled by the client", result=None)
+    assert bake.ended.wait(PATIENCE)  # both tools wait for the same event
+    late = bake.until(
+        task,
+        "completed",
+        createdAt=begin,
+        lastUpdatedAt="2027-01-15T08:01:01Z",
+        statusMessage=None,
+        result={"content": [{"text": "baked for ann"}]},
+    )
+    assert bake("tasks/cancel", taskId=task) and bake("tasks/get", taskId=task) == late
+    bake.until(
+        bake.make("must", says="own"), "failed", error=TASK_ERROR, statusMessage="seven"
+    )
+    bake.until(
+        bake.make("hold", says="value"),
+        "completed",
+        error=None,
+        result={"isError": True},
+    )
+    with pytest.raises(TypeError, match="Context"):
+        bake.tasks.tool(lambda: "x")
+    with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
+        bake.until(bake.make("must", says="own"), "failed")
+
+
+@parametrize(
+    "declared, who, ident, code",
+    [
+        *[
+            (declared, "ann", None, -32021)
+            for declared in (
+                {},
+                {"extensions": []},
+                {"extensions": {tasks.EXTENSION: 3}},
+                {"tasks": {}},
+            )
+        ],
+        *[
+            (KNOWS_TASKS, *rest, -32602)
+            for rest in (("bob", None), ("ann", "x"), ("ann", ["x"]))
+        ],
+    ],
+)
+def test_who_has_tasks(declared, who, ident, code):
+    bake = Oven()
+    task = bake.make("must", says="own")
+    for verb in ("get", "cancel", "update"):
+        assert (
+            bake(
+                "tasks/" + verb, declared, who, taskId=ident or task, inputResponses={}
+            )
+            == code
+        )
+    assert bake("tasks/update", taskId=task, inputResponses=["x"]) == -32602
+    if code == -32021:
+        bake.opened.set()
+        bake.until(task, "failed")
+        assert bake("tools/call", declared, name="must") == -32021 and bake.runs == [
+            "own"
+        ]
+        done = bake("tools/call", declared, name="hold", task={"ttl": 9})
+        assert (
+            done["resultType"] == "complete"
+            and done["content"][0]["text"] == "baked for ann"
+        )
+    with (
+        client.connect(
+            bake.server, revision=LEGACY[0], declare=tasks.DECLARE
+        ) as session,
+        pytest.raises(mcp.RpcError, match="not found"),
+    ):
+        assert session.call_tool("must")["isError"]
+        session.request("tasks/get", {"taskId": task})
+    assert (
+        bake("server/discover")["capabilities"]["extensions"]
+        == tasks.DECLARE["extensions"]
+    )
+
+
+@parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1, 1])])
+def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
+    bake = Oven()
+    task = bake.make("ask")
+    first = bake.until(
+        task,
+        "input_required",
+        requestState=None,
+        inputRequests={
+            "1-a-b": {"params": {"message": "A"}},
+            "1-c": {"params": {"message": "C"}},
+        },
+    )
+    # only the first answer counts; a bad one is asked for again
+    for key, n, now_asked in (
+        ("other", 1, first["inputRequests"]),
+        ("1-c", None, {"1-a-b": "*"}),
+        ("1-c", 3, {"1-a-b": "*", "1-c": None}),
+        ("1-a-b", 2, {"2-c": {}, "2-a-b": None}),
+        ("2-c", 3, {"3-d": {}}),
+        ("3-d", 4, None),
+        ("3-d", 5, None),
+    ):
+        bake.clock.now += late * tasks.STATE_SECONDS / 2
+        given = {key: {"action": "accept", "content": {"n": n}}, "x": 1}
+        assert (
+            bake("tasks/update", taskId=task, inputResponses=given)["resultType"]
+            == "complete"
+        )
+        bake.until(
+            task,
+            "input_required" if now_asked else "completed",
+            inputRequests=now_asked,
+        )
+    bake.until(task, "completed", result={"content": [{"text": "234"}]})
+    assert bake.runs == [0, *runs]  # late: each run begins without request state
+
+
+def test_tasks_expire_and_are_not_too_many():
+    bake = Oven(most=2, ttl_ms=60_000, poll_ms=5)
+    task, other = bake.make("hold"), bake.make("hold")
+    assert "Too many" in bake("tools/call", name="hold")["content"][0]["text"]
+    bake.clock.now += 59.9
+    bake.until(task, "working", ttlMs=60_000, pollIntervalMs=5)
+    assert bake.begun.wait(PATIENCE) and not bake.ended.is_set()
+    bake.clock.now += 0.1
+    # it was cancelled
+    assert bake.make("must", says="own") and bake.ended.wait(PATIENCE)
+    assert bake("tasks/get", taskId=task) == bake("tasks/get", taskId=other) == -32602
+
+
+class Played:  # stands in for a client: the answers are a list; an exception is raised
+    def __init__(self, answers, closed: bool):
+        self.left, self.sent, self.answer, self.closed = (
+            [*answers],
+            [],
+            "{} {}".format,
+            closed,
+        )
+        self.result_types, self.mirrored = {}, {}
+
+    def request(self, method: str, params):
+        assert params.pop("taskId") == "T" and self.mirrored[method] == "taskId"
+        self.sent.append((method[6:], *params.values()) if params else method[6:])
+        answer = self.left.pop(0) if self.sent[-1] != "cancel" else {}
+        if isinstance(answer, Exception):
+            raise answer
+        return {"taskId": "T", **answer}
+
+
+@parametrize(
+    "answers, sent, pauses, outcome",
+    [
+        (
+            [{**WORKS, "pollIntervalMs": n} for n in (250, 0, 1e9)] + [WORKS, DONE],
+            ["get"] * 5,
+            [0.25, 0.02, 60, 1],
+            "x",
+        ),
+        (
+            [
+                ASKS,
+                {},
+                {**ASKS, "inputRequests": {"k": "?", "l": "?"}},
+                {},
+                {**ASKS, **WORKS},
+                DONE,
+            ],
+            ["get", UPDATES[0], "get", UPDATES[1], "get", "get"],
+            [1],
+            "x",
+        ),
+        (
+            [LOST] * 3 + [ASKS, LOST, {}, LOST, LOST, WORKS] + [LOST] * 3 + [DONE],
+            ["get"] * 4 + [UPDATES[0]] * 2 + ["get"] * 7,
+            [1] * 10,
+            "x",
+        ),
+        ([LOST] * 4, ["get"] * 4 + ["cancel"], [1] * 3, "OSError lost"),
+        ([LOST], STOP, [], "OSError"),
+        (
+            [{**WORKS, "pollIntervalMs": 40_000}] * 4,
+            ["get"] * 3 + STOP,
+            [40, 40, 0.5],
+            "TimeoutError",
+        ),
+        ([{"status": "failed", "error": TASK_ERROR}], STOP, [], "RpcError 7 seven"),
+        ([{"status": "failed", "error": {"code": "x"}}], STOP, [], "RpcError -32603"),
+        (
+            [{"status": "cancelled", "statusMessage": "why"}],
+            STOP,
+            [],
+            "RequestCancelled why",
+        ),
+        *[
+            ([state], STOP, [], "Malformed T")
+            for state in (
+                {},
+                {"status": "done"},
+                {"status": ["working"]},
+                {"status": "completed", "result": []},
+                {"status": "input_required"},
+                {**WORKS, "taskId": "U"},
+                {**WORKS, "pollIntervalMs": "5"},
+            )
+        ],
+    ],
+)
+def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):
+    clock, played, seen = Clock(), Played(answers, outcome == "OSError"), []
+    made = {"taskId": "T", "status": "made"}
+    monkeypatch.setattr(tasks, "time", clock)
+    tasks.ClientTasks(played, longest=80.5, on_state=seen.append)
+    try:
+        come = "x" * (
+            played.result_types["task"]("tools/call", made, "tag") == {"x": 1}
+        )
+    except Exception as problem:
+        come = f"{type(problem).__name__} {getattr(problem, 'code', '')} {problem}"
+    assert all(word in come for word in outcome.split()), come
+    assert (played.sent, clock.pauses, played.left) == (sent, pauses, [])
+    assert made in seen
+    with pytest.raises(client.Malformed):
+        played.result_types["task"]("prompts/get", made, None)
