@@ -1,0 +1,342 @@
+"""Replay lessons: send their `>` lines to server.py, compare what comes with `<`.
+
+    $ python3 examples/course/lessons/replay.py examples/course/lessons/01_discover.md
+    01_discover.md: as written
+
+Differences are printed; `--update` writes what came. `--check N 'MESSAGE'` checks an
+attempt at exercise N; with `-` for the message, it is read from standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from collections import namedtuple
+from http import HTTPStatus
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+import mcp_ref
+
+SERVER = Path(__file__).resolve().parent / "server.py"
+PATIENCE = 5  # seconds to wait for an answer
+NAME = re.compile(r"<([a-z][a-z ]*)>")
+KNOWN = {  # what the names stand for, from the lessons that introduce them
+    name: re.sub(r"\n +", "", text)
+    for path in SERVER.parent.glob("[0-9]*.md")
+    for name, text in re.findall(
+        r"(?m)^<([a-z ]+)> +(.+(?:\n +.+)*)", path.read_text(encoding="utf-8")
+    )
+}
+HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
+INITIALIZE = (
+    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
+    '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}'
+)
+HAS = {
+    "request": "a new id",
+    "notification": "no id",
+    "response": "a result and the request's id",
+}
+
+# who: ">" the client, "<" the server, after a digit of the connection; start, stop: in
+# the lesson
+Step = namedtuple("Step", "who said start stop")
+
+
+def read(lesson: str) -> list[list[Step]]:
+    """Return the conversations of a lesson: one for each section."""
+    sections: dict[int, list[Step]] = {}
+    for block in re.finditer(r"(?ms)^```mcp\n(.*?)^```", lesson):
+        steps = sections.setdefault(lesson.count("\n## ", 0, block.start()), [])
+        lines = re.compile(r"(?m)^(\d?[<>]) (.*(?:\n(?!\d?[<>] ).*)*)\n")
+        for found in lines.finditer(lesson, block.start(1), block.end(1)):
+            said = re.sub(r'(?<!\n)\n +(?=["{[<])', "", found[2])  # JSON that continues
+            steps.append(
+                Step(found[1], re.sub(r"\n +", "\n", said), found.start(), found.end())
+            )
+    return list(sections.values())
+
+
+def fill(said: str, known: dict[str, str]) -> str:
+    """Replace the names that are known."""
+    return NAME.sub(lambda found: known.get(found[1], found[0]), said)
+
+
+def shorten(came: str, written: str, known: dict[str, str]) -> str:
+    """Write names for what they stand for; leave out headers that are not shown."""
+    for name, text in sorted(
+        known.items(), key=lambda item: f"<{item[0]}>" not in written
+    ):
+        came = (
+            came.replace(text, f"<{name}>")
+            if text not in written and len(text) > 8
+            else came
+        )
+    return "\n".join(
+        line
+        for line in came.split("\n")
+        if not re.match(r"[A-Z][\w-]+: ", line) or f"\n{line.split(':')[0]}:" in written
+    )
+
+
+def difference(written: str, came: str, known: dict[str, str]) -> str:
+    """Show two texts if they differ; learn what the names in the first stand for."""
+    for before, name, after in re.findall(r"(.{4,9})<([a-z ]+)>(.?)", written):
+        if found := re.search(
+            re.escape(before) + "(.+?)" + (re.escape(after) or "(?m:$)"), came
+        ):
+            known.setdefault(name, found[1])
+    came = shorten(came, written, known)
+    if fill(written, known) == fill(came, known):
+        return ""
+
+    # Names that stand for short texts are not in `came`: see shorten().
+    written = fill(written, {k: text for k, text in known.items() if len(text) <= 8})
+    start = len(os.path.commonprefix([written, came]))
+    if start > 60:
+        written, came = "..." + written[start - 40 :], "..." + came[start - 40 :]
+    return f"expected {written}\nreceived {came}"
+
+
+class Pipe:
+    """The library as a program, on standard input and output."""
+
+    def __init__(self) -> None:
+        self.server: Any = subprocess.Popen(
+            [sys.executable, str(SERVER)],
+            stdin=subprocess.PIPE,
+            encoding="utf-8",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=1,
+        )
+        self.timer = threading.Timer(PATIENCE, self.server.kill)
+        self.timer.start()
+
+    def send(self, said: str) -> None:
+        # it has exited, which the next line will tell
+        with contextlib.suppress(OSError):
+            self.server.stdin.write(said.replace("\n", " ") + "\n")
+
+    def receive(self) -> str:
+        line: str = self.server.stdout.readline().strip()
+        return line or ("(exits)" if self.server.wait() == 0 else "(nothing)")
+
+    def close(self) -> None:
+        with self.server, contextlib.suppress(OSError):
+            self.server.stdin.close()
+        self.timer.cancel()
+
+
+class Request(mcp_ref.Exchange):
+    """A request as text; the answer comes as texts: head and body, each event."""
+
+    def __init__(self, said: str, endpoint: mcp_ref.Endpoint) -> None:
+        head, _, body = said.partition("\n\n")
+        verb, path, *_ = f"{head} /".split()
+        lines = [line.partition(":") for line in head.split("\n")[1:]]
+        fields = {name: text.strip() for name, _, text in lines}
+        headers = {**HEADERS, **fields, "Content-Length": str(len(body))}
+        super().__init__(verb, path, headers.items(), io.BytesIO(body.encode()))
+        self.inbox: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=endpoint.serve, args=(self,), daemon=True).start()
+
+    def receive(self) -> str:
+        with contextlib.suppress(queue.Empty):
+            return self.inbox.get(timeout=PATIENCE)
+        return "(nothing)"
+
+    def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        head = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            *map(": ".join, headers.items()),
+        ]
+        self.inbox.put("\n".join([*head, "", (body or b"").decode()]).strip())
+
+    def write(self, data: bytes) -> None:
+        self.inbox.put(data.decode().strip())
+
+    def end(self, hang_up: bool = False) -> None:
+        self.inbox.put("(the stream ends)")
+
+
+def replay(steps: list[Step]) -> Any:
+    """Hold a conversation; yield what comes for each "<", and how it differs."""
+    head = "POST /mcp HTTP/1.1\n" * any("HTTP/1.1" in step.said for step in steps)
+    server: Any = mcp_ref.Endpoint(run_path(str(SERVER))["server"]) if head else Pipe()
+    known, requests = dict(KNOWN), dict.fromkeys(["", "1", "2", "3"], server)
+
+    def send(said: str, connection: str = "") -> None:
+        if said == "(hangs up)":
+            requests[connection].gone = lambda: True
+        elif said == "(closes stdin)":
+            server.server.stdin.close()
+        elif head:
+            requests[connection] = Request(said, server)
+        else:
+            server.send(said)
+
+    with contextlib.closing(server):
+        for step in steps:
+            if opens := OPENED.fullmatch(step.said):
+                send(
+                    head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}")
+                )
+                difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
+                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * bool(head)
+                send(head + '{"jsonrpc":"2.0","method":"notifications/initialized"}')
+                if head:
+                    requests[""].receive()  # 202: from here on, changes are told
+            elif step.who[-1] == ">":
+                send(fill(step.said, known), step.who[:-1])
+            else:
+                came = requests[step.who[:-1]].receive()
+                yield step, came, difference(step.said, came, known), known
+
+
+def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
+    """Return what came as lines of a lesson."""
+    came = shorten(came, step.said, known)
+    came = re.sub(
+        r'(?m)^(?=.{93,190}$)(.*?,)(?="(?:params|result|error)":)', "\\1\n", came
+    )
+    lines: list[str] = []
+    for line in came.split("\n"):
+        line = re.sub(r'(?<=,)(?=["{[<])', " ", line.replace(" ", "\0"))
+        lines += textwrap.wrap(
+            line, 96, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    lines = [line.replace(" ", "").replace("\0", " ") for line in lines]
+    lines[1:] = ["    " * bool(line) + line for line in lines[1:]]
+    return f"{step.who} " + "\n".join([*lines, ""])
+
+
+def run(path: Path, update: bool) -> list[str]:
+    """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
+    lesson, changes = path.read_text(encoding="utf-8"), []
+    for steps in read(lesson):
+        for step, came, problem, known in replay(steps):
+            if problem:
+                place = f"line {lesson.count(chr(10), 0, step.start) + 1}: "
+                changes.append((step, place + problem, lay_out(step, came, known)))
+    for step, _, lines in reversed(changes):
+        lesson = lesson[: step.start] + lines + lesson[step.stop :]
+    if update:
+        path.write_text(lesson, encoding="utf-8")
+    return [problem for _, problem, _ in changes]
+
+
+def parse(text: str) -> tuple[Any, str]:
+    """Return the message in an attempt, and its kind."""
+    message = {**json.loads(fill(text.rpartition("\n\n")[2], KNOWN))}
+    kind = "request" if "id" in message else "notification"
+    return message, "response" if message.keys() & {"result", "error"} else kind
+
+
+def check(number: int, attempt: str) -> str:
+    """Replay an exercise with an attempt as YOUR MESSAGE; return what is wrong."""
+    page = (SERVER.parents[1] / "exercises.md").read_text(encoding="utf-8")
+    solutions = re.findall(r"(?ms)^```(?:json|http)\n(.*?)\n```", page)
+    if not 1 <= number <= len(solutions):
+        return f"there are exercises 1 to {len(solutions)}"
+
+    solution, attempt = solutions[number - 1], attempt.replace("\r\n", "\n")
+    steps = read(page.replace("YOUR MESSAGE", attempt))[number - 1]
+    if problem := check_form(attempt, solution, names_in(steps, attempt)):
+        return problem
+    problem = next((found[2] for found in replay(steps) if found[2]), "")
+    return problem + hint(problem, attempt) if problem else missing(attempt, solution)
+
+
+def names_in(steps: list[Step], attempt: str) -> set[str]:
+    """Return the names that an attempt may use: known ones, and those of its page."""
+    shown = "".join(step.said for step in steps if step.said != attempt)
+    return {*KNOWN, *NAME.findall(shown)}
+
+
+def check_form(attempt: str, solution: str, names: set[str]) -> str:
+    """Return what is wrong with an attempt before anything is sent."""
+    for name in NAME.findall(attempt):
+        if name not in names:
+            return (
+                f"there is no name <{name}>; you may write {', '.join(sorted(names))}"
+            )
+    try:
+        (message, kind), (right, wanted) = parse(attempt), parse(solution)
+    except (TypeError, ValueError) as flaw:
+        return f"this is not a JSON object: {flaw}"
+    if '"jsonrpc":"2.0"' not in re.sub(r"\s", "", attempt):
+        return 'every message has "jsonrpc": "2.0"'
+
+    if kind == "response":
+        fits = kind == wanted and message.get("id") == right["id"]
+    else:  # the ids before that of the solution have been used
+        used = range(1, right.get("id", 1))
+        fits = kind == wanted and message.get("id") not in used
+    if not fits:
+        silence = "the server did not answer: " * (kind != "request")
+        return f"{silence}is this a {wanted}? A {wanted} has {HAS[wanted]}"
+    return ""
+
+
+def hint(problem: str, attempt: str) -> str:
+    """Return what a learner may have missed, if the server's words do not say it."""
+    if "requestState is not valid" in problem and "<state>" in attempt:
+        return (
+            "\nhint: a state belongs to its request: `name` and `arguments` must be the "
+            "same as before"
+        )
+    return ""
+
+
+def missing(attempt: str, solution: str) -> str:
+    """Return what the params of an attempt lack, though the server took them."""
+    (message, _), (right, _) = parse(attempt), parse(solution)
+    for name, value in right.get("params", {}).items():
+        given = message["params"].get(name)
+        if given is None or (isinstance(value, str) and given != value):
+            return f"the server takes this, but `params` must have {name}: {value}"
+    return ""
+
+
+def main(words: list[str]) -> int:
+    """Do what the command line says; return the exit status."""
+    if len(words) == 3 and words[0] == "--check" and words[1].isdigit():
+        attempt = sys.stdin.read() if words[2] == "-" else words[2]
+        problem = check(int(words[1]), attempt.strip())
+        print(problem or "right")
+        return int(problem != "")
+
+    files = [word for word in words if word != "--update"]
+    if not files or any(word.startswith("-") for word in files):
+        raise SystemExit(__doc__)
+    status = 0
+    for word in files:
+        problems = run(Path(word), update=len(files) < len(words))
+        print(
+            "\n".join(
+                [f"{Path(word).name}:" + " as written" * (not problems), *problems]
+            )
+        )
+        status += bool(problems)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
