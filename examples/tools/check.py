@@ -1,0 +1,186 @@
+r"""Play real hosts' first minute against a stdio server: who has trouble, and why.
+
+For authors of servers, with mcp_ref.py or anything else (not on Windows). Give it
+FILE.py or a command, started anew for each line; `--timeout S` before it, if it needs
+more than 3 seconds to start. The openings were recorded in November 2026. A server that
+serves no revision before 2026-07-28 is legal; check.py says which hosts cannot use it.
+Next: tap.py.
+
+    $ python3 examples/tools/check.py examples/course/lessons/18_by_hand.py
+    ok       Claude Code, Python SDK 2: server/discover first, with a string id
+    trouble  Codex, SDKs: a session with the id 0 and progress token 0: nobody asked for {...}
+    ...
+    trouble  a host that dies: nobody reads stdout: BrokenPipeError: ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+SECONDS = 3.0  # hosts wait about as long, for answers and for an exit
+SESSIONS = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+Message = dict[str, Any]
+# what a server can do wrong
+FLAWS = (AssertionError, OSError, ValueError)
+DISCOVER: Message = {
+    "id": "d-1",
+    "method": "server/discover",
+    "params": {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    },
+}
+OPEN: Message = {
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "check", "version": "1"},
+    },
+}
+READY = {"method": "notifications/initialized"}
+TOOLS = {"id": 1, "method": "tools/list", "params": {"_meta": {"progressToken": 0}}}
+LISTS = [
+    TOOLS,
+    {"id": 2, "method": "prompts/list"},
+    {"id": 3, "method": "resources/list"},
+]
+# To add a host: who and what, messages in bursts, how it ends the server.
+HOSTS: tuple[tuple[str, list[list[Message]], str], ...] = (
+    (
+        "Claude Code, Python SDK 2: server/discover first, with a string id",
+        [[DISCOVER]],
+        "",
+    ),
+    (
+        "Codex, SDKs: a session with the id 0 and progress token 0",
+        [[OPEN], [READY, TOOLS]],
+        "",
+    ),
+    (
+        "desktop hosts: discovery, then a session",
+        [[DISCOVER], [OPEN], [READY, TOOLS]],
+        "",
+    ),
+    (
+        "Claude Code, Gemini CLI: three lists in one burst",
+        [[OPEN], [READY, *LISTS]],
+        "",
+    ),
+    ("Claude Code: SIGINT, 100 ms later SIGTERM", [[DISCOVER]], "signals"),
+    ("a host that dies: nobody reads stdout", [], "unread"),
+)
+
+
+def exchange(server: Any, burst: list[Message]) -> list[Message]:
+    """Send messages; read until all requests are answered, and return the answers."""
+    answers = []
+    lines = [json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in burst]
+    server.stdin.write("".join(lines).encode())
+    wanted = [message["id"] for message in burst if "id" in message]
+    while wanted:
+        assert select.select([server.stdout], [], [], SECONDS)[0], (
+            f"no answer in {SECONDS:g} s"
+        )
+        line = server.stdout.readline().decode()
+        assert line.startswith("{"), (
+            f"no message: {line}" if line else "it exited (see its stderr)"
+        )
+        message = json.loads(line)
+        if "method" not in message:  # else it is a notification
+            assert message.get("id") in wanted, f"nobody asked for {line}"
+            assert message["id"] != 0 or "result" in message, (
+                f"there is no session: {line}"
+            )
+            wanted.remove(message["id"])
+            answers.append(message)
+    return answers
+
+
+def start(command: list[str]) -> Any:
+    """Start the server as hosts do: in some folder, with a bare environment."""
+    environment = {name: os.environ.get(name, "/") for name in ("HOME", "PATH")}
+    return subprocess.Popen(
+        command, stdin=-1, stdout=-1, stderr=-1, bufsize=0, cwd="/", env=environment
+    )
+
+
+def play(command: list[str], bursts: list[list[Message]], ending: str) -> str:
+    """Be one host; return what is wrong with the server, if anything."""
+    with start(command) as server:
+        try:
+            for burst in bursts:
+                exchange(server, burst)
+            if ending == "signals":
+                server.send_signal(signal.SIGINT)
+                time.sleep(0.1)
+                server.terminate()
+            elif ending == "unread":
+                server.stdout.close()
+                server.stdin.write(
+                    json.dumps({"jsonrpc": "2.0", **TOOLS}).encode() + b"\n"
+                )
+            said = str(server.communicate(timeout=SECONDS)[1].decode())
+            return said.split("\n")[-2] if "Traceback" in said else ""
+        except (*FLAWS, subprocess.TimeoutExpired) as problem:
+            return str(problem).strip()
+        finally:
+            server.kill()
+
+
+def is_modern_only(command: list[str]) -> bool:
+    """Tell whether server/discover says that the server opens no session."""
+    with start(command) as server:
+        try:
+            (answer,) = exchange(server, [DISCOVER])
+        except FLAWS:
+            return False
+        finally:
+            server.kill()
+    named: Any = (answer.get("result") or {}).get("supportedVersions")
+    return bool(named) and not any(version in SESSIONS for version in named)
+
+
+def main(words: list[str]) -> int:
+    """Play all hosts; print a line for each, and return the exit status."""
+    global SECONDS
+    parser = argparse.ArgumentParser(usage="check.py [--timeout S] FILE.py | COMMAND")
+    parser.add_argument("--timeout", type=float, default=SECONDS)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args(words)
+    SECONDS, words = options.timeout, options.command
+    if not words:
+        sys.exit(__doc__)
+    command = [
+        os.path.abspath(word) if os.path.exists(word) else word for word in words
+    ]
+    command[:0] = [sys.executable] * command[0].endswith(".py")
+
+    hosts = list(HOSTS)
+    if is_modern_only(command):
+        hosts = [row for row in HOSTS if [OPEN] not in row[1]]
+        print("modern only: these hosts cannot use it")
+        for row in HOSTS:
+            if row not in hosts:
+                print(f"         {row[0]}")
+    flaws = [play(command, *row[1:]) for row in hosts]
+    for flaw, row in zip(flaws, hosts):
+        print(f"trouble  {row[0]}: {flaw}" if flaw else f"ok       {row[0]}")
+    return any(flaws)
+
+
+if __name__ == "__main__":
+    # an ignored signal is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
