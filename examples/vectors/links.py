@@ -1,0 +1,212 @@
+"""Links: the ways to a server, over stdio, Streamable HTTP and HTTP+SSE.
+
+A link only carries: it sends what it is given and puts what comes into its inbox, as
+(number of the HTTP exchange or 0, what, data). What is "message" (data is JSON, or the
+text if it is not JSON), "http" (a part of the response) or "left" (the other end has
+closed). All waiting is in the reader of the inbox, so a link can never hang a runner.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+from patterns import LIMIT, Json
+
+FLOOD = 20_000  # messages in one conversation
+
+
+def start(work: Callable[..., Any], *arguments: Any) -> threading.Thread:
+    """Run a function on a thread of its own."""
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
+
+
+def read_json(text: bytes) -> Any:
+    """Read JSON; what is not JSON stays text."""
+    try:
+        return json.loads(text.decode(), parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        return text[:1000].decode(errors="replace")
+
+
+class Link:
+    """What all carriers have."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.Queue[tuple[int, str, Any]] = queue.Queue(FLOOD)
+        self.numbers = itertools.count(1)
+        # The HTTP responses so far, by the numbers of their exchanges.
+        self.exchanges: dict[int, Json] = collections.defaultdict(dict)
+        self.waiting: set[str] = set()  # ids, as JSON, of requests without an answer
+        self.session = ""
+        self.spoke = False  # a first message has come: the process has started
+        self.initialized: Json = {}  # the result of a handshake
+
+    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
+        """Send a body, over HTTP as an exchange with this number."""
+        raise NotImplementedError
+
+    def hang_up(self, number: int) -> None:
+        """Close the HTTP response of an exchange."""
+
+    def close(self, seconds: float = 2) -> str:
+        """Close everything; say what became of the process."""
+        raise NotImplementedError
+
+
+class Stdio(Link):
+    """A process that serves stdio."""
+
+    def __init__(self, command: list[str]) -> None:
+        super().__init__()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=os.name == "posix",
+        )
+        self.outbox: queue.Queue[bytes | None] = queue.Queue()
+        start(self._write, self.process.stdin)
+        start(self._read, self.process.stdout, self.process.stderr)
+
+    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
+        self.outbox.put(body + b"\n")
+
+    def _write(self, pipe: Any) -> None:
+        with contextlib.suppress(OSError, ValueError), pipe:
+            for body in iter(self.outbox.get, None):
+                pipe.write(body)
+                pipe.flush()
+
+    def _read(self, pipe: Any, errors: Any) -> None:
+        said: collections.deque[bytes] = collections.deque(maxlen=5)
+        listener = start(said.extend, iter(lambda: errors.readline(1000), b""))
+        for line in iter(lambda: pipe.readline(LIMIT), b""):
+            self.inbox.put((0, "message", read_json(line)))
+        listener.join(0.5)
+        self.inbox.put((0, "left", b"".join(said).decode(errors="replace")))
+
+    def close(self, seconds: float = 2) -> str:
+        """Close stdin; say whether the process has left in time, or was killed."""
+        self.outbox.put(None)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+            return "left"
+        with contextlib.suppress(OSError, AttributeError):  # Windows has no groups
+            os.killpg(self.process.pid, signal.SIGKILL)  # its children, too
+        self.process.kill()
+        self.process.wait()
+        return "killed"
+
+
+class Http(Link):
+    """Streamable HTTP, or HTTP+SSE, which has one stream for all answers.
+
+    Each exchange has a connection of its own, so that none waits for another.
+    """
+
+    def __init__(self, url: str, sse: bool, credentials: Json, seconds: float) -> None:
+        super().__init__()
+        self.credentials = credentials  # headers that no report shows
+        self.sse = sse
+        self.url = urllib.parse.urlsplit(url)
+        self.page = self.url._replace(scheme="", netloc="", fragment="").geturl()
+        self.target = self.page  # of POSTs; HTTP+SSE names another
+        self.sockets: dict[int, Any] = {}
+        self.ready = threading.Event()
+        if sse:
+            self.send(0, b"", "GET", {"accept": "text/event-stream"})
+            if not self.ready.wait(seconds):
+                raise OSError(f"no endpoint event came from {url}")
+
+    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
+        start(self._exchange, number, body, verb, {**self.credentials, **headers})
+
+    def _exchange(self, number: int, body: bytes, verb: str, headers: Json) -> None:
+        """Make a request and deliver its response, on a thread of its own."""
+        secure = self.url.scheme == "https"
+        kind: Any = http.client.HTTPConnection
+        if secure:
+            kind = http.client.HTTPSConnection
+        connection = kind(self.url.hostname, self.url.port, timeout=30)
+        text, what = b"", "http" if number else "left"
+        try:
+            target = self.target if verb == "POST" else self.page
+            connection.request(verb, target or "/", body or None, headers)
+            self.sockets[number] = connection.sock
+            text = self._deliver(number, connection.getresponse())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            text = repr(error).encode()
+            what = what if number in self.sockets else "left"
+        connection.close()
+        self.inbox.put((number, what, {"body": text.decode(errors="replace")}))
+
+    def _deliver(self, number: int, answer: http.client.HTTPResponse) -> bytes:
+        """Deliver a response as it comes; return its body, unless it is a stream."""
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        part = {"status": answer.status, "headers": headers}
+        self.inbox.put((number, "http", part))
+        if answer.headers.get_content_type() == "text/event-stream":
+            self.sockets[number].settimeout(None)
+            self._follow(number, answer)
+            return b""
+        text = answer.read(LIMIT)
+        if answer.headers.get_content_subtype() == "json" and text and not self.sse:
+            self.inbox.put((number, "message", read_json(text)))
+        return text
+
+    def _follow(self, number: int, answer: http.client.HTTPResponse) -> None:
+        """Deliver the events of a stream."""
+        events: list[Json] = []
+        event: Json = {}
+        for line in iter(lambda: answer.readline(LIMIT), b""):
+            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+            value = value[value.startswith(" ") :]
+            if name == "data" and "data" in event:
+                event["data"] += "\n" + value
+            elif name:
+                event[name] = value
+            elif event and not line.strip():
+                events = [*events, event]
+                self.inbox.put((number, "http", {"events": events}))
+                self._take_event(number, event)
+                event = {}
+
+    def _take_event(self, number: int, event: Json) -> None:
+        """Deliver the message of an event; learn where HTTP+SSE wants its POSTs."""
+        data = event.get("data", "")
+        if event.get("event") == "endpoint" and not number:
+            self.target = urllib.parse.urljoin(self.target, data)
+            self.ready.set()
+        elif data and event.get("event", "message") == "message":
+            source = 0 if self.sse else number
+            self.inbox.put((source, "message", read_json(data.encode())))
+
+    def hang_up(self, number: int) -> None:
+        with contextlib.suppress(OSError, AttributeError, KeyError):
+            self.sockets[number].shutdown(2)
+
+    def close(self, seconds: float = 2) -> str:
+        """Close the responses of all exchanges."""
+        for number in list(self.sockets):
+            self.hang_up(number)
+        return "left"

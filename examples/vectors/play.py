@@ -1,0 +1,364 @@
+"""Play one vector: send what its steps say, keep what comes, and judge it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from links import FLOOD, Link
+from patterns import (
+    BadVector,
+    Json,
+    Missing,
+    check_pattern,
+    check_sent,
+    filled,
+    fits,
+    inside,
+    is_a,
+    mismatch,
+    patterns_of,
+    show,
+)
+
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+MODERN = "2026-07-28"  # the first without a handshake
+BATCHES = REVISIONS[:2]  # an array is a batch there; JSON-RPC 2.0 has them
+META = "io.modelcontextprotocol/"
+CLIENT = {"name": "vectors", "version": "1.0"}
+MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class Failed(Exception):
+    """The server did something else than the vector demands: why, what it said."""
+
+
+class Scene:
+    """What a conversation has to know: who speaks what, and how long to wait."""
+
+    revision = MODERN
+    carrier = "stdio"
+    seconds = 5.0  # for an answer; four times as long until a process has started
+    legacy = False
+
+
+class Talk:
+    """Play the steps of a vector, and keep all that is said."""
+
+    def __init__(self, scene: Scene, link: Link, vector: Json) -> None:
+        self.scene, self.link, self.vector = scene, link, vector
+        self.saved: Json = {"revision": scene.revision}
+        if link.session:
+            self.saved["session"] = link.session
+        self.heard: list[tuple[int, Json]] = []  # messages, and their exchanges
+        self.taken: set[int] = set()  # places of those that a step waited for
+        self.replied: set[int] = set()  # places of requests that we have answered
+        self.labels: dict[str, int] = {}  # exchanges by the labels of their requests
+        self.loose = 0  # errors without an id that may come
+        self.sent = ""  # the last thing that was sent, as text
+        self.forbidden = False  # something came that must never come
+        self.transcript: list[Json] = []
+
+    # ---- what comes
+
+    def until(self, found: Callable[[], Any], what: str) -> Any:
+        """Take what comes until there is what we wait for."""
+        patience = self.scene.seconds * (1 if self.link.spoke else 4)
+        deadline = time.monotonic() + patience
+        while (value := found()) is None:
+            left = deadline - time.monotonic()
+            if left < 0 or len(self.heard) > FLOOD:
+                last = show([message for _, message in self.heard[-3:]])
+                raise TimeoutError(f"no {what} in time; what came last: {last}")
+            with contextlib.suppress(queue.Empty):
+                self._take(*self.link.inbox.get(timeout=left))
+        return value
+
+    def _take(self, number: int, what: str, data: Any) -> None:
+        """Keep what came; fail at once if it must never come."""
+        if what == "left":
+            raise ConnectionError(f"the other end has left: {show(data)}")
+        if what == "http":
+            self.link.exchanges[number].update(data)
+            return
+        self.link.spoke = True
+        batch = isinstance(data, list) and self.scene.revision in BATCHES
+        for item in data if batch else [data]:
+            message = self._classify(item, number)
+            self.heard.append((number, message))
+            self.transcript.append({"received": message})
+            self._answer_ping(message, number)
+            for pattern in self.vector.get("never", ()):
+                if fits(pattern, message, dict(self.saved)):
+                    self.forbidden = True
+                    raise Failed(f"this must never come: {show(pattern)}", message)
+
+    def _answer_ping(self, message: Json, number: int) -> None:
+        """Answer a ping: a legacy server may send one at any time."""
+        if message.get("method") == "ping" and "id" in message and self.scene.legacy:
+            self.replied.add(id(message))
+            reply = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+            exchange = number and next(self.link.numbers)
+            headers = self._headers(reply, {}) if self.scene.carrier != "stdio" else {}
+            self.link.send(exchange, json.dumps(reply).encode(), "POST", headers)
+
+    def _classify(self, item: Any, number: int) -> Json:
+        """Say what a message is; an answer is taken off the list of those that wait."""
+        if not isinstance(item, dict):
+            return {"rubbish": item}
+        if "method" in item:
+            return item
+        name = json.dumps(item.get("id"))
+        if name == "null" and (self.loose or number):
+            self.loose -= 1  # over HTTP, it belongs to what it answers
+        elif name in self.link.waiting:
+            self.link.waiting.remove(name)
+        else:
+            return {"unasked": item}
+        return item
+
+    def pick(self, wanted: Callable[[int, Json], bool]) -> Any:
+        """Take the first message that no step has taken and that is wanted."""
+        for place, (number, message) in enumerate(self.heard):
+            if place not in self.taken and wanted(number, message):
+                self.taken.add(place)
+                return message
+        return None
+
+    def _answer(self, ids: list[Any], number: int) -> Any:
+        """Find an answer with one of these ids, or the end of its exchange."""
+
+        def wanted(source: int, message: Json) -> bool:
+            answers = "result" in message or "error" in message
+            return source in (number, 0) and answers and message.get("id") in ids
+
+        exchange = self.link.exchanges[number] if number else {}
+        refused = exchange.get("status", 500) >= 400
+        over = "body" in exchange and (self.scene.carrier == "http" or refused)
+        return self.pick(wanted) or (exchange if over else None)
+
+    # ---- what is sent
+
+    def _headers(self, message: Any, step: Json) -> Json:
+        """Make the headers of a message, changed as the step says."""
+        found = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+        }
+        if step.get("verb") == "GET":
+            found = {"accept": "text/event-stream"}
+        knows = self.link.initialized and self.scene.revision > "2025-03-26"
+        if not self.scene.legacy or knows:
+            found["mcp-protocol-version"] = self.scene.revision
+        if self.link.session:
+            found["mcp-session-id"] = self.link.session
+        method = inside(message, "method")
+        if not self.scene.legacy and is_a(method, "string"):
+            found["mcp-method"] = method
+            name = inside(message, "params." + MIRRORED.get(method, "?"))
+            if is_a(name, "string"):
+                found["mcp-name"] = name
+        found.update(filled(step.get("headers", {}), self.saved))
+        return {name: value for name, value in found.items() if value is not None}
+
+    def message(self, step: Json) -> Any:
+        """Make the message that a step sends."""
+        if "send" in step:
+            return filled(step["send"], self.saved)
+        params = filled(step.get("params"), self.saved)
+        meta: Json = {}
+        if not self.scene.legacy and "request" in step:
+            meta = {
+                META + "protocolVersion": self.scene.revision,
+                META + "clientInfo": CLIENT,
+                META + "clientCapabilities": self.vector.get("client", {}),
+            }
+        meta.update(filled(step.get("meta", {}), self.saved))
+        meta = {name: value for name, value in meta.items() if value is not None}
+
+        message = {"jsonrpc": "2.0", "method": step.get("request", step.get("notify"))}
+        if "request" in step:
+            message["id"] = filled(step.get("id", next(self.link.numbers)), self.saved)
+            self.saved[step.get("label", "")] = message["id"]
+        params = {**(params or {}), "_meta": meta} if meta else params
+        return message if params is None else {**message, "params": params}
+
+    def _expecting(self, message: Any, verbatim: bool) -> list[Any]:
+        """Note which answers may come to a message; return their ids."""
+        batch = isinstance(message, list) and message
+        ids = []
+        for member in message if batch else [message]:
+            member = member if isinstance(member, dict) else {}
+            if "method" in member and is_a(member.get("id"), "string|integer"):
+                ids.append(member["id"])
+            if verbatim and ("id" in member or "method" not in member):
+                self.loose += 1
+        self.link.waiting |= {json.dumps(name) for name in ids}
+        return ids
+
+    def send(self, step: Json) -> Any:
+        """Send something; if an answer is due or expected, wait for it."""
+        message: Any = {}
+        body = step.get("text", "").encode() or step.get("bytes", "").encode("latin-1")
+        verbatim = not {"request", "notify", "reply"} & set(step)
+        if not verbatim or "send" in step:
+            message = step.get("reply") or self.message(step)
+            body = json.dumps(message, ensure_ascii=False).encode()
+        ids = self._expecting(message, verbatim)
+
+        number = 0 if self.scene.carrier == "stdio" else next(self.link.numbers)
+        self.labels[step.get("label", "")] = number
+        headers = self._headers(message, step) if number else {}
+        text = body.decode(errors="replace")
+        self.sent = f"{step.get('verb', '')} {headers or ''} {text}"
+        self.transcript.append(
+            {"sent": text, **({"headers": headers} if number else {})}
+        )
+        self.link.send(number, body, step.get("verb", "POST"), headers)
+
+        answer: Any = {}
+        if {"request", "expect"} & set(step) and "later" not in step:
+            ids += [None] * bool(verbatim or number)
+            answer = self.until(lambda: self._answer(ids, number), "answer")
+            self.judge(step.get("expect", {"jsonrpc": "2.0"}), answer)
+        if number and "later" not in step:  # the next message must not overtake it
+            self.until(lambda: self.link.exchanges[number] or None, "HTTP response")
+        if number and self.scene.carrier == "http":
+            self._check_http(step, number)
+        return answer
+
+    # ---- what is judged
+
+    def judge(self, pattern: Any, value: Any) -> None:
+        """Fail if a value is not what the vector demands."""
+        if why := mismatch(pattern, value, self.saved):
+            raise Failed(why, value)
+
+    def check_of(self, step: Json) -> None:
+        """Look at the HTTP response to an earlier step."""
+        if number := self.labels[step["of"]]:
+            self._check_http(step, number)
+
+    def _check_http(self, step: Json, number: int) -> None:
+        """Wait until an HTTP response is as the step says, or cannot be so any more."""
+        if "http" not in step:
+            return
+        exchange, pattern = self.link.exchanges[number], step["http"]
+        status = pattern.get("status", {"$type": "integer"})
+
+        def settled() -> bool | None:
+            if fits(pattern, exchange, dict(self.saved)) or "body" in exchange:
+                return True
+            wrong = "status" in exchange and not fits(status, exchange["status"], {})
+            return wrong or None
+
+        self.until(settled, f"HTTP response with {show(pattern)}")
+        self.judge(pattern, exchange)
+
+    def _refused(self) -> Any:
+        """Find a request whose HTTP response is an error without a message."""
+        heard = {number for number, _ in self.heard}
+        for number in self.labels.values():
+            exchange = self.link.exchanges[number]
+            if "body" in exchange and number not in heard:
+                if exchange.get("status", 500) >= 400:
+                    return exchange
+        return None
+
+    def wait(self, step: Json) -> None:
+        """Wait for a message, and reply to it; an answer to the request ends the
+        waiting."""
+        pattern, source = step["await"], self.labels.get(step.get("from", "?"), 0)
+        instead = {"method": {"$absent": True}}
+        if "id" in pattern:
+            instead["id"] = pattern["id"]
+        either = {"$any": [pattern, instead]}
+
+        def wanted(number: int, message: Json) -> bool:
+            there = source in (0, number)
+            return there and fits(either, message, dict(self.saved))
+
+        message = self.until(
+            lambda: self.pick(wanted) or self._refused(), show(pattern, 200)
+        )
+        self.judge(pattern, message)
+        if "reply" in step:
+            self.replied.add(id(message))
+            head = {"jsonrpc": "2.0", "id": message.get("id")}
+            reply = {**head, **filled(step["reply"], self.saved)}
+            self.send({**step, "reply": reply})
+
+    def barrier(self) -> Any:
+        """Ask something harmless and wait for the answer."""
+        return self.send(
+            {"request": "ping" if self.scene.legacy else "server/discover"}
+        )
+
+    def leave(self, step: Json) -> None:
+        """Close stdin; the process must exit within some times the limit."""
+        self.judge("left", self.link.close(step["exit"] * self.scene.seconds))
+
+    def play(self) -> bool:
+        """Play all steps; say whether they leave nothing open."""
+        for step in self.vector["steps"]:
+            try:
+                VERBS[next(filter(VERBS.get, step))](self, step)
+            except (Failed, TimeoutError):
+                if "given" in step and not self.forbidden:
+                    raise Missing(step["given"]) from None
+                raise
+        self._cancel_open_requests()
+        return not self.link.waiting and not self._questions_left()
+
+    def _cancel_open_requests(self) -> None:
+        """Cancel what has no answer, so that the next vector is not disturbed."""
+        for label, number in list(self.labels.items()):
+            name = json.dumps(self.saved.get(label))
+            if number == 0 and name in self.link.waiting:
+                self.link.waiting.remove(name)
+                params = {"requestId": self.saved[label]}
+                self.send({"notify": "notifications/cancelled", "params": params})
+
+    def _questions_left(self) -> bool:
+        """Say whether the server has asked something that nobody answered."""
+        return any(
+            "id" in message and "method" in message and id(message) not in self.replied
+            for _, message in self.heard
+        )
+
+
+# To add a verb: the member of a step that names it, and a function of the talk and the
+# step.
+VERBS: dict[str, Callable[[Any, Json], Any]] = {
+    "request": Talk.send,
+    "notify": Talk.send,
+    "send": Talk.send,
+    "text": Talk.send,
+    "bytes": Talk.send,
+    "verb": Talk.send,
+    "await": Talk.wait,
+    "of": Talk.check_of,
+    "barrier": lambda talk, step: talk.barrier(),
+    "heard": lambda talk, step: talk.judge(step["heard"], [m for _, m in talk.heard]),
+    "hang_up": lambda talk, step: talk.link.hang_up(talk.labels[step["hang_up"]]),
+    "exit": Talk.leave,
+}
+PATTERNS = {"expect", "http", "await", "heard"}
+SENT = {"params", "meta", "send", "headers", "reply", "id"}
+OTHERS = {"later", "label", "from", "given"}
+
+
+def check_steps(steps: Iterable[Json], name: str) -> None:
+    """Raise BadVector unless each step is one that a runner knows."""
+    for step in steps:
+        unknown = set(step) - set(VERBS) - PATTERNS - SENT - OTHERS
+        if unknown or len(set(step) & set(VERBS)) != 1:
+            raise BadVector(f"{name}: a step has {sorted(unknown) or 'not one verb'}")
+        for pattern in patterns_of([step], PATTERNS):
+            check_pattern(pattern)
+        for value in patterns_of([step], SENT):
+            check_sent(value)

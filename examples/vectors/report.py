@@ -1,0 +1,188 @@
+"""Reports: what both runners print and write. A row is a vector with its outcome."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import xml.etree.ElementTree as xml
+from collections.abc import Callable
+from typing import Any
+
+from patterns import FORMAT, BadVector, Json, check_pattern, show
+
+# What a failure is called, by level; "text" is also for what is doubtful.
+VERDICTS = {"MUST": "broken", "SHOULD": "unwise", "text": "remark"}
+FAILED = [*VERDICTS.values(), "known"]  # known: the baseline has it
+COLUMNS = ["passed", "skipped", *FAILED]
+MEMBERS = set(
+    "id clause places level rule doubtful revisions carriers needs client own foreign "
+    "server steps never every".split()
+)
+
+
+def verdict_of(vector: Json) -> str:
+    """Say what it is if this vector fails."""
+    return VERDICTS["text" if "doubtful" in vector else vector["level"]]
+
+
+def read_vectors(
+    folder: pathlib.Path,
+    only: list[str],
+    check_steps: Callable[[list[Json], str], None],
+) -> list[Json]:
+    """Read and check all vectors of a folder, or those with some ids or pages."""
+    found: list[Json] = []
+    for path in sorted(folder.glob("*.json")):
+        if path.stem == "schema":
+            continue
+        file = json.loads(path.read_text("utf-8"))
+        if not isinstance(file, dict) or file.get("format") != FORMAT:
+            raise BadVector(f"{path.name} is not in format {FORMAT}")
+        for vector in file["vectors"]:
+            check_vector(vector)
+            check_steps(vector.get("steps", []), vector["id"])
+            if not only or {vector["id"], path.stem} & set(only):
+                found.append({"page": path.stem, "steps": [], **vector})
+    return found
+
+
+def check_vector(vector: Json) -> None:
+    """Raise BadVector unless a vector is one that a runner knows how to play."""
+    unknown = set(vector) - MEMBERS
+    if unknown:
+        raise BadVector(f"{vector.get('id')}: unknown member {sorted(unknown)}")
+    check_pattern(vector.get("every"))
+    check_pattern(vector.get("never", []))
+
+
+# ---- the baseline: failures that are known
+
+
+def where(row: Json) -> str:
+    """Name a row as a line of a baseline does."""
+    return f"{row['id']} {row['carrier']} {row['revision']}"
+
+
+def apply_baseline(path: str, rows: list[Json]) -> list[str]:
+    """Mark the failures that a file lists as known; return its lines that are stale.
+
+    A line is the id of a vector, perhaps followed by carrier and revision; `#` begins
+    a comment.
+    """
+    lines = {}
+    for line in pathlib.Path(path).read_text("utf-8").splitlines():
+        if text := line.partition("#")[0].strip():
+            lines[" ".join(text.split())] = {"failed": False, "played": False}
+    for row in rows:
+        for name in {row["id"], where(row)} & set(lines):
+            failed = row["verdict"] in FAILED
+            lines[name]["failed"] |= failed
+            lines[name]["played"] |= row["verdict"] != "skipped"
+            if failed:
+                row["verdict"] = "known"
+    return [name for name, one in lines.items() if one["played"] > one["failed"]]
+
+
+# ---- for people
+
+
+def print_table(rows: list[Json]) -> None:
+    """Print how many vectors of each page came out how, and the five worst pages."""
+    count: dict[str, dict[str, set[str]]] = {}
+    for row in rows:
+        for page in (row["page"], "all pages"):
+            page_count = count.setdefault(page, {name: set() for name in COLUMNS})
+            page_count[row["verdict"]].add(row["id"])
+    print(f"\n{'vectors of':24}", *(f"{name:>8}" for name in COLUMNS))
+    for page in [*sorted(set(count) - {"all pages"}), "all pages"]:
+        if page in count:
+            print(f"{page:24}", *(f"{len(count[page][name]):8}" for name in COLUMNS))
+
+    def badness(page: str) -> tuple[int, ...]:
+        return tuple(len(count[page][name]) for name in ("broken", "unwise"))
+
+    worst = sorted(set(count) - {"all pages"}, key=badness, reverse=True)[:5]
+    named = [
+        f"{page} ({broken} broken, {unwise} unwise)"
+        for page in worst
+        for broken, unwise in [badness(page)]
+        if broken + unwise
+    ]
+    if named:
+        print("\nworst:", ", ".join(named))
+
+
+TITLES = ["clause", "sentence", "level", "doubtful", "order", "sent", "why", "received"]
+
+
+def print_failures(rows: list[Json], sentences: dict[str, str]) -> None:
+    """Print each failure once, with all places where it happened."""
+    failed = [row for row in rows if row["verdict"] in VERDICTS.values()]
+    for name in dict.fromkeys(row["id"] for row in failed):
+        alike = [row for row in failed if row["id"] == name]
+        first = {"sentence": sentences.get(name, ""), **alike[0]}
+        print(f"\n{first['verdict'].upper()} {name}: {first['rule']}")
+        for title in TITLES:
+            if first.get(title):
+                print(f"  {title:<9} {show(first[title], 1000)}")
+        places = (f"{row['carrier']} {row['revision']}" for row in alike)
+        print("  where    ", ", ".join(places))
+
+
+# ---- for machines
+
+
+def plain(text: Any) -> str:
+    """Write something in printable ASCII."""
+    return re.sub("[^ -~]", "?", show(text))
+
+
+def write_json(path: str, rows: list[Json]) -> None:
+    """Write all outcomes, those of failures with what was sent and received."""
+    pathlib.Path(path).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def write_junit(path: str, rows: list[Json]) -> None:
+    """Write all outcomes as JUnit does: only a broken MUST is a failure.
+
+    A SHOULD that is not kept, a remark and a known failure are skipped, and say why.
+    """
+    suite = xml.Element("testsuite", name="MCP vectors", tests=str(len(rows)))
+    for row in rows:
+        name = " ".join((row["page"], row["carrier"], row["revision"]))
+        case = xml.SubElement(suite, "testcase", name=row["id"], classname=name)
+        if row["verdict"] != "passed":
+            tag = "failure" if row["verdict"] == "broken" else "skipped"
+            text = f"{row['rule']}: {row['why']} {show(row.get('received', ''))}"
+            kind = f"{row['verdict']} {row['level']}"
+            xml.SubElement(case, tag, type=kind, message=plain(text))
+    xml.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_tap(path: str, rows: list[Json]) -> None:
+    """Write all outcomes as TAP 13: what is not broken but failed is a TODO."""
+    lines = ["TAP version 13", f"1..{len(rows)}"]
+    for number, row in enumerate(rows, 1):
+        failed = row["verdict"] in FAILED
+        line = f"{'not ' * failed}ok {number} - {where(row)}"
+        if row["verdict"] == "skipped":
+            line += f" # SKIP {plain(row['why'])}"
+        elif failed and row["verdict"] != "broken":
+            line += f" # TODO {row['verdict']}"
+        lines.append(line)
+        if failed:
+            details = {"rule": row["rule"], "why": row["why"], "clause": row["clause"]}
+            lines += ["  ---", f"  {plain(json.dumps(details))}", "  ..."]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_files(options: Any, rows: list[Json]) -> None:
+    """Write the files that the command line asks for."""
+    for name, write in (
+        (options.json, write_json),
+        (options.junit, write_junit),
+        (options.tap, write_tap),
+    ):
+        if name:
+            write(name, rows)

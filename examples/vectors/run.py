@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""Play the vectors of this folder against any MCP server; say which rules it breaks.
+
+    python3 examples/vectors/run.py python3 my_server.py        # a command: stdio
+    python3 examples/vectors/run.py http://127.0.0.1:8000/mcp   # a running server
+
+A vector is a short conversation that shows one rule of the specification; README.md
+tells the rest: the options and the exit status, how vectors are written, how to write a
+runner. The modules: patterns.py matches, links.py carries, play.py plays one vector,
+this file plays all of them, report.py says how it went, and spec.py looks rules up in a
+checkout of the specification.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import pathlib
+import re
+import sys
+import time
+import urllib.parse
+from typing import Any
+
+import report
+import spec
+from links import Http, Link, Stdio
+from patterns import ABSENT, Json, Missing, fits, inside, show
+from play import CLIENT, MODERN, REVISIONS, Failed, Scene, Talk, check_steps
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+LISTS = {
+    "tool": ("tools/list", "tools", "name"),
+    "prompt": ("prompts/list", "prompts", "name"),
+    "resource": ("resources/list", "resources", "uri"),
+    "template": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+}
+PAGES = 50  # of a list
+SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
+GIVEN_UP = "the server does not answer any more"
+
+
+class Server(Scene):
+    """The server under test, in one revision over one carrier."""
+
+    def __init__(self, options: argparse.Namespace, revision: str) -> None:
+        self.command, self.url = [options.target, *options.arguments], options.target
+        self.seconds, self.revision = options.timeout, revision
+        self.legacy = revision < MODERN
+        if is_url(self.url):
+            self.carrier = "http"
+        if self.carrier == "http" and revision == REVISIONS[0]:
+            self.carrier = "sse"
+            self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
+        self.credentials = dict(line.partition(":")[::2] for line in options.header)
+        self.has: Json = {}
+        self.offered: Any = None  # the version that answered an initialize, if another
+        self.supported: list[str] = []  # the versions that server/discover names
+        self.silences = 0  # vectors in a row without an answer
+        self.gone = ""  # why nothing more is played
+        self.pace = 0.0  # seconds for a request
+
+    # ---- connections
+
+    def open_link(self) -> Link:
+        """Open a link, without a handshake."""
+        if self.carrier == "stdio":
+            return Stdio(self.command)
+        return Http(self.url, self.carrier == "sse", self.credentials, self.seconds)
+
+    def connect(self, vector: Json) -> Link:
+        """Open a link, with a session if the revision has them."""
+        link = self.open_link()
+        if not self.legacy or vector.get("own") == "connection":
+            return link
+        try:
+            self._shake_hands(link, vector)
+        except (Failed, OSError):
+            link.close()
+            raise
+        return link
+
+    def _shake_hands(self, link: Link, vector: Json) -> None:
+        """Open a session, as the lifecycle page has it."""
+        talk = Talk(self, link, vector)
+        params = {
+            "protocolVersion": self.revision,
+            "capabilities": vector.get("client", {}),
+            "clientInfo": CLIENT,
+        }
+        answer = talk.send(
+            {"request": "initialize", "label": "opening", "params": params}
+        )
+        self.offered = inside(answer, "result.protocolVersion")
+        talk.judge({"result": {"protocolVersion": self.revision}}, answer)
+        link.initialized = answer["result"]
+        opening = link.exchanges[talk.labels["opening"]].get("headers", {})
+        link.session = opening.get("mcp-session-id", "")
+        any_status = {"status": {"$type": "integer"}}
+        talk.send({"notify": "notifications/initialized", "http": any_status})
+        if self.carrier == "http" and "own" not in vector:
+            talk.send({"verb": "GET", "later": True})  # some servers ask on this stream
+
+    # ---- what the server has
+
+    def survey(self) -> str:
+        """Find out what the server declares and lists; say why, if it does not speak
+        this."""
+        try:
+            with contextlib.closing(self.connect({"steps": []})) as link:
+                talk = Talk(self, link, {})
+                began = time.monotonic()
+                result = link.initialized
+                if not self.legacy:
+                    result = self._discover(talk)
+                self.has = {"capabilities": result.get("capabilities", {})}
+                requests = 1 + sum(self._read_list(talk, kind) for kind in LISTS)
+                self.pace = (time.monotonic() - began) / requests
+        except (Failed, OSError) as failure:
+            return show(list(failure.args), 1000)
+        return ""
+
+    def _discover(self, talk: Talk) -> Json:
+        """Ask a modern server what it has."""
+        answer = talk.send({"request": "server/discover"})
+        versions = inside(answer, "result.supportedVersions")
+        if versions is ABSENT:
+            versions = inside(answer, "error.data.supported")
+        if isinstance(versions, list):
+            self.supported = [one for one in versions if isinstance(one, str)]
+        talk.judge({"result": {"supportedVersions": {"$some": self.revision}}}, answer)
+        result: Json = answer["result"]
+        return result
+
+    def _read_list(self, talk: Talk, kind: str) -> int:
+        """Read all pages of a list; return how many there are."""
+        method, member, name = LISTS[kind]
+        self.has[kind] = []
+        params: Json = {}
+        for page in range(PAGES):
+            try:
+                answer = talk.send({"request": method, "params": params})
+                for item in answer["result"][member]:
+                    self.has[kind].append(inside(item, name))
+                params = {"cursor": answer["result"]["nextCursor"]}
+            except (Failed, KeyError, TypeError):
+                return page + 1
+        return PAGES
+
+    def half_spoken(self) -> str:
+        """Say how a server that has no server/discover shows that it speaks this."""
+        if self.legacy:
+            return ""
+        try:
+            with contextlib.closing(self.open_link()) as link:
+                talk = Talk(self, link, {})
+                for method, _, _ in LISTS.values():
+                    talk.send({"request": method, "later": True})
+                modern = {"result": {"resultType": {"$type": "string"}}}
+                talk.wait({"await": modern})
+        except (Failed, OSError):
+            return ""
+        return "it serves requests of this revision, but not server/discover"
+
+    def lacks(self, needs: list[str]) -> str:
+        """Say what of a vector's needs the server lacks."""
+        for need in needs:
+            kind, _, name = need.partition(" ")
+            if kind == "local":
+                host = urllib.parse.urlsplit(self.url).hostname or ""
+                there = bool(re.match(r"localhost$|127\.|::1$", host))
+            elif kind in LISTS:
+                there = name in self.has[kind]
+            else:
+                value = inside(self.has["capabilities"], name or kind)
+                there = value not in (ABSENT, False, None)
+            if there == (kind == "not"):
+                return f"needs {need}"
+        return self.gone
+
+    # ---- the run
+
+    def play(self, vector: Json, links: dict[str, Link]) -> tuple[Json, list[Json]]:
+        """Play one vector, on a used link if one suits: the outcome, and all that was
+        heard."""
+        row = {"verdict": "passed", **vector}
+        row.update(carrier=self.carrier, revision=self.revision)
+        if why := self.lacks(vector.get("needs", [])):
+            return {**row, "verdict": "skipped", "why": why}, []
+        kind = vector.get("own") or json.dumps(self.legacy and vector.get("client", {}))
+        link, talk, clean = links.pop(kind, None), None, False
+        try:
+            link = link or self.connect(vector)
+            talk = Talk(self, link, vector)
+            clean = talk.play()
+            self.silences = 0
+        except Missing as missing:
+            row.update(verdict="skipped", why=f"the server has no {missing}")
+        except (Failed, OSError) as failure:
+            silent = isinstance(failure, TimeoutError)
+            self.silences = self.silences + 1 if silent else 0
+            row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
+            row.update(received=failure.args[1] if len(failure.args) > 1 else None)
+            if talk:
+                row.update(sent=talk.sent, transcript=talk.transcript)
+        if link and clean and "own" not in vector:
+            links[kind] = link
+        elif link:
+            link.close()
+        return row, [message for _, message in talk.heard] if talk else []
+
+    def play_twice(
+        self, vector: Json, links: dict[str, Link]
+    ) -> tuple[Json, list[Json]]:
+        """Play a vector; if it fails on a used link, play it on a fresh one."""
+        used = bool(links)
+        row, heard = self.play(vector, links)
+        if used and row["verdict"] in report.FAILED and self.silences < 2:
+            again, _ = self.play(vector, {})
+            if again["verdict"] == "passed":
+                row["order"] = "passes alone"
+            else:
+                row = again
+        return row, heard
+
+    def play_all(self, vectors: list[Json], fresh: bool) -> list[Json]:
+        """Play vectors one after the other, and charge the rules that hold for every
+        message."""
+        rules = [vector for vector in vectors if "every" in vector]
+        links: dict[str, Link] = {}
+        rows = {rule["id"]: self.play(rule, {})[0] for rule in rules}
+        for vector in vectors:
+            if "every" in vector:
+                continue
+            row, heard = self.play_twice(vector, links)
+            rows[row["id"]] = row
+            if "foreign" not in vector:
+                self._charge(rules, rows, heard, row["id"])
+            if self.silences >= SILENCES and not self.gone:
+                self._check_alive()
+            if fresh:
+                close_all(links)
+        close_all(links)
+        if self.gone:
+            rows[GIVEN_UP] = self.finding("no-answer", GIVEN_UP, self.gone)
+        return list(rows.values())
+
+    def _charge(
+        self, rules: list[Json], rows: dict[str, Json], heard: list[Json], name: str
+    ) -> None:
+        """Charge a rule for every message once, with the first that breaks it."""
+        for rule in rules:
+            row, known = rows[rule["id"]], {"revision": self.revision}
+            if row["verdict"] != "passed":
+                continue
+            bad = [one for one in heard if not fits(rule["every"], one, dict(known))]
+            if bad:
+                row.update(verdict=report.verdict_of(rule), why=f"in {name}")
+                row.update(received=bad[0])
+
+    def _check_alive(self) -> None:
+        """Find out whether a server that was silent several times answers at all."""
+        self.silences = 0
+        try:
+            with contextlib.closing(self.connect({})) as link:
+                Talk(self, link, {}).barrier()
+        except (Failed, OSError) as failure:
+            self.gone = f"{GIVEN_UP}: {show(list(failure.args))}"
+
+    def finding(self, name: str, rule: str, why: str) -> Json:
+        """Make the row of something that no vector shows."""
+        return {
+            "id": name,
+            "page": "run",
+            "clause": "basic/index §Responses",
+            "level": "MUST",
+            "rule": rule,
+            "verdict": "broken",
+            "why": why,
+            "carrier": self.carrier,
+            "revision": self.revision,
+        }
+
+
+def close_all(links: dict[str, Link]) -> None:
+    """Close all links."""
+    while links:
+        links.popitem()[1].close()
+
+
+def is_url(text: str) -> bool:
+    """Say whether the target is a server that is running."""
+    return bool(re.match("https?://", text))
+
+
+def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
+    """Find revisions that a server says it speaks, and does not."""
+    rows = []
+    listed = {version for server in servers for version in server.supported}
+    offered = {server.offered for server in servers if server.offered}
+    for server in servers:
+        claim = ""
+        if not why[server] or server.carrier == "sse":
+            continue
+        if server.revision in offered:
+            claim = "initialize offers this version, but is not answered with it"
+        elif server.revision in listed:
+            claim = "server/discover names this version"
+        else:
+            claim = server.half_spoken()
+        if claim:
+            text = f"{claim}; {why[server]}"
+            rule = "a revision is spoken, or it is not"
+            rows.append(server.finding("half-spoken", rule, text))
+    return rows
+
+
+# ---- the command
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; after a URL options may follow."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--revisions", help="DATE,DATE: play these, and insist on them")
+    add("--only", action="append", default=[], help="a vector or a page")
+    add("--sse", default="", help="URL of HTTP+SSE (default: sse beside URL)")
+    add("--header", action="append", default=[], help="'NAME: VALUE', over HTTP")
+    add("--baseline", help="a file that lists known failures, one on each line")
+    add("--json", help="write all outcomes to this file, with what was said")
+    add("--junit", help="the same in JUnit's format")
+    add("--tap", help="the same in TAP's format")
+    add("--spec", help="a checkout of the specification: look up rules in it")
+    add("--fresh", action="store_true", help="a new process for each vector")
+    add("--timeout", type=float, default=5, help="seconds for an answer")
+    add("target", nargs="?", help="URL or COMMAND")
+    add("arguments", nargs=argparse.REMAINDER, help="of the COMMAND")
+    options = parser.parse_args(arguments)
+    if options.target and is_url(options.target) and options.arguments:
+        before = arguments[: len(arguments) - len(options.arguments) - 1]
+        return parse([*before, *options.arguments, options.target])
+    if not options.target and not options.spec:
+        parser.error("URL or COMMAND is missing")
+    return options
+
+
+def play_server(
+    options: argparse.Namespace, vectors: list[Json]
+) -> tuple[list[Json], bool]:
+    """Play several revisions at once; also say whether all that were wanted are
+    spoken."""
+    wanted = (options.revisions or ",".join(REVISIONS)).split(",")
+    servers = [Server(options, date) for date in wanted]
+    jobs = []
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        why = dict(zip(servers, pool.map(Server.survey, servers)))
+        estimate = 0.0
+        for server in servers:
+            print(f"{server.carrier} {server.revision}:", why[server] or "spoken")
+            fit = [
+                vector
+                for vector in vectors
+                if server.revision in vector["revisions"]
+                and server.carrier in vector["carriers"]
+            ]
+            if not why[server]:
+                steps = sum(2 + len(vector["steps"]) for vector in fit)
+                estimate += server.pace * steps / 2
+                jobs.append(pool.submit(server.play_all, fit, options.fresh))
+        found = find_halves(servers, why)
+        print(f"{len(vectors)} vectors; about {estimate:.0f} s", flush=True)
+    found += [row for job in jobs for row in job.result()]
+    order = {vector["id"]: n for n, vector in enumerate(vectors)}
+    found.sort(key=lambda row: order.get(row["id"], len(order)))
+    return found, all(server.has for server in servers if options.revisions)
+
+
+def main() -> int:
+    """Read the command line, play, report."""
+    options = parse(sys.argv[1:])
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    began = time.monotonic()
+    vectors = report.read_vectors(FOLDER, options.only, check_steps)
+    sentences: dict[str, str] = {}
+    if options.spec:
+        index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
+        sentences = index.sentences(vectors)
+        if not options.target:
+            for path in sorted((FOLDER / "clients").glob("*.json")):
+                vectors += json.loads(path.read_text("utf-8")).get("vectors", [])
+            return index.report(vectors)
+    rows, complete = play_server(options, vectors)
+    stale = report.apply_baseline(options.baseline, rows) if options.baseline else []
+
+    report.print_table(rows)
+    report.print_failures(rows, sentences)
+    for line in stale:
+        print(f"\nSTALE {line}: the baseline lists it, and it passes")
+    print(f"\n{len(rows)} outcomes in {time.monotonic() - began:.0f} s")
+    report.write_files(options, rows)
+    verdicts = {row["verdict"] for row in rows}
+    good = complete and verdicts - {"skipped"} and "broken" not in verdicts
+    return int(not good or bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,786 @@
+#!/usr/bin/env python3
+"""Make a server strange, but still conforming: a proxy that uses every freedom.
+
+    strange.py FLAG,FLAG python3 my_server.py                       # on stdio
+    strange.py FLAG,FLAG --http 8001 http://127.0.0.1:8000/mcp      # in front of a URL
+    strange.py list                                                 # the flags
+
+The specification leaves a server many choices. Each flag makes one that few servers
+make: another order of members, an empty list instead of an error, one item on a page,
+pings, refusals that a page allows. No vector may call the result broken. Behind your
+client, it shows what the client takes for granted. .ci/mutants.py uses the same proxy
+for changes that no page allows, which the vectors must find.
+"""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import http.server
+import json
+import os
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+Json = dict[str, Any]
+VERSION = "io.modelcontextprotocol/protocolVersion"
+LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+
+
+def error(code: int, message: str, **data: Any) -> Json:
+    """Make the error of a response."""
+    return {"code": code, "message": message, **({"data": data} if data else {})}
+
+
+def answer(request: Json, **content: Any) -> Json:
+    """Make a response to a request."""
+    return {"jsonrpc": "2.0", "id": request.get("id"), **content}
+
+
+class Change:
+    """What a proxy does differently; subclasses override what they change."""
+
+    def __init__(self) -> None:
+        self.http = False  # over HTTP, or on stdio
+        self.revision = ""  # of the session on stdio, once there is one
+
+    def text(self, line: bytes) -> bytes | None:
+        """Change what a client sends, as bytes; None drops it."""
+        return line
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        """Change what a client sends; None drops it.
+
+        A message with `result` or `error` and the id of the request is the answer: it
+        does not reach the server. Over HTTP its status is `_status`, if it has one.
+        """
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        """Change what the server sends; {} stands for no known request."""
+        return [message]
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        """Change status and headers of an HTTP response."""
+        return status, headers
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        """Change a line, a body or an event as it goes out."""
+        return text
+
+    def verb(self, verb: str) -> int:
+        """Refuse GET or DELETE with a status, or 0."""
+        return 0
+
+    def method(self, verb: str, request: Json) -> str:
+        """Change the method of an HTTP request."""
+        return verb
+
+    def event(self, lines: list[bytes]) -> list[bytes]:
+        """Change an event of a stream, before its message is read."""
+        return lines
+
+    def end(self) -> None:
+        """Do something before the process exits."""
+
+
+# ---- the freedoms
+
+
+class Reorder(Change):
+    """members of objects come in reverse order"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        def turn(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: turn(value[name]) for name in reversed(value)}
+            return [turn(item) for item in value] if isinstance(value, list) else value
+
+        return [turn(message)]
+
+
+class ListOrder(Change):
+    """prompts and resources are listed in another order each time"""
+
+    count = 0
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = LISTS.get(request.get("method", ""), "tools")
+        items = message.get("result", {}).get(name)
+        if name != "tools" and isinstance(items, list):
+            self.count += 1
+            message["result"][name] = items[:: -1 if self.count % 2 else 1]
+        return [message]
+
+
+class RefuseVersion(Change):
+    """initialize with an unknown version is the error of §Error Handling"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        version = (message.get("params") or {}).get("protocolVersion")
+        if message.get("method") != "initialize" or version in REVISIONS:
+            return message
+        if not isinstance(version, str):
+            return message
+        data = {"supported": REVISIONS[:4], "requested": version}
+        return answer(message, error=error(-32602, "Unsupported version", **data))
+
+
+class Bare(Change):
+    """no features at all: their methods are unknown"""
+
+    empty = False
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        method = message.get("method")
+        kind = method.partition("/")[0] if isinstance(method, str) else ""
+        if kind not in {"tools", "prompts", "resources", "completion", "logging"}:
+            return message
+        if "id" not in message or message["id"] is None:
+            return message
+        if self.empty and method in LISTS:
+            content: Json = {LISTS[str(method)]: []}
+            if VERSION in str(message.get("params")):
+                content.update(resultType="complete", ttlMs=0, cacheScope="private")
+            return answer(message, result=content)
+        reply = answer(message, error=error(-32601, "Method not found"))
+        return {**reply, "_status": 404} if VERSION in str(message) else reply
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "capabilities" in message.get("result", {}):
+            message["result"]["capabilities"] = {}
+        return [message]
+
+
+class BareEmpty(Bare):
+    """no features at all: lists of them are empty"""
+
+    empty = True
+
+
+class Pages(Change):
+    """lists come with one item on a page, and cursors are odd strings"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, int] = {}
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        if message.get("method") not in LISTS or not isinstance(params, dict):
+            return message
+        cursor = params.get("cursor")
+        if isinstance(cursor, str) and cursor.startswith("Ünïque cursor "):
+            place = cursor.rpartition(" ")[2]
+            if place.isdigit():
+                self.places[json.dumps(message.get("id"))] = int(place)
+                return {**message, "params": {**params, "cursor": None}}
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = LISTS.get(request.get("method", ""), "")
+        result = message.get("result", {})
+        if not isinstance(result.get(name), list) or "nextCursor" in result:
+            return [message]
+        place = self.places.pop(json.dumps(message.get("id")), 0)
+        items = result[name]
+        result[name] = items[place : place + 1]
+        if place + 1 < len(items):
+            result["nextCursor"] = f"Ünïque cursor {place + 1}"
+        return [message]
+
+
+class Extra(Change):
+    """results have members and _meta that nobody knows"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result")
+        if isinstance(result, dict) and request.get("method") != "ping":
+            result["com.example"] = {"a": [1]}
+            result.setdefault("_meta", {})["com.example/strange-1"] = None
+        return [message]
+
+
+class NoServerInfo(Change):
+    """results do not say which server they are from (SHOULD)"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        meta = (message.get("result") or {}).get("_meta")
+        if isinstance(meta, dict):
+            meta.pop("io.modelcontextprotocol/serverInfo", None)
+        return [message]
+
+
+class OldCodes(Change):
+    """internal errors have a code of the legacy range (SHOULD)"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("error", {}).get("code") == -32603:
+            message["error"]["code"] = -32011
+        return [message]
+
+
+class Private(Change):
+    """results may not be shared, and are stale at once"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result")
+        if isinstance(result, dict) and "cacheScope" in result:
+            result.update(cacheScope="private", ttlMs=0)
+        return [message]
+
+
+class MoreVersions(Change):
+    """the server supports versions that nobody knows"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result, data = message.get("result", {}), message.get("error", {}).get("data")
+        for found in (result.get("supportedVersions"), (data or {}).get("supported")):
+            if isinstance(found, list):
+                found.insert(0, "2099-01-01")
+        return [message]
+
+
+class NoParseErrors(Change):
+    """what is no message is not answered on stdio"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        lost = "error" in message and message.get("id") is None
+        return [] if lost and not self.http else [message]
+
+
+class NoNullIds(Change):
+    """an error for what has no readable id has no id"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "error" in message and message.get("id") is None:
+            message.pop("id", None)
+        return [message]
+
+
+class EitherEra(Change):
+    """on stdio a request without _meta is served as of an older revision"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        method = message.get("method")
+        if self.http or "id" not in message or self.revision or method == "initialize":
+            return message
+        if message["id"] is None or not isinstance(message["id"], (str, int)):
+            return message
+        params = message.get("params")
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            return message
+        if params is not None and not isinstance(params, dict):
+            return message
+        if VERSION in ((params or {}).get("_meta") or {}):
+            return message
+        return answer(message, result={"old": True})
+
+
+class HeaderFirst(Change):
+    """over HTTP a request without the version in _meta does not match its header"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if self.http and message.get("error", {}).get("code") == -32602:
+            meta = (request.get("params") or {}).get("_meta") or {}
+            if VERSION not in meta and "jsonrpc" in request:
+                if request.get("method") in ("server/discover", "tools/list"):
+                    message["error"]["code"] = -32020
+        return [message]
+
+
+class RefuseBatches(Change):
+    """over HTTP a batch of notifications is refused with 400"""
+
+    def text(self, line: bytes) -> bytes | None:
+        if self.http and line.startswith(b"["):
+            members = json.loads(line)
+            if all(isinstance(one, dict) and "id" not in one for one in members):
+                return b""
+        return line
+
+
+class RefuseNotifications(Change):
+    """over HTTP notifications that nobody knows are refused with 400"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if self.http and message.get("method") == "notifications/no_such_thing":
+            refused = error(-32600, "Unknown notification")
+            return {"jsonrpc": "2.0", "error": refused, "_status": 400}
+        return message
+
+
+class IgnoreCancel(Change):
+    """calls cannot be cancelled"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: set[str] = set()
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        name = json.dumps(message.get("id"))
+        if message.get("method") == "tools/call":
+            self.calls.add(name)
+        if message.get("method") == "notifications/cancelled":
+            target = (message.get("params") or {}).get("requestId")
+            if json.dumps(target) in self.calls:
+                params = {"requestId": "nobody"}
+                return {**message, "params": params}
+        return message
+
+
+class NoProgress(Change):
+    """no progress is reported"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        return [] if message.get("method") == "notifications/progress" else [message]
+
+
+class FloatProgress(Change):
+    """progress is a fraction, with no total"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("method") == "notifications/progress":
+            params = message["params"]
+            params["progress"] = params["progress"] / 1000 - 0.5
+            params.pop("total", None)
+        return [message]
+
+
+class Newlines(Change):
+    """prompts make one kind of newline of all"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for one in (message.get("result") or {}).get("messages", []):
+            if "text" in one["content"]:
+                one["content"]["text"] = one["content"]["text"].replace("\r\n", "\n")
+        return [message]
+
+
+class Batches(Change):
+    """in 2024-11-05 and 2025-03-26 answers come as batches of one"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        opening = request.get("method") == "initialize"
+        if self.revision in REVISIONS[:2] and "id" in message and not opening:
+            return [[message]]
+        return [message]
+
+
+class Pings(Change):
+    """a legacy server pings its client now and then"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if not self.http and self.revision and "result" in message:
+            question = {
+                "jsonrpc": "2.0",
+                "id": f"p{time.monotonic()}",
+                "method": "ping",
+            }
+            return [question, message]
+        return [message]
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        ping = str(message.get("id", "")).startswith("p") and "result" in message
+        return None if ping else message
+
+
+class Escapes(Change):
+    """JSON is written with escapes and spaces; over HTTP on several lines"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return text
+        indent = 3 if self.http and not stream else None
+        return json.dumps(value, indent=indent, separators=(" ,", " : ")).encode()
+
+
+class Events(Change):
+    """each answer over HTTP is an event stream with comments, ids and retry"""
+
+    always = True
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        plain = headers.get("content-type") == "application/json"
+        if plain and status == 200 and "id" in request:
+            headers = {**headers, "content-type": "text/event-stream; charset=utf-8"}
+            headers["x-accel-buffering"] = "no"
+        return status, headers
+
+
+class Late(Change):
+    """answers take a moment, and come in another order than the requests"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "id" in message:
+            time.sleep(0.02)
+        return [message]
+
+
+class SlowExit(Change):
+    """the process takes a second and a half to exit"""
+
+    def end(self) -> None:
+        time.sleep(1.5)
+
+
+class Noise(Change):
+    """the server writes to stderr"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        print("error: nothing has happened \N{GRINNING FACE}", file=sys.stderr)
+        return [message]
+
+
+class NoStreams(Change):
+    """GET is 405: the server does not offer a stream (its questions need none)"""
+
+    def verb(self, verb: str) -> int:
+        return 405 if verb == "GET" else 0
+
+
+class NoDelete(Change):
+    """DELETE is 405: clients cannot end sessions"""
+
+    def verb(self, verb: str) -> int:
+        return 405 if verb == "DELETE" else 0
+
+
+class AnyOrigin(Change):
+    """a public server serves pages of any origin"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        headers.pop("origin", None)
+        return message
+
+
+FLAGS: dict[str, type[Change]] = {
+    "reorder": Reorder,
+    "list-order": ListOrder,
+    "refuse-version": RefuseVersion,
+    "bare": Bare,
+    "bare-empty": BareEmpty,
+    "pages": Pages,
+    "extra": Extra,
+    "no-server-info": NoServerInfo,
+    "old-codes": OldCodes,
+    "private": Private,
+    "more-versions": MoreVersions,
+    "no-parse-errors": NoParseErrors,
+    "no-null-ids": NoNullIds,
+    "either-era": EitherEra,
+    "header-first": HeaderFirst,
+    "refuse-batches": RefuseBatches,
+    "refuse-notifications": RefuseNotifications,
+    "ignore-cancel": IgnoreCancel,
+    "no-progress": NoProgress,
+    "float-progress": FloatProgress,
+    "newlines": Newlines,
+    "batches": Batches,
+    "pings": Pings,
+    "escapes": Escapes,
+    "events": Events,
+    "late": Late,
+    "slow-exit": SlowExit,
+    "noise": Noise,
+    "no-streams": NoStreams,
+    "no-delete": NoDelete,
+    "any-origin": AnyOrigin,
+}
+
+
+# ---- the proxy
+
+
+class Proxy:
+    """A row of changes, applied one after the other."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self.changes = changes
+        self.asked: dict[str, Json] = {}  # requests without an answer, by their ids
+        self.lock = threading.Lock()
+
+    def up(self, line: bytes, headers: Json) -> tuple[bytes | None, Json]:
+        """Change what a client sends; return it, and its message or the answer."""
+        for change in self.changes:
+            if not line:
+                break
+            changed = change.text(line)
+            if changed is None:
+                return None, {}
+            line = changed
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return line, {}
+        if not isinstance(message, dict):
+            for one in message if isinstance(message, list) else []:
+                if isinstance(one, dict):
+                    self.asked[json.dumps(one.get("id"))] = one
+            return line, {}
+        original = copy.deepcopy(message)
+        if "method" in message and "id" in message:
+            self.asked[json.dumps(message["id"])] = original
+        for change in self.changes:
+            changed_message = change.request(message, headers)
+            if changed_message is None:
+                return None, original
+            if changed_message is not message and "method" not in changed_message:
+                return b"", changed_message
+            message = changed_message
+        if message == original:
+            return line, original
+        return json.dumps(message, ensure_ascii=False).encode(), original
+
+    def down(self, message: Any, asked: Json | None = None) -> list[bytes]:
+        """Change what the server sends; `asked` is the request of its HTTP exchange."""
+        if not isinstance(message, dict):
+            return [json.dumps(message, ensure_ascii=False).encode()]
+        request: Json = {}
+        if "method" not in message:
+            request = self.asked.get(json.dumps(message.get("id")), {})
+            # Requests of several sessions may have the same id.
+            if asked and asked.get("id") == message.get("id"):
+                request = asked
+        if request.get("method") == "initialize":
+            version = message.get("result", {}).get("protocolVersion", "")
+            for change in self.changes:
+                change.revision = version
+        found: list[Any] = [message]
+        for change in self.changes:
+            passed = []
+            for one in found:
+                passed += (
+                    change.message(one, request) if isinstance(one, dict) else [one]
+                )
+            found = passed
+        return [json.dumps(one, ensure_ascii=False).encode() for one in found]
+
+    def out(self, text: bytes, stream: bool) -> bytes:
+        """Change a text as it goes out."""
+        for change in self.changes:
+            text = change.body(text, stream)
+        return text
+
+
+def serve_stdio(changes: list[Change], command: list[str]) -> None:
+    """Stand between our stdin and stdout and those of a server."""
+    proxy = Proxy(changes)
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)
+    assert child.stdin and child.stdout
+    source = child.stdout
+
+    def write(texts: list[bytes]) -> None:
+        with proxy.lock:
+            for text in texts:
+                sys.stdout.buffer.write(proxy.out(text, False).rstrip(b"\n") + b"\n")
+            sys.stdout.buffer.flush()
+
+    def pump() -> None:
+        buffered = os.fdopen(os.dup(source.fileno()), "rb")
+        for line in buffered:
+            write(proxy.down(json.loads(line)))
+
+    reader = threading.Thread(target=pump, daemon=True)
+    reader.start()
+    for line in sys.stdin.buffer:
+        sent, message = proxy.up(line.rstrip(b"\n"), {})
+        if sent:
+            child.stdin.write(sent + b"\n")
+        elif sent == b"" and message:
+            message.pop("_status", None)
+            write(proxy.down(message))
+    child.stdin.close()
+    child.wait()
+    reader.join(1)
+    for change in changes:
+        change.end()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One HTTP exchange, passed on."""
+
+    protocol_version = "HTTP/1.1"
+    url = urllib.parse.urlsplit("")
+    proxy = Proxy([])
+    asked: Json = {}  # the request of this exchange
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.pass_on(b"", {})
+
+    def do_DELETE(self) -> None:
+        self.pass_on(b"", {})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        sent, message = self.proxy.up(body, headers)
+        if not sent:
+            status = message.pop("_status", 200 if message else 400)
+            texts = self.proxy.down(message) if message else [b""]
+            self.reply(status, {"content-type": "application/json"}, texts[0])
+            return
+        self.pass_on(sent, message, headers)
+
+    def reply(self, status: int, headers: Json, body: bytes) -> None:
+        """Send a whole response."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def pass_on(self, body: bytes, request: Json, headers: Json | None = None) -> None:
+        """Pass a request on, and its response back."""
+        for change in self.proxy.changes:
+            if self.command != "POST" and (refused := change.verb(self.command)):
+                return self.reply(refused, {}, b"")
+        if headers is None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            for change in self.proxy.changes:
+                change.request({}, headers)
+        headers = {**headers, "host": self.url.netloc}
+        headers.pop("content-length", None)
+        # Paths beside that of the endpoint (HTTP+SSE) stay as they are.
+        target = self.path if body or self.command == "GET" else self.url.path
+        upstream = http.client.HTTPConnection(self.url.netloc, timeout=60)
+        verb = self.command
+        for change in self.proxy.changes:
+            verb = change.method(verb, request)
+        upstream.request(verb, target, body or None, headers)
+        response = upstream.getresponse()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        for name in ("content-length", "transfer-encoding", "connection"):
+            found.pop(name, None)
+        status = response.status
+        before = found.get("content-type", "")
+        self.asked = request
+        for change in self.proxy.changes:
+            status, found = change.response(status, found, request)
+        if before.startswith("text/event-stream"):
+            self.stream(status, found, response, upstream)
+        elif found.get("content-type", "").startswith("text/event-stream"):
+            self.wrap(status, found, response.read())
+        else:
+            self.whole(status, found, response.read())
+
+    def whole(self, status: int, headers: Json, text: bytes) -> None:
+        """Pass a response back that is not a stream."""
+        try:
+            texts = self.proxy.down(json.loads(text), self.asked)
+        except ValueError:
+            texts = [text]
+        self.reply(status, headers, self.proxy.out(texts[-1] if texts else b"", False))
+
+    def begin(self, status: int, headers: Json) -> None:
+        """Begin a stream; it ends with the connection."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+
+    def wrap(self, status: int, headers: Json, text: bytes) -> None:
+        """Make a stream of a response that is none."""
+        self.begin(status, headers)
+        lines = b": a comment\r\nretry: 50\r\n\r\n"
+        for one in self.proxy.down(json.loads(text), self.asked):
+            one = self.proxy.out(one, True)
+            half = one.find(b", ") + 1  # data of several lines is joined by newlines
+            lines += b"event: message\r\ndata:" + one[:half] + b"\r\n" if half else b""
+            lines += b"data: " + one[half:] + b"\r\n\r\n"
+        self.wfile.write(lines)
+
+    def stream(
+        self,
+        status: int,
+        headers: Json,
+        response: http.client.HTTPResponse,
+        upstream: http.client.HTTPConnection,
+    ) -> None:
+        """Pass a stream back, event by event."""
+        self.begin(status, headers)
+        try:
+            event: list[bytes] = []
+            while line := response.readline():
+                event.append(line)
+                if line.strip():
+                    continue
+                for part in self.change_event(event):
+                    self.wfile.write(part)
+                self.wfile.flush()
+                event = []
+        except OSError:
+            pass
+        finally:
+            upstream.close()
+
+    def change_event(self, event: list[bytes]) -> list[bytes]:
+        """Change the message of an event, if it has one."""
+        for change in self.proxy.changes:
+            event = change.event(event)
+        data = [line for line in event if line.startswith(b"data:")]
+        text = b"\n".join(line[5:].strip() for line in data)
+        try:
+            messages = self.proxy.down(json.loads(text), self.asked)
+        except ValueError:
+            return event
+        rest = [line for line in event if not line.startswith(b"data:")][:-1]
+        parts = []
+        for one in messages:
+            parts += [*rest, b"data: " + self.proxy.out(one, True) + b"\r\n", b"\r\n"]
+        return parts
+
+
+class HttpServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """A thread for each connection."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+
+def listen(changes: list[Change], port: int, url: str) -> HttpServer:
+    """Make a server that stands in front of a URL."""
+    for change in changes:
+        change.http = True
+    parts = {"url": urllib.parse.urlsplit(url), "proxy": Proxy(changes)}
+    handler: Callable[..., Any] = type("Handler", (Handler,), parts)
+    return HttpServer(("127.0.0.1", port), handler)
+
+
+def main() -> None:
+    """Read the command line and serve."""
+    flags, *command = sys.argv[1:] or ["list"]
+    if flags == "list" or not command:
+        for name, change in FLAGS.items():
+            print(f"{name:22}{change.__doc__}")
+        return
+    changes = [FLAGS[name]() for name in flags.split(",") if name]
+    if command[0] == "--http":
+        listen(changes, int(command[1]), command[2]).serve_forever()
+    else:
+        serve_stdio(changes, command)
+
+
+if __name__ == "__main__":
+    main()
