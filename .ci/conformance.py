@@ -1,8 +1,10 @@
-"""Run the official conformance suite against the everything server and client: NODE SUITE.
+"""Run the official conformance suite against our server and client: NODE SUITE.
 
-Neither a failure nor a warning may come, and as many scenarios as expected have to say something:
-one that throws leaves no verdict at all, and the suite's exit status knows nothing of warnings.
+Neither a failure nor a warning may come, and as many scenarios as expected have to say
+something: one that throws leaves no verdict at all, and the suite's exit status knows
+nothing of warnings.
 """
+
 import collections
 import json
 import pathlib
@@ -11,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+Scenarios = dict[str, list[dict[str, str]]]  # the checks of each
 HERE = pathlib.Path(__file__).resolve().parent.parent
-SERVER_RUNS = [     # the suite's arguments, and how many scenarios there are
+SERVER_RUNS = [  # the suite's arguments, and how many scenarios there are
     (["--suite", "all"], 65),
     (["--suite", "all", "--spec-version", "2025-03-26"], 1),
     (["--suite", "all", "--spec-version", "2025-06-18"], 27),
@@ -21,7 +24,8 @@ SERVER_RUNS = [     # the suite's arguments, and how many scenarios there are
     (["--requirements", "2025-11-25"], 33),
     (["--requirements", "2026-07-28"], 50),
 ]
-CLIENT_RUNS = [     # all at once, as the suite does it; those of the first run then one by one
+# all at once, as the suite does it; those of the first run then one by one
+CLIENT_RUNS = [
     (["--suite", "all"], 48),
     (["--suite", "all", "--spec-version", "2025-03-26"], 2),
     (["--suite", "all", "--spec-version", "2025-06-18"], 5),
@@ -32,35 +36,58 @@ CLIENT_RUNS = [     # all at once, as the suite does it; those of the first run 
 ]
 
 
-def run(command, arguments):
-    """Run the suite once: {scenario: its checks}, and the finished process."""
+def run(
+    command: list[str], arguments: list[str]
+) -> tuple[Scenarios, subprocess.CompletedProcess[str]]:
+    """Run the suite once; return the checks, and the finished process."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([*command, *arguments, "-o", folder], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=600, text=True, check=False)
-        return {re.sub(r"^server-|-\d{4}-\d\d-\d\dT.*$", "", str(
-            path.parent.relative_to(folder))): json.loads(path.read_text(encoding="utf-8"))
-            for path in pathlib.Path(folder).glob("**/checks.json")}, done
+        done = subprocess.run(
+            [*command, *arguments, "-o", folder],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=600,
+            text=True,
+            check=False,
+        )
+        return {
+            re.sub(
+                r"^server-|-\d{4}-\d\d-\d\dT.*$",
+                "",
+                str(path.parent.relative_to(folder)),
+            ): json.loads(path.read_text(encoding="utf-8"))
+            for path in pathlib.Path(folder).glob("**/checks.json")
+        }, done
 
 
-def judge(title, scenarios, expected, done):
+def judge(
+    title: str,
+    scenarios: Scenarios,
+    expected: int,
+    done: subprocess.CompletedProcess[str],
+) -> int:
     """Print what came out, and count what is wrong with it."""
-    count = collections.Counter(check["status"] for checks in scenarios.values()
-                                for check in checks)
+    count = collections.Counter(
+        check["status"] for checks in scenarios.values() for check in checks
+    )
     print(title, f"{len(scenarios)} of {expected} scenarios", dict(count), flush=True)
-    flaws = [f"  {name}: {check['status']} {check['id']}: {check.get('errorMessage')}"
-             for name, checks in scenarios.items() for check in checks
-             if check["status"] not in ("SUCCESS", "INFO", "SKIPPED")]
+    flaws = [
+        f"  {name}: {check['status']} {check['id']}: {check.get('errorMessage')}"
+        for name, checks in scenarios.items()
+        for check in checks
+        if check["status"] not in ("SUCCESS", "INFO", "SKIPPED")
+    ]
     print(*flaws, *[done.stdout] * (len(scenarios) != expected), sep="\n", end="")
     return len(flaws) + (len(scenarios) != expected)
 
 
-def run_server(suite):
+def run_server(suite: list[str]) -> int:
     """Start the server on a free port, run it all, stop the server."""
     command = [sys.executable, str(HERE / ".ci/everything_server.py"), "--http", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr
     bad = 0
     try:
-        url = re.search(r"http://\S+", server.stderr.readline())[0]
+        (url,) = re.findall(r"http://\S+", server.stderr.readline())
         for arguments, expected in SERVER_RUNS:
             scenarios, done = run([*suite, "server", "--url", url], arguments)
             bad += judge("server " + " ".join(arguments), scenarios, expected, done)
@@ -72,15 +99,20 @@ def run_server(suite):
     return bad + bool(server.returncode)
 
 
-def run_client(suite):
+def run_client(suite: list[str]) -> int:
     """Let the suite start the client: all scenarios at once, then each alone."""
     # exec: when time is up the suite kills the shell only.
-    command = [*suite, "client", "--command",
-               f"exec {sys.executable} {HERE / '.ci/everything_client.py'}"]
-    bad, names = 0, []
+    command = [
+        *suite,
+        "client",
+        "--command",
+        f"exec {sys.executable} {HERE / '.ci/everything_client.py'}",
+    ]
+    bad, names = 0, list[str]()
     for arguments, expected in CLIENT_RUNS:
-        # One of them wants us back within 200 ms of the moment, while 20 interpreters start: on a
-        # machine that is busy with something else, all may be tried once more.
+        # One of them wants us back within 200 ms of the moment, while 20 interpreters
+        # start: on a machine that is busy with something else, all may be tried once
+        # more.
         for attempt in (1, 2):
             scenarios, done = run(command, arguments)
             flaws = judge("client " + " ".join(arguments), scenarios, expected, done)
@@ -88,7 +120,8 @@ def run_client(suite):
                 break
         bad += flaws
         names = names or sorted(scenarios)
-    # Alone, the suite's exit status tells of the client's as well, unless it had to refuse.
+    # Alone, the suite's exit status tells of the client's as well, unless it had to
+    # refuse.
     for name in names:
         alone, done = run(command, ["--scenario", name])
         silent = not any(check["status"] == "SUCCESS" for check in alone.get(name, ()))

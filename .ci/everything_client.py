@@ -2,23 +2,26 @@
 """Do what the official conformance suite expects of a client: everything_client.py URL.
 
 The suite starts a server and this program with its URL. The environment says the rest:
-MCP_CONFORMANCE_SCENARIO (its name), _PROTOCOL_VERSION (the revision), _CONTEXT (a JSON object).
-Without a scenario it lists everything, calls each tool with made-up arguments, and declines what it
-is asked; it prints nothing, and raises what goes wrong.
+MCP_CONFORMANCE_SCENARIO (its name), _PROTOCOL_VERSION (the revision), _CONTEXT (a JSON
+object). Without a scenario it lists everything, calls each tool with made-up arguments,
+and declines what it is asked; it prints nothing, and raises what goes wrong.
 """
+
 from __future__ import annotations
 
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-TOP = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str(TOP)]
+sys.path += [
+    str(Path(__file__).resolve().parents[1] / folder)
+    for folder in ("examples/extensions", "examples", ".")
+]
 
 import oauth
 from mcp_client import connect, fetch
@@ -31,14 +34,23 @@ VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 
 # Arguments for a tool: one for each thing that its schema requires.
-SAMPLES = {"integer": 5, "number": 2.5, "boolean": True, "array": [], "object": {}, "null": None}
+SAMPLES = {
+    "integer": 5,
+    "number": 2.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
 
 
 def sample(schema: dict[str, Any]) -> dict[str, Any]:
     """Return arguments that will do for a schema: what is required, and plain."""
-    return {name: part.get("default", SAMPLES.get(part.get("type"), "text"))
-            for name, part in schema.get("properties", {}).items()
-            if name in schema.get("required", ())}
+    return {
+        name: part.get("default", SAMPLES.get(part.get("type"), "text"))
+        for name, part in schema.get("properties", {}).items()
+        if name in schema.get("required", ())
+    }
 
 
 def look_at_all(client: Any) -> None:
@@ -49,25 +61,36 @@ def look_at_all(client: Any) -> None:
         client.read_resource(resource["uri"])
     client.list_resource_templates()
     for prompt in client.list_prompts():
-        client.get_prompt(prompt["name"], {one["name"]: "text" for one in prompt.get(
-            "arguments", ()) if one.get("required")})
+        client.get_prompt(
+            prompt["name"],
+            {
+                one["name"]: "text"
+                for one in prompt.get("arguments", ())
+                if one.get("required")
+            },
+        )
 
 
 def call_as_told(client: Any) -> None:
-    """Call the tools that the scenario names, with its arguments: some become headers."""
+    """Call the tools that the scenario names, with its arguments: some become
+    headers."""
     client.list_tools()
     for call in CONTEXT["toolCalls"]:
         client.call_tool(call["name"], call["arguments"])
 
 
 def echo_schema(client: Any) -> None:
-    """Give back the schema of a tool as it came: nothing of it may be lost on the way."""
+    """Give back the schema of a tool as it came: nothing of it may be lost on the
+    way."""
     schemas = {tool["name"]: tool["inputSchema"] for tool in client.list_tools()}
-    client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
+    client.call_tool(
+        "json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]}
+    )
 
 
 def call_all_tools(client: Any) -> None:
-    """Call every tool; one that answers with an error does not keep us from the next."""
+    """Call every tool; one that answers with an error does not keep us from the
+    next."""
     for tool in client.list_tools():
         try:
             client.call_tool(tool["name"], sample(tool["inputSchema"]))
@@ -80,27 +103,40 @@ class NoBrowser(oauth.Browser):
 
     @contextlib.contextmanager
     def listen(self, registered: str, state: str) -> Iterator[str]:
-        yield "http://localhost:3000/callback"      # nothing listens there
+        yield "http://localhost:3000/callback"  # nothing listens there
 
     def visit(self, url: str) -> str:
         return urljoin(url, fetch("GET", url, {})[1].get("location", ""))
 
 
 def log_in() -> oauth.OAuth:
-    """Return the hook for protected servers: the context says who we are, where it matters."""
-    own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "issuer")
-           if name in CONTEXT}
+    """Return the hook for protected servers: the context says who we are, where it
+    matters."""
+    own = {
+        name: CONTEXT[name]
+        for name in ("client_id", "client_secret", "issuer")
+        if name in CONTEXT
+    }
     grant: Any = oauth.AuthorizationCode(NoBrowser())
     if SCENARIO.startswith("auth/client-credentials"):
         grant = oauth.ClientCredentials()
     elif "valid_jwt" in CONTEXT:
         grant = oauth.Workload(lambda issuer: str(CONTEXT["valid_jwt"]))
     elif "idp_id_token" in CONTEXT:
-        grant = oauth.EnterpriseManaged(CONTEXT["idp_token_endpoint"],
-                                        lambda: CONTEXT["idp_id_token"], CONTEXT["idp_client_id"])
-    key = oauth.Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None
-    return oauth.OAuth(metadata_url="https://conformance-test.local/client-metadata.json",
-                       grant=grant, key=key, **own)
+        grant = oauth.EnterpriseManaged(
+            CONTEXT["idp_token_endpoint"],
+            lambda: CONTEXT["idp_id_token"],
+            CONTEXT["idp_client_id"],
+        )
+    key = (
+        oauth.Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None
+    )
+    return oauth.OAuth(
+        metadata_url="https://conformance-test.local/client-metadata.json",
+        grant=grant,
+        key=key,
+        **own,
+    )
 
 
 def list_skills(client: Any) -> Any:
@@ -118,7 +154,7 @@ def load_skills(client: Any) -> None:
             skills.read(skill, path)
 
 
-SCENARIOS = {
+SCENARIOS: dict[str, Callable[[Any], Any]] = {
     "http-custom-headers": call_as_told,
     "json-schema-2020-12-preservation": echo_schema,
     "json-schema-ref-no-deref": lambda client: client.list_tools(),
@@ -132,17 +168,27 @@ SCENARIOS = {
 
 def main(url: str) -> None:
     """Connect as the scenario wants it, and do what it is about."""
-    # A revision of the modern era is tried first anyway; an older one has to be asked for.
+    # A revision of the modern era is tried first anyway; an older one has to be asked
+    # for.
     revision = VERSION if VERSION in versions("legacy") else ""
-    # A client that can be asked something opens a stream of its own for that, in a legacy session;
-    # sse-retry takes any such stream for an answer to what it did to another.
-    answers: dict[str, Any] = {} if SCENARIO == "sse-retry" else {
-        "elicit": lambda form: {} if SCENARIO else "decline",
-        "sample": lambda question: "a text", "roots": []}
+    # A client that can be asked something opens a stream of its own for that, in a
+    # legacy session; sse-retry takes any such stream for an answer to what it did to
+    # another.
+    answers: dict[str, Any] = (
+        {}
+        if SCENARIO == "sse-retry"
+        else {
+            "elicit": lambda form: {} if SCENARIO else "decline",
+            "sample": lambda question: "a text",
+            "roots": [],
+        }
+    )
     # The suite starts 48 of us at once: silence says less than it usually does.
-    with connect(url, revision=revision, timeout=20, probe=10, authorize=log_in(),
-                 **answers) as client:
-        SCENARIOS.get(SCENARIO, look_at_all)(client)
+    with connect(
+        url, revision=revision, timeout=20, probe=10, authorize=log_in(), **answers
+    ) as client:
+        act: Callable[[Any], Any] = SCENARIOS.get(SCENARIO, look_at_all)
+        act(client)
 
 
 if __name__ == "__main__":

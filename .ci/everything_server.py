@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The server that the official conformance suite expects: every feature, by the suite's names.
+"""The server that the official conformance suite expects: every feature, by the suite's
+names.
 
     everything_server.py                on stdio
     everything_server.py --http 8000    on http://127.0.0.1:8000/mcp
 
 The suite calls the first tool of the list without arguments, so that tool needs none.
 """
+
 import base64
 import sys
 import threading
@@ -13,21 +15,38 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-TOP = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TOP / "examples" / "extensions"), str(TOP / "examples"), str(TOP)]
+sys.path += [
+    str(Path(__file__).resolve().parents[1] / folder)
+    for folder in ("examples/extensions", "examples", ".")
+]
 
 from skills import serve_skills
 from tasks import Tasks
 
 import mcp_ref as mcp
-from mcp_ref import ClientLacks, Context, RpcError, Server, elicitation, embedded, image, text
+from mcp_ref import (
+    ClientLacks,
+    Context,
+    RpcError,
+    Server,
+    elicitation,
+    embedded,
+    image,
+    text,
+)
 
-server = Server("everything", "1.0", "Everything a server can do, for conformance tests.",
-                title="Everything")
+server = Server(
+    "everything",
+    "1.0",
+    "Everything a server can do, for conformance tests.",
+    title="Everything",
+)
 tasks = Tasks(server)
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh"
-                         "QGAhKmMIQAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh"
+    "QGAhKmMIQAAAABJRU5ErkJggg=="
+)
 SOUND = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
 
 
@@ -39,15 +58,22 @@ def always(value: Any) -> Any:
 # ---- tools: content of every kind
 
 for name, result in {
-        "test_simple_text": "This is a simple text response for testing.",
-        "test_image_content": image(PIXEL, "image/png"),
-        "test_audio_content": mcp.audio(SOUND, "audio/wav"),
-        "test_embedded_resource": embedded(
-            "test://embedded-resource", "This is an embedded resource content.", "text/plain"),
-        "test_multiple_content_types": [
-            text("Multiple content types test:"), image(PIXEL, "image/png"),
-            embedded("test://mixed-content-resource", '{"test": "data"}', "application/json")],
-        }.items():
+    "test_simple_text": "This is a simple text response for testing.",
+    "test_image_content": image(PIXEL, "image/png"),
+    "test_audio_content": mcp.audio(SOUND, "audio/wav"),
+    "test_embedded_resource": embedded(
+        "test://embedded-resource",
+        "This is an embedded resource content.",
+        "text/plain",
+    ),
+    "test_multiple_content_types": [
+        text("Multiple content types test:"),
+        image(PIXEL, "image/png"),
+        embedded(
+            "test://mixed-content-resource", '{"test": "data"}', "application/json"
+        ),
+    ],
+}.items():
     server.tool(always(result), name=name, description=f"Return what {name} is about.")
 
 
@@ -59,10 +85,15 @@ def test_error_handling() -> str:
 
 # ---- tools: while they run
 
+
 @server.tool
 def test_tool_with_logging(ctx: Context) -> str:
     """Log three messages."""
-    for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+    for message in (
+        "Tool execution started",
+        "Tool processing data",
+        "Tool execution completed",
+    ):
         ctx.log("info", message)
         time.sleep(0.02)
     return "Tool with logging executed successfully"
@@ -95,6 +126,7 @@ def test_reconnection(ctx: Context) -> str:
 
 # ---- tools: that ask the client
 
+
 @server.tool
 def test_sampling(prompt: str, ctx: Context) -> str:
     """Ask the client's model."""
@@ -104,8 +136,11 @@ def test_sampling(prompt: str, ctx: Context) -> str:
 @server.tool
 def test_elicitation(message: str, ctx: Context) -> str:
     """Ask the user."""
-    answer = ctx.elicit(message, username=Annotated[str, "User's response"],
-                        email=Annotated[str, "User's email address"])
+    answer = ctx.elicit(
+        message,
+        username=Annotated[str, "User's response"],
+        email=Annotated[str, "User's email address"],
+    )
     return f"User response: {answer}"
 
 
@@ -119,10 +154,18 @@ def test_streaming_elicitation(ctx: Context) -> str:
 @server.tool
 def test_elicitation_sep1034_defaults(ctx: Context) -> str:
     """Ask by a form in which every field has a default."""
-    answer = ctx.elicit("Please review the form", name=(str, "John Doe"), age=(int, 30),
-                        score=(float, 95.5), verified=(bool, True),
-                        status={"type": "string", "enum": ["active", "inactive", "pending"],
-                                "default": "active"})
+    answer = ctx.elicit(
+        "Please review the form",
+        name=(str, "John Doe"),
+        age=(int, 30),
+        score=(float, 95.5),
+        verified=(bool, True),
+        status={
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
+    )
     return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
 
 
@@ -130,39 +173,51 @@ def test_elicitation_sep1034_defaults(ctx: Context) -> str:
 def test_elicitation_sep1330_enums(ctx: Context) -> str:
     """Ask by a form with every kind of choice."""
     options = ["option1", "option2", "option3"]
-    titled = [{"const": f"value{n}", "title": f"{title} Option"}
-              for n, title in enumerate(("First", "Second", "Third"), 1)]
+    titled = [
+        {"const": f"value{n}", "title": f"{title} Option"}
+        for n, title in enumerate(("First", "Second", "Third"), 1)
+    ]
     answer = ctx.elicit(
-        "Please select", untitledSingle={"type": "string", "enum": options},
+        "Please select",
+        untitledSingle={"type": "string", "enum": options},
         titledSingle={"type": "string", "oneOf": titled},
-        legacyEnum={"type": "string", "enum": ["opt1", "opt2", "opt3"],
-                    "enumNames": ["Option One", "Option Two", "Option Three"]},
+        legacyEnum={
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
         untitledMulti={"type": "array", "items": {"type": "string", "enum": options}},
-        titledMulti={"type": "array", "items": {"anyOf": titled}})
+        titledMulti={"type": "array", "items": {"anyOf": titled}},
+    )
     return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
 
 
 def asking(questions: dict[str, Any]) -> Any:
     """Return a tool that asks, and returns the answers."""
+
     def tool(ctx: Context) -> str:
         return f"state-ok {ctx.ask(questions)}"
+
     return tool
 
 
 NAME = elicitation("What is your name?", name=str)
 CONFIRM = elicitation("Please confirm", ok=bool)
 for name, questions in {
-        "missing_capability": {"": mcp.sampling("Hello?")},
-        "input_required_result_elicitation": {"user_name": NAME},
-        "input_required_result_sampling": {
-            "capital_question": mcp.sampling("What is the capital of France?")},
-        "input_required_result_list_roots": {"client_roots": mcp.roots()},
-        "input_required_result_request_state": {"confirm": CONFIRM},
-        "input_required_result_tampered_state": {"confirm": CONFIRM},
-        "input_required_result_multiple_inputs": {
-            "user_name": NAME, "greeting": mcp.sampling("Generate a greeting", max_tokens=50),
-            "client_roots": mcp.roots()},
-        }.items():
+    "missing_capability": {"": mcp.sampling("Hello?")},
+    "input_required_result_elicitation": {"user_name": NAME},
+    "input_required_result_sampling": {
+        "capital_question": mcp.sampling("What is the capital of France?")
+    },
+    "input_required_result_list_roots": {"client_roots": mcp.roots()},
+    "input_required_result_request_state": {"confirm": CONFIRM},
+    "input_required_result_tampered_state": {"confirm": CONFIRM},
+    "input_required_result_multiple_inputs": {
+        "user_name": NAME,
+        "greeting": mcp.sampling("Generate a greeting", max_tokens=50),
+        "client_roots": mcp.roots(),
+    },
+}.items():
     server.tool(asking(questions), name=f"test_{name}", description="Ask the client.")
 
 
@@ -185,36 +240,67 @@ def test_input_required_result_capabilities(ctx: Context) -> str:
 
 # ---- tools: changes, headers, schemas
 
-server.tool(lambda: str(server.changed("tools")), name="test_trigger_tool_change",
-            description="Tell the clients that the list of tools changed.")
-server.tool(lambda: str(server.changed("prompts")), name="test_trigger_prompt_change",
-            description="Tell the clients that the list of prompts changed.")
+
+@server.tool
+def test_trigger_tool_change() -> str:
+    """Tell the clients that the list of tools changed."""
+    server.changed("tools")
+    return "told"
+
+
+@server.tool
+def test_trigger_prompt_change() -> str:
+    """Tell the clients that the list of prompts changed."""
+    server.changed("prompts")
+    return "told"
 
 
 @server.tool
 def test_x_mcp_header(
-        region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "") -> str:
+    region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "",
+) -> str:
     """Take an argument that HTTP repeats in a header."""
     return f"region {region}"
 
 
-@server.tool(input_schema={
-    "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
-    "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {
-        "street": {"type": "string"}, "city": {"type": "string"}}}},
-    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"},
-                   "contactMethod": {"type": "string", "enum": ["phone", "email"]},
-                   "phone": {"type": "string"}, "email": {"type": "string"}},
-    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
-    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
-    "then": {"required": ["phone"]}, "else": {"required": ["email"]},
-    "additionalProperties": False})
+@server.tool(
+    input_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {
+            "address": {
+                "$anchor": "addressDef",
+                "type": "object",
+                "properties": {
+                    "street": {"type": "string"},
+                    "city": {"type": "string"},
+                },
+            }
+        },
+        "properties": {
+            "name": {"type": "string"},
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": {"type": "string"},
+            "email": {"type": "string"},
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {
+            "properties": {"contactMethod": {"const": "phone"}},
+            "required": ["contactMethod"],
+        },
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
+        "additionalProperties": False,
+    }
+)
 def json_schema_2020_12_tool(**arguments: Any) -> str:
     """Have a schema of its own, which goes out as it is."""
     return f"called with {arguments}"
 
 
 # ---- tools: tasks (see tasks.py)
+
 
 @server.tool
 def greet(name: str) -> str:
@@ -254,8 +340,12 @@ def confirm_delete(filename: str, ctx: Context) -> str:
 @tasks.tool(required=True)
 def multi_input(ctx: Context) -> str:
     """Ask two things at once in the middle of a task."""
-    answers = ctx.ask({"name": elicitation("What is your name?", name=str),
-                       "confirm": elicitation("Go on?", confirm=bool)})
+    answers = ctx.ask(
+        {
+            "name": elicitation("What is your name?", name=str),
+            "confirm": elicitation("Go on?", confirm=bool),
+        }
+    )
     return f"got {', '.join(sorted(answers))}"
 
 
@@ -264,15 +354,17 @@ def test_tool_with_task(ctx: Context) -> Any:
     """Ask first, then become a task."""
     tasks.require(ctx)
     answer = ctx.elicit("What is your name?", key="user_name", name=str)
-    return tasks.start(ctx) or f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
+    greeting = f"Hello, {answer.get('content', {}).get('name', 'stranger')}!"
+    return tasks.start(ctx) or greeting
 
 
 # ---- resources
 
 for name, kind, content in (
-        ("static-text", "text/plain", "This is the content of the static text resource."),
-        ("static-binary", "image/png", PIXEL),
-        ("watched-resource", "text/plain", "Watched resource content")):
+    ("static-text", "text/plain", "This is the content of the static text resource."),
+    ("static-binary", "image/png", PIXEL),
+    ("watched-resource", "text/plain", "Watched resource content"),
+):
     server.resource(f"test://{name}", name=name, mime_type=kind)(always(content))
 
 
@@ -284,30 +376,45 @@ def template_data(id: str) -> dict[str, Any]:
 
 # ---- prompts
 
-server.prompt(always("This is a simple prompt for testing."), name="test_simple_prompt",
-              description="Say something simple.")
-server.prompt(always([image(PIXEL, "image/png"), "Please analyze the image above."]),
-              name="test_prompt_with_image", description="Show an image.")
+server.prompt(
+    always("This is a simple prompt for testing."),
+    name="test_simple_prompt",
+    description="Say something simple.",
+)
+server.prompt(
+    always([image(PIXEL, "image/png"), "Please analyze the image above."]),
+    name="test_prompt_with_image",
+    description="Show an image.",
+)
 
 
 @server.prompt
 def test_prompt_with_arguments(
-        arg1: Annotated[str, "First"], arg2: Annotated[str, "Second"]) -> str:
+    arg1: Annotated[str, "First"], arg2: Annotated[str, "Second"]
+) -> str:
     """Use two arguments."""
     return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 
 
 @server.prompt
-def test_prompt_with_embedded_resource(resourceUri: Annotated[str, "URI to embed"]) -> list[Any]:
+def test_prompt_with_embedded_resource(
+    resourceUri: Annotated[str, "URI to embed"],
+) -> list[Any]:
     """Embed a resource."""
-    return [embedded(resourceUri, "Embedded resource content for testing.", "text/plain"),
-            "Please process the embedded resource above."]
+    return [
+        embedded(resourceUri, "Embedded resource content for testing.", "text/plain"),
+        "Please process the embedded resource above.",
+    ]
 
 
 @server.prompt
 def test_input_required_result_prompt(ctx: Context) -> str:
     """Ask before the prompt is made."""
-    return str(ctx.elicit("What context should the prompt use?", key="user_context", context=str))
+    return str(
+        ctx.elicit(
+            "What context should the prompt use?", key="user_context", context=str
+        )
+    )
 
 
 @server.completion("test_prompt_with_arguments", "arg1")
@@ -318,7 +425,8 @@ def complete_arg1(typed: str) -> list[str]:
 
 # ---- an extension: skills (see skills.py)
 
-serve_skills(server, TOP / "examples" / "extensions" / "skills")
+EXTENSIONS = Path(__file__).resolve().parents[1] / "examples" / "extensions"
+serve_skills(server, EXTENSIONS / "skills")
 
 if __name__ == "__main__":
     server.run()

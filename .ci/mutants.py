@@ -1,0 +1,999 @@
+#!/usr/bin/env python3
+"""Show that the vectors are fair and that they are strict.
+
+    mutants.py strange        # no vector calls a strange but conforming server broken
+    mutants.py mutants        # each MUST vector fails for at least one mutant of ours
+
+A mutant is our server behind the proxy of examples/vectors/strange.py, with a change
+that no page allows. Both play over HTTP, and on stdio what only stdio has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path += [str(Path(__file__).resolve().parents[1] / "examples" / "vectors")]
+
+import report
+import run
+import strange
+from play import check_steps
+from strange import VERSION, Change, Json, answer
+
+ROOT = Path(__file__).resolve().parents[1]
+EVERYTHING = str(ROOT / ".ci" / "everything_server.py")
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+SECONDS = os.environ.get("MCP_PATIENCE", "2")  # for an answer
+ALL: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+
+
+# ---- the mutants
+
+
+def later(request: Json) -> bool:
+    """Say whether a request comes after what the runner asks to know the server."""
+    opening = request.get("method") in ("initialize", "server/discover")
+    first = opening and request.get("id") == 1
+    return bool(request) and not first and request["method"] not in strange.LISTS
+
+
+class Mutant(Change):
+    """A change that no page allows; the first line says which."""
+
+    only = ""  # carriers, if it makes sense on one only
+
+
+class IdsAreStrings(Mutant):
+    """ids come back as strings"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if later(request):
+            message["id"] = str(message["id"])
+        return [message]
+
+
+class IdsAreNumbers(Mutant):
+    """ids that look like numbers come back as numbers"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request and str(message["id"]).isdigit():
+            message["id"] = int(message["id"])
+        return [message]
+
+
+class IdsAreCut(Mutant):
+    """ids lose their last digits, zero, and what is not ASCII"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = message.get("id")
+        if request and isinstance(name, int):
+            message["id"] = abs(name) % 100_000 or None
+        elif request and isinstance(name, str):
+            message["id"] = name.encode("ascii", "ignore").decode()
+        return [message]
+
+
+class NoVersion(Mutant):
+    """messages do not say jsonrpc"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if later(request) or not request:
+            message.pop("jsonrpc", None)
+        return [message]
+
+
+class NoCode(Mutant):
+    """errors have a code that is a string"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "error" in message:
+            message["error"]["code"] = str(message["error"]["code"])
+        return [message]
+
+
+class OddCodes(Mutant):
+    """errors have codes that MCP reserves and does not define"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "error" in message:
+            message["error"]["code"] = -32050
+        return [message]
+
+
+class NoErrors(Mutant):
+    """what is wrong is served: errors are empty results"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "error" in message and request:
+            empty: Json = {"contents": [], "content": [], "messages": []}
+            return [answer(message, result={"resultType": "complete", **empty})]
+        return [message]
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        return (200 if status in (400, 404) and "id" in request else status), headers
+
+
+class AllErrors(Mutant):
+    """what is right is refused, but for server/discover, initialize and lists"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        method = request.get("method", "")
+        if "result" in message and method not in strange.LISTS:
+            if method not in ("initialize", "server/discover"):
+                return [answer(message, error=strange.error(-32603, "no"))]
+        return [message]
+
+
+class SecondRefused(Mutant):
+    """initialize and server/discover are refused unless they have the id 1"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        method = request.get("method", "")
+        if method in ("initialize", "server/discover") and message.get("id") != 1:
+            return [answer(message, error=strange.error(-32603, "no"))]
+        return [message]
+
+
+class ListsRefused(Mutant):
+    """lists are refused in the middle of a conversation"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") in strange.LISTS and message.get("id") != 2:
+            if not self.http or message.get("id", 9) not in (2, 3, 4, 5, 6, 7, 8, 9):
+                return [answer(message, error=strange.error(-32603, "no"))]
+        return [message]
+
+
+class NoResultType(Mutant):
+    """results do not say of what type they are"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if isinstance(message.get("result"), dict):
+            message["result"].pop("resultType", None)
+        return [message]
+
+
+class NoCacheHints(Mutant):
+    """results have no caching hints"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if isinstance(message.get("result"), dict):
+            message["result"].pop("ttlMs", None)
+        return [message]
+
+
+class ScopesDiffer(Mutant):
+    """the pages of a list have different scopes"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages = strange.Pages()
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        return self.pages.request(message, headers)
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        found = self.pages.message(message, request)
+        result = message.get("result", {})
+        if request.get("method") in strange.LISTS and "cacheScope" in result:
+            result["cacheScope"] = "public" if "nextCursor" in result else "private"
+        return found
+
+
+class NotificationsAnswered(Mutant):
+    """notifications are answered"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "method" in message and "id" not in message:
+            refused = strange.error(-32600, "no")
+            return {"jsonrpc": "2.0", "id": None, "error": refused}
+        return message
+
+
+class ResponsesAnswered(Mutant):
+    """responses that nobody asked for are answered"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "method" not in message and message.get("id") in (987654, "nobody", 987):
+            return answer(message, error=strange.error(-32600, "no"))
+        return message
+
+
+class NotificationIds(Mutant):
+    """notifications have an id"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if str(message.get("method", "")).startswith("notifications/"):
+            message["id"] = 5
+        return [message]
+
+
+class QuestionIds(Mutant):
+    """questions have the same id, or null"""
+
+    value: Any = "question"
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "method" in message and "id" in message:
+            message["id"] = self.value
+        return [message]
+
+
+class QuestionNull(QuestionIds):
+    """questions have null for an id"""
+
+    value = None
+
+
+class SecondNames(Mutant):
+    """names in _meta, and trace context, are ill-formed"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if isinstance(message.get("result"), dict):
+            meta = message["result"].setdefault("_meta", {})
+            meta.update({"-odd": 1, "traceparent": "00-xyz"})
+        return [message]
+
+
+class TwoAnswers(Mutant):
+    """requests are answered twice"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        return [message, message] if later(request) else [message]
+
+
+class AnyVersion(Mutant):
+    """any version is served"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        meta = (message.get("params") or {}).get("_meta")
+        if isinstance(meta, dict) and VERSION in meta:
+            meta[VERSION] = headers["mcp-protocol-version"] = "2026-07-28"
+        return message
+
+
+class WrongVersions(Mutant):
+    """the error for a version lists that version, and no other"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        data = message.get("error", {}).get("data")
+        if isinstance(data, dict) and "supported" in data:
+            data["supported"] = [data["requested"]]
+        return [message]
+
+
+class RememberMeta(Mutant):
+    """what one request says in _meta holds for the next"""
+
+    meta: Json = {}
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        if "id" in message and "method" in message:
+            params = params if isinstance(params, dict) else {}
+            message["params"] = params
+            given = params.get("_meta") or {}
+            if not self.http and message["method"] == "initialize":
+                return message
+            if VERSION in given or VERSION in self.meta:
+                kept = {
+                    **self.meta.get(CAPABILITIES, {}),
+                    **given.get(CAPABILITIES, {}),
+                }
+                self.meta = {**self.meta, **given, CAPABILITIES: kept}
+                params["_meta"] = dict(self.meta)
+                headers["mcp-protocol-version"] = "2026-07-28"
+        return message
+
+
+class Bindings(Mutant):
+    """nothing but server/discover may be first on a connection"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        first = message.get("id") == 1 and message.get("method") in strange.LISTS
+        if first and VERSION in str(message):
+            return answer(message, error=strange.error(-32600, "discover first"))
+        return message
+
+
+class NoHeaders(Mutant):
+    """headers are not compared with the body"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if VERSION in str(message.get("params")) and "method" in message:
+            params = message["params"]
+            headers["mcp-protocol-version"] = params["_meta"].get(VERSION) or ""
+            headers["mcp-method"] = message["method"]
+            name = params.get("name", params.get("uri"))
+            if isinstance(name, str):
+                headers["mcp-name"] = name
+            arguments = params.get("arguments") or {}
+            if isinstance(arguments, dict) and arguments.get("region"):
+                headers["mcp-param-region"] = "us-west1"
+                arguments["region"] = "us-west1"
+        return message
+
+
+class HeadersMissing(Mutant):
+    """headers are demanded that nobody needs, and never decoded"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if VERSION not in str(message.get("params")):
+            return message
+        name = headers.get("mcp-name", "")
+        arguments = message["params"].get("arguments") or {}
+        tool = message["params"].get("name") == "test_x_mcp_header"
+        encoded = "=?base64?" in name + headers.get("mcp-param-region", "")
+        if encoded or tool and not arguments.get("region"):
+            refused = answer(message, error=strange.error(-32020, "no"))
+            return {**refused, "_status": 400}
+        return message
+
+
+class ContentTypes(Mutant):
+    """JSON is sent as text/html"""
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        if later(request) and headers.get("content-type") == "application/json":
+            headers = {**headers, "content-type": "text/html"}
+        return status, headers
+
+
+class Extensions(Mutant):
+    """an extension that nobody knows is used"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "com.example/unknown" in str(request) and "result" in message:
+            message["result"] = {"resultType": "com.example/unknown"}
+        return [message]
+
+
+class ResourcesRefused(Mutant):
+    """resources are declared, and not listed"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "resources/list":
+            return [answer(message, error=strange.error(-32603, "no"))]
+        return [message]
+
+
+class NoEndpoint(Mutant):
+    """HTTP+SSE begins with another event, but for the first connection"""
+
+    streams = 0
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        if not request and headers.get("content-type", "").startswith("text/event"):
+            self.streams += 1
+            if self.streams > 8:
+                headers = {**headers, "content-type": "text/html"}
+        return status, headers
+
+
+class HeaderTwins(Mutant):
+    """two arguments have the same header"""
+
+    more: Json = {}
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for tool in (message.get("result") or {}).get("tools", []):
+            part = {"type": "string", "x-mcp-header": "A"}
+            twin = {"type": "string", "x-mcp-header": "a"}
+            properties = {"one": part, "two": twin} if not self.more else {}
+            schema = {"type": "object", "properties": properties, **self.more}
+            tool["inputSchema"] = schema
+        return [message]
+
+
+class HeaderDeep(HeaderTwins):
+    """an argument within oneOf has a header"""
+
+    more = {"oneOf": [{"properties": {"a": {"type": "string", "x-mcp-header": "A"}}}]}
+
+
+class ParamsRefused(Mutant):
+    """an argument with its header is refused"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if headers.get("mcp-param-region"):
+            refused = answer(message, error=strange.error(-32602, "no"))
+            return {**refused, "_status": 400}
+        return message
+
+
+class Statuses(Mutant):
+    """errors have the status 200, and what was accepted has a body"""
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        return 200, headers
+
+
+class Bodies(Mutant):
+    """what was accepted has a body"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        return text or b"accepted"
+
+
+class EveryOrigin(Mutant):
+    """Origin is not checked"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        headers.pop("origin", None)
+        return message
+
+
+class Get200(Mutant):
+    """GET answers with a page"""
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        if not request and headers.get("content-type", "").startswith("text/event"):
+            headers = {**headers, "content-type": "text/html"}
+        return status, headers
+
+
+class OddSessions(Mutant):
+    """session ids have spaces, and sessions never end"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        if name := headers.get("mcp-session-id"):
+            headers = {**headers, "mcp-session-id": f"my {name}"}
+        return status, headers
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if name := headers.get("mcp-session-id"):
+            headers["mcp-session-id"] = name.replace("my ", "")
+        return message
+
+
+class Undying(Mutant):
+    """sessions go on after DELETE, whatever the version"""
+
+    def verb(self, verb: str) -> int:
+        return 200 if verb == "DELETE" else 0
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if headers.get("mcp-protocol-version", "2") not in strange.REVISIONS:
+            headers["mcp-protocol-version"] = "2025-06-18"
+        return message
+
+
+class EventIds(Mutant):
+    """events have the same id; answers come on the stream of a GET, too"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        if stream and b'"method"' in text:
+            return text + b'\r\nid: 7\r\n\r\nid: 7\r\ndata: {"jsonrpc":"2.0"}'
+        return text
+
+
+class ProgressWrong(Mutant):
+    """progress does not rise"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("method") == "notifications/progress":
+            message["params"]["progress"] = 5
+        return [message]
+
+
+class ProgressTokens(Mutant):
+    """progress is for another token"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("method") == "notifications/progress":
+            token = message["params"]["progressToken"]
+            message["params"]["progressToken"] = f"{token}x"
+        return [message]
+
+
+class ProgressAlways(Mutant):
+    """progress comes without a token, and after the answer"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") != "tools/call":
+            return [message]
+        meta = (request.get("params") or {}).get("_meta") or {}
+        token = meta.get("progressToken", 0)
+        params = {"progressToken": token, "progress": 1000}
+        late = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+        return [message, late] if "progressToken" in meta else [late, message]
+
+
+class AsksInModern(Mutant):
+    """a server of the newest revision sends requests"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if VERSION in str(request) and request.get("method") == "tools/call":
+            return [{"jsonrpc": "2.0", "id": 1, "method": "roots/list"}, message]
+        return [message]
+
+
+class AsksAnyway(Mutant):
+    """the client is asked whatever it declared"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        if isinstance(params, dict):
+            meta = params.get("_meta")
+            if isinstance(meta, dict) and CAPABILITIES in meta:
+                meta[CAPABILITIES] = ALL
+            if message.get("method") == "initialize" and "capabilities" in params:
+                params["capabilities"] = ALL
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        inputs = (message.get("result") or {}).get("inputRequests", {})
+        for one in inputs.values():
+            extra = {"mode": "url", "tools": [{"name": "a", "inputSchema": {}}]}
+            one.setdefault("params", {}).update(extra)
+        if message.get("method") == "elicitation/create":
+            message["params"]["mode"] = "url"
+        if message.get("method") == "sampling/createMessage":
+            message["params"]["tools"] = [{"name": "a", "inputSchema": {}}]
+        return [message]
+
+
+class RootsAnyway(Mutant):
+    """a client without roots is asked for them"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "tools/call" and VERSION not in str(request):
+            return [{"jsonrpc": "2.0", "id": 1, "method": "roots/list"}, message]
+        return [message]
+
+
+class OddInputs(Mutant):
+    """what is asked is of another kind, or nothing at all"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result", {})
+        if result.get("resultType") == "input_required":
+            result.pop("requestState", None)
+            for one in result.get("inputRequests", {}).values():
+                one["method"] = "user/ask"
+            if len(result.get("inputRequests", {})) == 1:
+                del result["inputRequests"]
+        return [message]
+
+
+class InputsEverywhere(Mutant):
+    """lists and server/discover ask for input"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "result" in message and message["id"] not in (1, 2, 3, 4, 5):
+            message["result"]["resultType"] = "input_required"
+        return [message]
+
+
+class AnyState(Mutant):
+    """any state is accepted"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "requestState" in (message.get("params") or {}):
+            done = {"resultType": "complete", "content": []}
+            return answer(message, result=done)
+        return message
+
+
+class Stuck(Mutant):
+    """a question keeps the next one waiting"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = False
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = (request.get("params") or {}).get("name", "")
+        if name == "test_input_required_result_elicitation":
+            if self.asked and "inputResponses" not in request["params"]:
+                return []
+            self.asked = True
+        return [message]
+
+
+class Logs(Mutant):
+    """log messages come whatever the level, and on other streams"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        meta = (message.get("params") or {}).get("_meta")
+        if isinstance(meta, dict) and VERSION in meta:
+            meta["io.modelcontextprotocol/logLevel"] = "debug"
+        return message
+
+
+class NoCapabilities(Mutant):
+    """nothing is declared, and everything is there"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "capabilities" in message.get("result", {}):
+            message["result"]["capabilities"] = {}
+        return [message]
+
+
+class Subscriptions(Mutant):
+    """every change comes to everybody, untagged"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "subscriptions/listen":
+            kinds = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+            message["params"]["notifications"] = dict.fromkeys(kinds, True)
+        return message
+
+
+class Untagged(Mutant):
+    """notifications of a subscription do not carry its id"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "method" in message and "params" in message:
+            message["params"].pop("_meta", None)
+        return [message]
+
+
+class UnaskedChanges(Mutant):
+    """changes come on the stream of any request"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") != "tools/call":
+            return [message]
+        notes: list[Json] = [
+            {"method": "notifications/cancelled", "params": {"requestId": "x"}},
+            {"method": "notifications/prompts/list_changed"},
+            {"method": "notifications/tools/list_changed"},
+        ]
+        return [*({"jsonrpc": "2.0", **one} for one in notes), message]
+
+
+class Content(Mutant):
+    """content is not what it says: raw bytes, no URI, names that are numbers"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        def spoil(value: Any) -> Any:
+            if isinstance(value, list):
+                return [spoil(item) for item in value]
+            if not isinstance(value, dict):
+                return value
+            value = {name: spoil(item) for name, item in value.items()}
+            for name, item in {"data": "?", "blob": "?", "uri": "no scheme"}.items():
+                if isinstance(value.get(name), str):
+                    value[name] = item
+            return value
+
+        return [spoil(message)]
+
+
+class PromptAudio(Mutant):
+    """a prompt has audio that is not base64"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for one in (message.get("result") or {}).get("messages", []):
+            one["content"] = {"type": "audio", "data": "raw!", "mimeType": "audio/wav"}
+        return [message]
+
+
+class Schemas(Mutant):
+    """schemas are null, structured content does not fit, x-mcp-header is nothing"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for tool in (message.get("result") or {}).get("tools", []):
+            tool["inputSchema"] = {"type": "object", "properties": {"a": 5}}
+        return [message]
+
+
+class HeaderSchemas(Mutant):
+    """x-mcp-header is on an array"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for tool in (message.get("result") or {}).get("tools", []):
+            bad = {"type": "array", "x-mcp-header": "a b"}
+            tool["inputSchema"] = {"type": "object", "properties": {"a": bad}}
+        return [message]
+
+
+class Unstructured(Mutant):
+    """a tool has an outputSchema, and results that do not fit it"""
+
+    structured: Json = {"structuredContent": {"count": "many"}}
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
+        for tool in (message.get("result") or {}).get("tools", []):
+            if tool["name"] == "test_simple_text":
+                tool["outputSchema"] = schema
+        if request.get("method") == "tools/call" and "result" in message:
+            message["result"].update(self.structured)
+        return [message]
+
+
+class NothingStructured(Unstructured):
+    """a tool has an outputSchema, and no structured result"""
+
+    structured = {}
+
+
+class Wander(Mutant):
+    """lists change with other requests"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        self.calls += request.get("method") in (
+            "tools/call",
+            "prompts/get",
+            "resources/read",
+        )
+        name = strange.LISTS.get(request.get("method", ""), "")
+        if name and "result" in message:
+            items = message["result"][name]
+            message["result"][name] = items[self.calls % 2 :]
+        return [message]
+
+
+class AnyArguments(Mutant):
+    """arguments are not checked: they reach the tool"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "tools/call":
+            result = {"content": [{"type": "text", "text": "done"}]}
+            return [answer(message, result={**result, "resultType": "complete"})]
+        return [message]
+
+
+class AnyFile(Mutant):
+    """resources/read reads any file"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        uri = str((request.get("params") or {}).get("uri", ""))
+        if request.get("method") == "resources/read" and "error" in message:
+            contents = [{"uri": uri, "text": "root:x:0:0"}]
+            return [answer(message, result={"contents": contents})]
+        return [message]
+
+
+class Rubbish(Mutant):
+    """there are greetings, and newlines in messages"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        return ["Hello!", message] if later(request) else [message]
+
+
+class Newlines(Mutant):
+    """messages have newlines in them, of each kind"""
+
+    only = "stdio"
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        if b"one" not in text and "ü".encode() not in text:
+            return text
+        text = text.decode().replace("\u2028", "\\n").replace("\u0085", "\\n").encode()
+        return text.replace(b"\\n", b"\n").replace("ü".encode(), b"\xfc")
+
+
+class Latin(Mutant):
+    """text is in Latin-1"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        return text.decode().encode("latin-1", "replace")
+
+
+class Pong(Mutant):
+    """a ping is answered with something"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "ping":
+            message["result"] = {"pong": True}
+        return [message]
+
+
+class OneAtATime(Mutant):
+    """nothing is answered while a question is open"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = False
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if "method" in message and "id" in message:
+            self.open = True
+        if request.get("method") == "ping" and self.open:
+            return []
+        return [message]
+
+
+class Unbatched(Mutant):
+    """batches are refused, and notifications in them answered"""
+
+    def text(self, line: bytes) -> bytes | None:
+        return line[1:-1] if line[:1] == b"[" else line
+
+
+class LastOfBatch(Mutant):
+    """of a batch only what is no ping is answered; notifications are, too"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        return [message] if request.get("method") != "ping" else []
+
+    def text(self, line: bytes) -> bytes | None:
+        if line[:1] == b"[" and b"no_such_thing" in line:
+            return line.replace(b'"method"', b'"id": 5, "method"', 1)
+        return line
+
+
+class Cancels(Mutant):
+    """a cancellation is answered, and what it names goes on"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "notifications/cancelled":
+            return {"jsonrpc": "2.0", "id": None, "error": strange.error(1, "late")}
+        return message
+
+
+class InitializeOdd(Mutant):
+    """initialize answers without what it must have, in any version that is asked for"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "initialize" and message.get("id") != 1:
+            asked = (request.get("params") or {}).get("protocolVersion")
+            message["result"] = {"protocolVersion": f"{asked}-beta"}
+        return [message]
+
+
+class SseOdd(Mutant):
+    """HTTP+SSE does not say where to POST; responses of the client are refused"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "method" not in message and ("result" in message or "error" in message):
+            return None if self.http else message
+        return message
+
+
+class GetAnswers(Mutant):
+    """every stream repeats an answer"""
+
+    def verb(self, verb: str) -> int:
+        return 0
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        return (201 if status == 202 else status), headers
+
+
+MUTANTS = {
+    re.sub("(?<!^)([A-Z])", r"-\1", name).lower(): kind
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, Mutant) and kind is not Mutant
+}
+
+
+# ---- playing
+
+
+@contextlib.contextmanager
+def serving() -> Any:
+    """Start our server; yield its URL."""
+    command = [sys.executable, EVERYTHING, "--http", "0"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert child.stderr
+    try:
+        for line in child.stderr:
+            if found := re.search(r"http://[\w.]+:\d+/mcp", line):
+                threading.Thread(target=child.stderr.read, daemon=True).start()
+                yield found[0]
+                return
+        raise RuntimeError("the server did not start")
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
+    """Play vectors against a target; return the rows."""
+    options = run.parse(arguments)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        return run.play_server(options, vectors)[0]
+
+
+def play_http(changes: list[Change], url: str, vectors: list[Json]) -> list[Json]:
+    """Play over HTTP, with changes."""
+    proxy = strange.listen(changes, 0, url)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    port = proxy.server_address[1]
+    try:
+        # The vectors for this machine do not hold for a public server.
+        host = "0.0.0.0" if isinstance(changes[0], strange.AnyOrigin) else "127.0.0.1"
+        return play(["--timeout", SECONDS, f"http://{host}:{port}/mcp"], vectors)
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def play_stdio(script: str, name: str, vectors: list[Json]) -> list[Json]:
+    """Play on stdio, with changes."""
+    command = [sys.executable, script, name, sys.executable, EVERYTHING]
+    return play(["--timeout", SECONDS, *command], vectors)
+
+
+def broken(rows: list[Json]) -> set[str]:
+    """Name the vectors that are broken."""
+    return {row["id"] for row in rows if row["verdict"] == "broken"}
+
+
+def check_strange(vectors: list[Json], url: str) -> int:
+    """Play all flags: alone over HTTP, together on stdio."""
+    bad = 0
+    for name, kind in strange.FLAGS.items():
+        began = time.monotonic()
+        found = broken(play_http([kind()], url, vectors))
+        print(f"{name:22}{time.monotonic() - began:5.1f} s", *sorted(found), flush=True)
+        bad += bool(found)
+    script = str(ROOT / "examples" / "vectors" / "strange.py")
+    apart = {"bare", "bare-empty", "late", "slow-exit", "pages", "noise", "batches"}
+    groups = [",".join(set(strange.FLAGS) - apart), "bare", "bare-empty"]
+    groups += ["pages,late,slow-exit,noise,batches"]
+    for names in groups:
+        found = broken(play_stdio(script, names, vectors))
+        print(f"on stdio: {names}", *sorted(found), flush=True)
+        bad += bool(found)
+    return bad
+
+
+def check_mutants(vectors: list[Json], url: str) -> int:
+    """Play all mutants; say which MUST vector none of them breaks."""
+    vectors = [
+        one for one in vectors if one["level"] == "MUST" and "doubtful" not in one
+    ]
+    must = {one["id"] for one in vectors}
+    on_stdio = [one for one in vectors if "http" not in one["carriers"]]
+    caught: dict[str, str] = {}
+    for name, kind in MUTANTS.items():
+        began = time.monotonic()
+        found = set()
+        if kind.only != "stdio":
+            found |= broken(play_http([kind()], url, vectors))
+        found |= broken(play_stdio(__file__, name, on_stdio))
+        new = found - set(caught)
+        caught.update(dict.fromkeys(new, name))
+        seconds = time.monotonic() - began
+        print(
+            f"{name:24}{seconds:5.1f} s {len(found):4} broken, {len(new)} new",
+            flush=True,
+        )
+        if not found:
+            print(f"{name}: survives")
+    lost = sorted(must - set(caught))
+    print(f"{len(MUTANTS)} mutants; {len(must)} MUST vectors, {len(lost)} never fail")
+    print(*lost)
+    return len(lost)
+
+
+def main() -> int:
+    """Read the command line."""
+    mode, *rest = sys.argv[1:] or ["mutants"]
+    if mode in MUTANTS:
+        strange.serve_stdio([MUTANTS[mode]()], rest)
+        return 0
+    vectors = report.read_vectors(run.FOLDER, [], check_steps)
+    if rest:
+        for name in set(MUTANTS) - set(rest):
+            del MUTANTS[name]
+        for name in set(strange.FLAGS) - set(rest):
+            del strange.FLAGS[name]
+    with serving() as url:
+        check = check_strange if mode == "strange" else check_mutants
+        return int(check(vectors, url) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

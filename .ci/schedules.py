@@ -1,0 +1,809 @@
+#!/usr/bin/env python3
+"""Try the schedules of threads that meet: `python3 .ci/schedules.py [SECONDS]`.
+
+Each *model* is a few real threads that use the module, and a condition that must hold
+in the end. One thread runs at a time; the scheduler may switch at every line of the
+module and at every lock, condition and sleep. It tries the default order (a thread runs
+until it waits), every schedule with one departure from it, then with two, at random, as
+long as the time allows. What fails is printed as a plan, which replays it: `python3
+.ci/schedules.py 0 MODEL PLAN`. *Planted* bugs, changes of the module's text, show that
+the models can fail. The module's names `threading` and `time` are replaced, nothing
+else. This is a tool, not a test: it uses private names. Linux and macOS.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parents[1] / "mcp_ref.py"
+TEXT = SOURCE.read_text("utf-8")
+MOST_STEPS = 20_000  # of a schedule; more is taken for a livelock
+
+
+class Stop(BaseException):
+    """Ends a thread of a schedule that is over."""
+
+
+class Scheduler:
+    """Runs tasks one at a time; `plan` says at which step another one goes on."""
+
+    def __init__(self, plan: dict[int, int]) -> None:
+        self.plan, self.step, self.now = plan, 0, 0.0
+        self.tasks: list[Task] = []
+        self.current: Task | None = None
+        self.failure = ""
+        self.over = threading.Event()
+        self.choices: list[int] = []  # how many tasks could have gone on, by step
+
+    def spawn(self, function: Any, name: str = "") -> Task:
+        task = Task(self, function, name or f"task {len(self.tasks)}")
+        self.tasks.append(task)
+        return task
+
+    def run(self) -> str:
+        """Run all tasks to their end; return what went wrong."""
+        self.switch(None)
+        if not self.over.wait(20):
+            self.failure = self.failure or "the scheduler itself hangs"
+        for task in self.tasks:
+            task.wake.release()
+        for task in self.tasks:
+            task.thread.join(5)
+        return self.failure
+
+    def switch(self, me: Task | None) -> None:
+        """Let the task go on whose turn it is; called by the one that runs."""
+        self.step += 1
+        ready = [task for task in self.tasks if task.is_ready()]
+        if not ready:
+            due = [task.until for task in self.tasks if task.until is not None]
+            if due and any(not task.done for task in self.tasks):
+                self.now = max(self.now, min(due))
+                ready = [task for task in self.tasks if task.is_ready()]
+        if not ready or self.step > MOST_STEPS:
+            waiting = [task.name for task in self.tasks if not task.done]
+            if waiting:
+                what = "livelock" if ready else "deadlock"
+                self.failure = self.failure or f"{what}: {', '.join(waiting)} wait"
+            self.over.set()
+        else:
+            chosen = me if me in ready else ready[0]
+            others = [task for task in ready if task is not chosen]
+            self.choices.append(len(others))
+            which = self.plan.get(self.step, 0)
+            if which and others:
+                chosen = others[(which - 1) % len(others)]
+            self.current = chosen
+            if chosen is me:
+                return
+            chosen.wake.release()
+        if me is not None and not me.done:
+            me.wake.acquire()
+            if self.over.is_set():
+                raise Stop
+
+
+class Task:
+    """A real thread that runs when the scheduler says so."""
+
+    def __init__(self, scheduler: Scheduler, function: Any, name: str) -> None:
+        self.scheduler, self.name, self.function = scheduler, name, function
+        self.wake = threading.Semaphore(0)
+        self.done, self.until = False, None  # type: bool, float | None
+        self.test: Any = None  # what it waits for
+        self.ident = id(self)
+        self.thread = threading.Thread(target=self.main, daemon=True)
+        self.thread.start()
+
+    def is_ready(self) -> bool:
+        if self.done:
+            return False
+        if self.test is None or self.test():
+            return True
+        return self.until is not None and self.scheduler.now >= self.until
+
+    def main(self) -> None:
+        self.wake.acquire()
+        if self.scheduler.over.is_set():
+            return
+        running.task = self
+        sys.settrace(self.trace)
+        try:
+            self.function()
+        except Stop:
+            return
+        except BaseException as problem:
+            self.scheduler.failure = (
+                self.scheduler.failure or f"{self.name} raised {problem!r:.300}"
+            )
+        finally:
+            sys.settrace(None)
+        self.done = True
+        self.scheduler.switch(self)
+
+    def trace(self, frame: Any, kind: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != str(SOURCE):
+            return None
+        if kind == "line":
+            self.scheduler.switch(self)
+        return self.trace
+
+    def wait(self, test: Any, seconds: float | None = None) -> bool:
+        """Wait until a test holds; False if the time has passed."""
+        self.test = test
+        self.until = None if seconds is None else self.scheduler.now + seconds
+        self.scheduler.switch(self)
+        self.test = self.until = None
+        return bool(test())
+
+
+running = threading.local()
+
+
+def me() -> Task:
+    return running.task  # type: ignore[no-any-return]
+
+
+# ---- what the module finds under the names `threading` and `time`
+class Lock:
+    def __init__(self) -> None:
+        self.owner: Any = None
+        self.count = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        task = me()
+        if not blocking:
+            if self.owner is not None and not self._mine(task):
+                return False
+        else:
+            seconds = None if timeout < 0 else timeout
+            if not task.wait(lambda: self.owner is None or self._mine(task), seconds):
+                return False
+        self.owner, self.count = task, self.count + 1
+        return True
+
+    def _mine(self, task: Task) -> bool:
+        return False
+
+    def release(self) -> None:
+        if self.owner is None:
+            raise RuntimeError("release unlocked lock")
+        self.count -= 1
+        if not self.count:
+            self.owner = None
+
+    def locked(self) -> bool:
+        return self.owner is not None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+
+class RLock(Lock):
+    def _mine(self, task: Task) -> bool:
+        return self.owner is task
+
+
+class Condition:
+    def __init__(self, lock: Any = None) -> None:
+        self.lock = lock or RLock()
+        self.waiting: list[Any] = []
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        token = [False]
+        self.waiting.append(token)
+        self.lock.release()
+        told = me().wait(lambda: token[0], timeout)
+        if token in self.waiting:
+            self.waiting.remove(token)
+        self.lock.acquire()
+        return told
+
+    def wait_for(self, test: Any, timeout: float | None = None) -> Any:
+        end = None if timeout is None else me().scheduler.now + timeout
+        while not (found := test()):
+            left = None if end is None else end - me().scheduler.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return found
+
+    def notify(self, count: int = 1) -> None:
+        for token in self.waiting[:count]:
+            token[0] = True
+        del self.waiting[:count]
+
+    def notify_all(self) -> None:
+        self.notify(len(self.waiting))
+
+
+class Event:
+    def __init__(self) -> None:
+        self.flag = False
+
+    def set(self) -> None:
+        self.flag = True
+
+    def is_set(self) -> bool:
+        return self.flag
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return me().wait(lambda: self.flag, timeout)
+
+
+class Thread:
+    ident: Any = None
+
+    def __init__(self, target: Any = None, name: str = "", daemon: bool = True) -> None:
+        self.target, self.name, self.task = target, name, None  # type: Any, str, Any
+
+    def start(self) -> None:
+        if self.task:
+            raise RuntimeError("threads can only be started once")
+        self.task = me().scheduler.spawn(self.target, self.name)
+        self.ident = self.task.ident
+
+    def join(self, timeout: float | None = None) -> None:
+        me().wait(lambda: self.task.done, timeout)
+
+
+def load(text: str) -> Any:
+    """Make the module from its text, with our threads and clock in it."""
+    module: Any = types.ModuleType("mcp_ref")
+    module.__file__ = str(SOURCE)
+    sys.modules["mcp_ref"] = module
+    exec(compile(text, str(SOURCE), "exec"), vars(module))
+    module.threading = types.SimpleNamespace(
+        Lock=Lock,
+        RLock=RLock,
+        Condition=Condition,
+        Event=Event,
+        Thread=Thread,
+        get_ident=lambda: me().ident,
+        current_thread=lambda: me(),
+        main_thread=lambda: None,
+    )
+    module.time = types.SimpleNamespace(
+        monotonic=lambda: getattr(running, "task", None) and me().scheduler.now or 0.0,
+        time=time.time,
+        sleep=lambda seconds: me().wait(lambda: False, seconds),
+        strftime=time.strftime,
+        gmtime=time.gmtime,
+    )
+    module.log = lambda line: None
+    module.KEEP_ALIVE_SECONDS, module.AHEAD_BYTES = 15, 40
+    return module
+
+
+# ---- the models: each returns a check, which is called in the end
+class Wire:
+    """Stands for an exchange: who writes, and what."""
+
+    def __init__(self, module: Any, fails_after: int = 10**9) -> None:
+        self.headers: dict[str, str] = {}
+        self.extra: dict[str, str] = {}
+        self.said: list[bytes] = []
+        self.ends, self.writing = 0, None  # type: int, Any
+        self.left, self.name, self.address = fails_after, "wire", ""
+
+    def start(self, status: int, headers: Any, body: Any) -> None:
+        self.put(b"" if body is None else body)
+
+    def put(self, data: bytes) -> None:
+        assert self.writing is None, "two threads write at once"
+        assert not self.ends, "something is written behind the end"
+        self.writing = me()
+        me().scheduler.switch(me())
+        self.writing = None
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("hung up")
+        self.said.append(data)
+
+    write = put
+
+    def end(self, hang_up: bool = False) -> None:
+        self.put(b"")
+        self.ends += 1
+
+    def gone(self) -> bool:
+        return self.left < 0
+
+    def text(self) -> str:
+        return b"".join(self.said).decode()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(one) for one in re.findall(r'"n":(\d+)', text)]
+
+
+def note(number: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "n", "params": {"n": number}}
+
+
+def stream_is_whole(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call emits, and ends; its carrier writes all of it, once, in order."""
+    wire = Wire(mcp)
+
+    def post() -> None:
+        stream = mcp.Stream(wire)
+        stream.started = True
+        for number in range(4):
+            stream(note(number))
+        stream({"jsonrpc": "2.0", "id": 1, "result": {"n": 4}})
+        stream.finish()
+        assert wire.ends == 1
+
+    scheduler.spawn(post, "post")
+    return lambda: scheduler.now == 0 and numbers(wire.text()) == [0, 1, 2, 3, 4]
+
+
+def two_writers(mcp: Any, scheduler: Scheduler) -> Any:
+    """A handler and another thread emit, and wait for a reader that is slow."""
+    log, wire = mcp.Log(10**6), Wire(mcp)
+    log.open(wire)
+    left = [2]
+
+    def writer(first: int) -> None:
+        for number in range(first, first + 3):
+            log.add(mcp.encode(note(number)))
+        left[0] -= 1
+        if not left[0]:
+            log.add(mcp.encode({"n": 99}), True)
+
+    def reader() -> None:
+        while (events := log.copy(wire)) is not None:
+            for data in events:
+                wire.write(data)
+
+    scheduler.spawn(lambda: writer(0), "writer 0")
+    scheduler.spawn(lambda: writer(10), "writer 10")
+    scheduler.spawn(reader, "reader")
+    return lambda: (
+        scheduler.now == 0 and sorted(numbers(wire.text())) == [0, 1, 2, 10, 11, 12, 99]
+    )
+
+
+def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET takes over where another one reads: each event reaches one of them, or is
+    asked for again; the first ends, and its end does not end the second."""
+    log, first, second = mcp.Log(10**6), Wire(mcp), Wire(mcp)
+    # It is there before the other: the later one of two is the one that goes on.
+    log.open(first)
+
+    def carry(wire: Wire) -> None:
+        stream = mcp.Stream(wire)
+        stream.log = log
+        stream.carry()
+
+    def write() -> None:
+        for number in range(3):
+            log.add(mcp.encode(note(number)))
+        log.add(mcp.encode({"n": 3}), True)
+
+    def again() -> None:
+        seen = numbers(first.text())
+        if log.open(second, len(seen)):
+            carry(second)
+
+    scheduler.spawn(lambda: carry(first), "first")
+    scheduler.spawn(write, "writer")
+    scheduler.spawn(again, "second")
+
+    def check() -> bool:
+        got = numbers(second.text())
+        return (
+            scheduler.now == 0
+            and got == list(range(4))[4 - len(got) :]
+            and (numbers(first.text()) + got).count(3) >= 1
+        )
+
+    return check
+
+
+def reader_makes_way(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET takes over: the answer of the other one ends at once, not when an event or
+    a comment is due."""
+    log, first, second = mcp.Log(10**6), Wire(mcp), Wire(mcp)
+
+    def get(wire: Wire) -> None:
+        stream = mcp.Stream(wire)
+        stream.log = log
+        log.open(wire)
+        stream.carry()
+
+    def take_over() -> None:
+        me().wait(lambda: log.reader is first)
+        get(second)
+
+    def end() -> None:
+        me().wait(lambda: first.ends)
+        log.end()
+
+    scheduler.spawn(lambda: get(first), "first")
+    scheduler.spawn(take_over, "second")
+    scheduler.spawn(end, "end")
+    return lambda: scheduler.now == 0 and (first.ends, second.ends) == (1, 1)
+
+
+def reader_leaves(mcp: Any, scheduler: Scheduler) -> Any:
+    """A reader hangs up while a handler waits for room; the rest is resumed."""
+    log, first, second = mcp.Log(10**6), Wire(mcp, fails_after=2), Wire(mcp)
+
+    def get(wire: Wire, after: int | None) -> None:
+        stream = mcp.Stream(wire)
+        stream.log = log
+        if log.open(wire, after):
+            stream.carry()
+
+    def write() -> None:
+        for number in range(4):
+            log.add(mcp.encode(note(number)))
+        log.add(mcp.encode({"n": 4}), True)
+
+    def both() -> None:
+        get(first, None)
+        get(second, len(numbers(first.text())))
+
+    scheduler.spawn(both, "readers")
+    scheduler.spawn(write, "writer")
+    return lambda: (
+        scheduler.now == 0 and numbers(first.text() + second.text()) == [0, 1, 2, 3, 4]
+    )
+
+
+def reader_never_returns(mcp: Any, scheduler: Scheduler) -> Any:
+    """A client hangs up: its call ends all the same, and its stream is let go."""
+    wire, left = Wire(mcp, fails_after=2), []  # type: Any, list[int]
+
+    def post() -> None:
+        stream = mcp.Stream(wire)
+        stream.started, stream.left = True, lambda: left.append(1)
+        for number in range(5):
+            stream(note(number))
+        stream.finish()
+
+    scheduler.spawn(post, "post")
+    return lambda: scheduler.now == 0 and left == [1] and not wire.ends
+
+
+def cancelled(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call that was cancelled after an event ends its stream without a response."""
+    wire = Wire(mcp)
+
+    def post() -> None:
+        stream = mcp.Stream(wire)
+        stream.started = True
+        stream(note(0))
+        stream.finish()
+
+    scheduler.spawn(post, "post")
+    return lambda: scheduler.now == 0 and numbers(wire.text()) == [0] and wire.ends
+
+
+def resumes_at_the_edge(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET resumes where old events are being dropped: changes are told again."""
+    log, wire = mcp.Log(160), Wire(mcp)
+    early = Wire(mcp)
+
+    def changes() -> None:
+        for number in range(3):
+            log.tell(mcp.encode(note(number)))
+            log.open(early)
+            log.copy(early)
+        log.release(early)
+        log.tell(mcp.encode(note(3)))
+
+    def get() -> None:
+        stream = mcp.Stream(wire)
+        stream.log = log
+        stopped.append(1)
+        me().wait(lambda: log.count >= 1)
+        if log.open(wire, 1):
+            scheduler.spawn(end, "end")
+            stream.carry()
+
+    def end() -> None:
+        me().wait(lambda: log.reader is not wire or not log.changes)
+        log.release(wire)
+
+    stopped: list[int] = []
+    scheduler.spawn(changes, "changes")
+    scheduler.spawn(get, "get")
+
+    def check() -> bool:
+        later = Wire(mcp)
+        kept = b"".join(log.events).decode() + wire.text()
+        kept += b"".join(log.changes).decode() + b"".join(log.told).decode()
+        return set(range(4)) <= set(numbers(kept)) and not later.said
+
+    return check
+
+
+def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
+    """A subscription ends while something changes: acknowledged first, one response
+    last, and it is no listener any more."""
+    server = mcp.Server("s")
+    server.declared.add("tools")
+    wire, endpoint = Wire(mcp), mcp.Endpoint(server)
+    peers: list[Any] = []
+    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "subscriptions/listen",
+        "params": {"_meta": meta, "notifications": {"toolsListChanged": True}},
+    }
+
+    def post() -> None:
+        stream = mcp.Stream(wire)
+        peer = mcp.PostPeer(endpoint, stream, message)
+        peer.check = lambda ctx: endpoint.hold(stream)
+        peers.append(peer)
+
+        def start(work: Any) -> None:
+            stream.started = True
+            work()
+
+        server.handle(message, stream, peer=peer, start=start)
+        stream.finish()
+
+    def close() -> None:
+        me().wait(lambda: bool(server.listeners))
+        server.changed("tools")
+        peers[0].close()
+
+    scheduler.spawn(post, "post")
+    scheduler.spawn(lambda: server.changed("tools"), "changed")
+    scheduler.spawn(close, "close")
+
+    def check() -> bool:
+        said = [json.loads(one) for one in re.findall("data: (.*)", wire.text())]
+        return (
+            "acknowledged" in said[0]["method"]
+            and "result" in said[-1]
+            and "changed" in said[1].get("method", "")
+            and scheduler.now == 0
+            and not server.listeners
+            and wire.ends == 1
+        )
+
+    return check
+
+
+def initialize_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
+    """A session opens while its peer closes: it is no listener afterwards."""
+    server, sent = mcp.Server("s"), []  # type: Any, list[Any]
+    peer = mcp.Peer(sent.append)
+    opening = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {},
+        },
+    }
+    scheduler.spawn(lambda: server.handle(opening, sent.append, peer=peer), "open")
+    scheduler.spawn(peer.close, "close")
+    return lambda: not server.listeners and len(sent) == 1
+
+
+def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A request is cancelled while it responds: one of the two, and on_cancel once."""
+    server, sent, told = mcp.Server("s"), [], []  # type: Any, list[Any], list[int]
+
+    def tool(ctx: Any) -> str:
+        ctx.on_cancel(lambda: told.append(1))
+        return "x"
+
+    tool.__annotations__ = {"ctx": mcp.Context, "return": str}
+    server.tool(tool)
+    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"_meta": meta, "name": "tool"},
+    }
+    peer = mcp.Peer()
+    cancel = {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": 1},
+    }
+    scheduler.spawn(lambda: server.handle(call, sent.append, peer=peer), "call")
+    scheduler.spawn(lambda: server.handle(cancel, sent.append, peer=peer), "cancel")
+    return lambda: (len(sent), len(told)) in ((1, 0), (0, 1), (0, 0))
+
+
+def connections(mcp: Any, scheduler: Scheduler) -> Any:
+    """Connections are accepted, evicted and closed: never too many, and who has lost
+    its place knows before it serves."""
+    mcp.MAX_CONNECTIONS = 1
+    httpd = object.__new__(mcp._Httpd)
+    httpd.lock, httpd.steps = Lock(), {}
+    hung: list[str] = []
+    mcp.hang_up = hung.append
+    served: list[str] = []
+
+    class Link(str):
+        def sendall(self, data: bytes) -> None:
+            pass
+
+    def connect(name: str) -> None:
+        link = Link(name)
+        if not httpd.verify_request(link, (name, 0)):
+            return
+        assert len(httpd.steps) <= 1, "too many connections"
+        httpd.step(link, "waits", 30)
+        if httpd.step(link, "reads", 30):
+            assert link in httpd.steps and link not in hung
+            httpd.step(link, "serves")
+            assert link not in hung, "a request that has begun is cut"
+            served.append(name)
+        httpd.steps.pop(link, None)
+
+    for name in "abc":
+        scheduler.spawn(lambda name=name: connect(name), name)
+    return lambda: not httpd.steps and served
+
+
+MODELS = [
+    stream_is_whole,
+    two_writers,
+    reader_replaced,
+    reader_makes_way,
+    reader_leaves,
+    reader_never_returns,
+    cancelled,
+    resumes_at_the_edge,
+    listener_ends,
+    initialize_meets_close,
+    response_meets_cancel,
+    connections,
+]
+
+# ---- planted bugs: the model that must find it, what is replaced, and by what
+PLANTED = [
+    ("add() does not wake the reader", stream_is_whole, "                self._forget()\n                self._moved.notify_all()\n\n    def tell", "                self._forget()\n\n    def tell"),
+    ("copy() does not wake writers", stream_is_whole, "            self._forget()\n            self._moved.notify_all()\n            return events", "            self._forget()\n            return events"),
+    ("release() takes any reader", reader_replaced, "if reader is None or self.reader is reader:", "if True:"),
+    ("release() does not wake", reader_never_returns, "                self.reader = None\n                self._moved.notify_all()", "                self.reader = None"),
+    ("end() does not wake", reader_makes_way, "            self.ended = True\n            self._moved.notify_all()", "            self.ended = True"),
+    ("open() does not wake the other reader", reader_makes_way, "            self.reader = reader\n            self._moved.notify_all()", "            self.reader = reader"),
+    ("one waiter is woken instead of all", two_writers, "self._moved.notify_all()", "self._moved.notify()"),
+    ("copy() does not look who reads", reader_makes_way, "            if self.reader is not reader:\n                return None\n", ""),
+    ("what was sent is sent again", stream_is_whole, "            self.sent, self.ahead = self.count, 0", "            self.ahead = 0"),
+    ("room is never made", stream_is_whole, "            self.sent, self.ahead = self.count, 0", "            self.sent = self.count"),
+    ("changes are forgotten", resumes_at_the_edge, "                self.changes[line] = None", "                pass"),
+    ("events are dropped before they are copied", stream_is_whole, "until = self.sent if self.reader else", "until = self.count if self.reader else"),
+    ("resuming starts too late", reader_leaves, "self.sent = min(max(after, dropped), self.count)", "self.sent = self.count"),
+    ("resuming starts too early", reader_leaves, "self.sent = min(max(after, dropped), self.count)", "self.sent = dropped"),
+    ("finish() does not wait for the carrier", stream_is_whole, "                self._carrier.join()", "                pass"),
+    ("finish() does not end the log", cancelled, "            if not self.endless:", "            if False:"),
+    ("a subscription is not forgotten", listener_ends, "        self.server.listeners.pop(self, None)\n        if self.peer.running", "        if self.peer.running"),
+    ("the last changes are not told", listener_ends, "                if last:\n                    self._append_changes()\n", ""),
+    ("a change goes before the acknowledgement", listener_ends, "                if last:\n                    self._append_changes()\n", "                self._append_changes()\n"),
+    ("closing is not seen by a new subscription", listener_ends, "        if self.closed:\n            ctx.closing()", "        if False:\n            ctx.closing()"),
+    ("a session registers after close()", initialize_meets_close, "        if peer.closed:  # close() may", "        if False:  # close() may"),
+    ("close() leaves the session a listener", initialize_meets_close, "            self.session.server.listeners.pop(self.session, None)  # [legacy]", "            pass  # [legacy]"),
+    ("a request ends twice", response_meets_cancel, "            if self._ended:\n                return False\n", ""),
+    ("the table of connections has no lock", connections, "        with self.lock:\n            waiting = ", "        if True:\n            waiting = "),
+    ("an evicted connection goes on", connections, "            if link not in self.steps:\n                return False\n", "            self.steps.setdefault(link, ('', 0))\n"),
+    ("a request that has begun is evicted", connections, 'if what == "waits"]', 'if what != ""]'),
+]  # fmt: skip
+
+
+def play(text: str, model: Any, plan: dict[int, int]) -> tuple[str, list[int]]:
+    """Run one schedule; return what went wrong, and the choices there were."""
+    module = modules.setdefault(text, None) or load(text)
+    modules[text] = module
+    scheduler = Scheduler(plan)
+    # what the model itself makes is made by a task that is alone
+    checks: list[Any] = []
+    running.task = types.SimpleNamespace(
+        wait=lambda test, seconds=None: True, scheduler=scheduler, ident=0
+    )
+    checks.append(model(module, scheduler))
+    failure = scheduler.run()
+    if not failure:
+        try:
+            failure = "" if checks[0]() else "the condition does not hold in the end"
+        except Exception as problem:
+            failure = f"the condition cannot be checked: {problem!r:.200}"
+    return failure, scheduler.choices
+
+
+modules: dict[str, Any] = {}
+
+
+def explore(text: str, model: Any, seconds: float) -> tuple[int, str, dict[int, int]]:
+    """Try schedules until one fails or time is up; return their number, and the one."""
+    end = time.monotonic() + seconds
+    failure, choices = play(text, model, {})
+    tried = 1
+    if failure:
+        return tried, failure, {}
+    ones = [
+        {step: which}
+        for step, count in enumerate(choices, 1)
+        for which in range(1, count + 1)
+    ]
+    lot = random.Random(1)
+    lot.shuffle(ones)
+
+    def more() -> Any:
+        yield from ones
+        while ones:
+            plan: dict[int, int] = {}
+            for one in lot.sample(ones, min(len(ones), lot.choice((2, 2, 3, 5)))):
+                plan.update(one)
+            yield plan
+
+    for plan in itertools.takewhile(lambda _: time.monotonic() < end, more()):
+        failure, _ = play(text, model, plan)
+        tried += 1
+        if failure:
+            return tried, failure, plan
+    return tried, "", {}
+
+
+def main(words: list[str]) -> int:
+    """Explore the models, then show that planted bugs are found."""
+    seconds = float(words[0]) if words else 90.0
+    if len(words) == 3:
+        model = next(one for one in MODELS if one.__name__ == words[1])
+        plan = {int(step): which for step, which in json.loads(words[2]).items()}
+        print(play(TEXT, model, plan)[0] or "nothing goes wrong")
+        return 0
+    bad, began = 0, time.monotonic()
+    for model in MODELS:
+        tried, failure, plan = explore(TEXT, model, seconds * 0.5 / len(MODELS))
+        print(f"schedules: {model.__name__}: {tried} schedules", flush=True)
+        if failure:
+            bad += 1
+            print(
+                f"    FAILS: {failure}\n    plan: {model.__name__} '{json.dumps(plan)}'"
+            )
+    found = 0
+    for title, model, old, new in PLANTED:
+        changed = TEXT.replace(old, new)
+        if old not in TEXT:
+            bad += 1
+            print(f"schedules: cannot plant: {title}")
+        elif explore(changed, model, max(seconds / 10, 2))[1]:
+            found += 1
+        else:
+            bad += 1
+            print(f"schedules: not found: {title}")
+        modules.pop(changed, None)
+    passed = time.monotonic() - began
+    print(f"schedules: {found} of {len(PLANTED)} planted bugs found, {passed:.0f} s")
+    return min(bad, 1)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(status)
