@@ -4112,8 +4112,8 @@ def test_a_storm_leaves_nothing_behind():
 
     server = fixture(Stage())
     with limits(MAX_SESSIONS=20), http_serving(server) as httpd:
-        client.connect(httpd.url).close()
-        before = counts()
+        with client.connect(httpd.url) as one, one.listen(["tools"]):
+            before = counts()  # with the reaper, which the first stream starts
         for one in [begin(storm, seed) for seed in range(8)]:
             one.result()
         for _ in range(int(50 * PATIENCE)):
