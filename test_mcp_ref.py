@@ -7232,7 +7232,7 @@ def run_printed(line: str) -> str:
 
 @parametrize("name", DOCUMENTS)
 def test_a_document_shows_what_its_commands_print(name):
-    needs_a_shell = "by_hand" in name or name in "09_socket check config mount"
+    needs_a_shell = "by_hand" in name or name in "09_socket check config mount tap"
     if needs_a_shell and not POSIX:
         pytest.skip(OTHER)
     # `$ command`, perhaps on several lines, and the output, where `...` stands for

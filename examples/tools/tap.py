@@ -15,14 +15,16 @@ as a line of JSON: `way` is `>` if the host sent it, `<` if the server did; a li
 is not JSON is a `text`, and `closed` says who hung up. Here our client is the host, and
 the demonstration of mcp_ref.py the server:
 
-    $ python3 examples/mcp_cli.py list -- python3 examples/tools/tap.py - python3 mcp_ref.py
+    $ python3 examples/mcp_cli.py list -- \
+        python3 examples/tools/tap.py - python3 mcp_ref.py >/dev/null
     {"time": "20...Z", "program": "tap", "process": ...}
     {"time": "20...Z", "way": ">", "on": "stdio", "message": {..."method": "server/discover"...}}
     {"time": "20...Z", "way": "<", "on": "stdio", "message": {..."result": {...}}}
     {"time": "20...Z", "way": ">", "on": "stdio", "message": {..."method": "tools/list"...}}
-    {"time": "20...Z", "way": "<", "on": "stdio", "message": {..."result": {...}}}...
-    {"time": "20...Z", "way": ">", "on": "stdio", "closed": true}...
-    {"time": "20...Z", "exit": 0}...
+    {"time": "20...Z", "way": "<", "on": "stdio", "message": {..."result": {...}}}
+    {"time": "20...Z", "way": ">", "on": "stdio", "closed": true}
+    {"time": "20...Z", "way": "<", "on": "stdio", "closed": true}
+    {"time": "20...Z", "exit": 0}
 
 It ends when the server does, with its exit status, and passes on signals and the end of
 input.
