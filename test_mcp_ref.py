@@ -7293,7 +7293,7 @@ def test_the_vectors_find_no_fault():
 def test_the_vectors_find_no_fault_in_the_client():
     clients = HERE / "examples" / "vectors" / "clients"
     # With more patience, those that a client should leave unanswered take as long.
-    options = ["--revisions", ",".join(ORDER[:2]), "--timeout", "10"]
+    options = ["--revisions", ORDER[0], "--timeout", "10"]
     done = command(
         str(clients / "run_client.py"),
         *options,
