@@ -2284,7 +2284,7 @@ class Pipe(Peer):
         while self._reader == number and not self._left:
             line = self._read_line()
             if not line and not self._left:
-                self._trace(">", b"", "stdio", {"closed": True})
+                self._trace(">", b"", closed=True)
             if not line or self._left:
                 self.leave(LEAVE_SECONDS)
             elif not line.isspace():
@@ -3337,15 +3337,16 @@ def fingerprint() -> str:
 
 
 def tracer() -> Func:
-    """Return trace(way, data, on, more), which appends to the file MCP_TRACE, if set.
+    """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. What is not JSON becomes "text". Of `more`, no headers but Mcp-* are
-    kept; `closed` says that the client has hung up. The first record is about this run.
+    client's port. What is not JSON becomes "text". Of the headers, Mcp-* are kept;
+    `http`, `status` and `closed` (it has hung up) are other members of the record. The
+    first record is about this run. Without MCP_TRACE, nothing is written.
     """
     path, log_once = os.environ.get("MCP_TRACE", ""), functools.cache(log)
     if not path:
-        return lambda *_: None
+        return lambda *_, **__: None
 
     def write(**members: Any) -> None:
         now = time.time()
@@ -3358,12 +3359,10 @@ def tracer() -> Func:
         except (OSError, ValueError, RecursionError) as problem:
             log_once(f"MCP_TRACE: {problem}")
 
-    def trace(way: str, data: bytes, on: Any = "stdio", more: Any = ()) -> None:
-        kept = {
-            name: value
-            for name, value in dict(more).items()
-            if name in ("http", "status", "closed") or name[:4] == "mcp-"
-        }
+    def trace(
+        way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
+    ) -> None:
+        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
         for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
             said: Message = {}
             try:
@@ -3371,7 +3370,7 @@ def tracer() -> Func:
                     said["message"] = decode(line)
             except RpcError:
                 said["text"] = line.decode("utf-8", "backslashreplace")
-            write(way=way, on=on, **kept, **said)
+            write(way=way, on=on, **more, **said)
 
     about: Message = {"program": f"mcp_ref {__version__}", "process": os.getpid()}
     with suppress(Exception):  # a compiled module has no source
@@ -4395,7 +4394,7 @@ class SocketExchange(Exchange):
         self.httpd.step(self.link, "reads", seconds)
         data = super().body()
         self.httpd.step(self.link, "serves")
-        self.httpd.trace(">", data, self.port, {**self.headers, "http": self.name})
+        self.httpd.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
@@ -4415,8 +4414,7 @@ class SocketExchange(Exchange):
                 # A line end in a value would start another header.
                 line = re.sub(r"[^\t -~]", "", line)
             head += line + "\r\n"
-        more = {"http": self.name, "status": status}
-        self.httpd.trace("<", body or b"", self.port, more)
+        self.httpd.trace("<", body or b"", self.port, http=self.name, status=status)
         sent = b"" if self.method == "HEAD" else body or b""
         self._send(head.encode() + b"\r\n" + sent)
 
@@ -4444,7 +4442,7 @@ class SocketExchange(Exchange):
         with suppress(OSError):  # a reset
             if not is_ready(self.link, to_write=False) or self.link.recv(1, 2):
                 return False  # 2: MSG_PEEK
-        self.httpd.trace(">", b"", self.port, {"closed": True})
+        self.httpd.trace(">", b"", self.port, closed=True)
         hang_up(self.link)  # the handler may run on for long
         return True
 

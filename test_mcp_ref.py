@@ -4723,7 +4723,8 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
-    secret = TALK.replace(b"Host", b"Authorization: secret\r\nMcp-Name: n\r\nHost")
+    heads = b"Authorization: secret\r\nClosed: secret\r\nMcp-Name: n\r\nHost"
+    secret = TALK.replace(b"Host", heads)
     with exchanges(endpoint={"stateless": True}) as site:
         send_http(site, secret + LAST.replace(b"127.0.0.1", b"evil.example"))
     begins, sent, head, *events, refusal = map(
