@@ -3751,10 +3751,7 @@ class Stream:
                 del events, data  # or they would be kept while the next is awaited
             must_come_back = log.reader is None
             log.release(exchange)
-            if must_come_back:
-                exchange.end(True)
-            else:
-                exchange.end()
+            exchange.end(must_come_back)
         except (OSError, ValueError):  # ValueError: the socket is closed
             self.leave()
 
@@ -3849,10 +3846,9 @@ def same_value(sent: str | None, value: Any) -> bool:
     if sent is None or value is None:
         return sent is value
     plain = unmirror(sent)
-    if type(value) in (int, float) and re.fullmatch(
-        r"-?[0-9]{1,99}(\.[0-9]+)?", plain or ""
-    ):
-        return bool(json.loads(re.sub("^(-?)0+(?=[0-9])", r"\1", plain or "")) == value)
+    is_number = type(value) in (int, float)
+    if is_number and plain and re.fullmatch(r"-?[0-9]{1,99}(\.[0-9]+)?", plain):
+        return bool((float if "." in plain else int)(plain) == value)
     return plain == (value if isinstance(value, str) else str(value).lower())
 
 

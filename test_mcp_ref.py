@@ -4953,7 +4953,7 @@ def test_a_mounted_endpoint_says_when_to_hang_up():
         site("changed tools")
         # A GET that takes over ends the answer of the other one.
         one = serve("GET", "s", None, lambda _: site("b = GET s"))
-        assert one.end.mock_calls == [mock.call()]
+        assert one.end.mock_calls == [mock.call(False)]
         site("close")
         serve(*LISTEN.split(" ", 1))  # ends at once
 
