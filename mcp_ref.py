@@ -3763,8 +3763,6 @@ class Stream:
 
     def finish(self) -> None:
         """End the answer, with or without a response, when its handler has returned."""
-        if not (self.ended or self.started):
-            return answer(self.exchange, 202)  # nothing was asked
         if not self.ended:
             self.begin(here=True)  # cancelled: it ends without a response
         if self.log is not _NO_LOG:
@@ -3773,7 +3771,6 @@ class Stream:
             if self._carrier:
                 self._carrier.join()
             else:
-                self.log.open(self.exchange)
                 self.carry()
 
 
@@ -4016,18 +4013,12 @@ class Endpoint:
         peer: Any = PostPeer(self, stream, message)
         stream, peer = legacy_stream(stream, peer, message)  # [legacy]
 
-        def start(work: Func) -> None:
-            stream.started = True
-            self.watch(stream, peer)
-            work()
-
-        try:
-            self.server.handle(
-                message, stream, peer=peer, principal=exchange.principal, start=start
-            )
-            stream.finish()
-        finally:
-            self.unwatch(stream)
+        start = functools.partial(self.watch, stream, peer)
+        self.server.handle(
+            message, stream, peer=peer, principal=exchange.principal, start=start
+        )
+        if not (stream.started or stream.ended):  # nothing was asked
+            answer(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
         """Read and decode the body; HttpError or RpcError if that fails."""
@@ -4050,26 +4041,21 @@ class Endpoint:
                 raise HttpError(503, "too many streams", {"Retry-After": "1"})
             stream.endless = True
 
-    def watch(self, stream: Stream, peer: Peer) -> None:
-        """Have the reaper notice if the client hangs up."""
+    def watch(self, stream: Stream, peer: Peer, work: Func) -> None:
+        """Run a handler and end its stream; the reaper notices if the client hangs
+        up."""
+        stream.started = True
         with self.lock:
             self.streams[stream] = peer
         self.start_reaper()
         if self.closed.is_set():
             peer.close()
-
-    def unwatch(self, stream: Stream) -> None:
-        """Look after a stream no longer."""
-        with self.lock:
-            self.streams.pop(stream, None)
-
-    def carry(self, stream: Stream, peer: Peer) -> None:
-        """Carry a stream that is not the answer of a call."""
-        self.watch(stream, peer)
         try:
-            stream.carry()
+            work()
+            stream.finish()
         finally:
-            self.unwatch(stream)
+            with self.lock:
+                del self.streams[stream]
 
     def start_reaper(self) -> None:
         """Start the thread that notices who has left, if it does not run."""
@@ -5056,7 +5042,7 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
     if log is None or not log.open(exchange, after):
         raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
     stream.log = log
-    endpoint.carry(stream, session)
+    endpoint.watch(stream, session, lambda: None)
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5072,7 +5058,7 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     stream.log.open(exchange)
     session.register()
     try:
-        endpoint.carry(stream, session)
+        endpoint.watch(stream, session, lambda: None)
     finally:
         session.close()
 
