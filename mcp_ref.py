@@ -4114,8 +4114,8 @@ def name_of(host: str) -> str:
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
-SEND_SECONDS = 30  # for a client to send a head; to send or read each MiB of a body
-BODY_SECONDS = 120  # to send a body, whatever its size
+SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
+BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 _FIELD = r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r\n"
 _HEAD = re.compile(
@@ -4370,10 +4370,7 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # Of chunks, the size is not known.
-        size = self.length() or 2**20
-        seconds = min(BODY_SECONDS, SEND_SECONDS * (1 + size / 2**20))
-        self.httpd.step(self.link, "reads", seconds)
+        self.httpd.step(self.link, "reads", BODY_SECONDS)
         data = super().body()
         self.httpd.step(self.link, "serves")
         self.httpd.trace(">", data, self.port, self.headers, http=self.name)

@@ -4799,16 +4799,16 @@ def test_a_connection_waits_where_it_inherits_that_its_listener_does_not(monkeyp
 
 
 @parametrize(
-    "sent, more",
+    "limit, sent, more",
     [  # then `more`, again and again
-        (b"POST /mcp HTTP/1.1\r\nX: ", b"y"),
-        (POST + b"Content-Length: 9999\r\n\r\n", b" "),
-        (CHUNKED + b"fff\r\n", b" "),
-        (CHUNKED, b"1\r\n \r\n"),
+        ("SEND_SECONDS", b"POST /mcp HTTP/1.1\r\nX: ", b"y"),
+        ("BODY_SECONDS", POST + b"Content-Length: 9999\r\n\r\n", b" "),
+        ("BODY_SECONDS", CHUNKED + b"fff\r\n", b" "),
+        ("BODY_SECONDS", CHUNKED, b"1\r\n \r\n"),
     ],
 )
-def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(sent, more):
-    limits = {"SEND_SECONDS": 0.2, "MAX_CONNECTIONS": 1}
+def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(limit, sent, more):
+    limits = {limit: 0.2, "MAX_CONNECTIONS": 1}
     with (
         exchanges(server="empty", limits=limits) as site,
         socket.create_connection(("127.0.0.1", site.line.port)) as link,
