@@ -3758,8 +3758,8 @@ class Stream:
     def leave(self) -> None:
         """Take note that the client has hung up."""
         self.log.release(self.exchange)
-        if self.left:
-            self.left()
+        if left := self.left:
+            left()
 
     def finish(self) -> None:
         """End the answer, with or without a response, when its handler has returned."""
@@ -3783,7 +3783,6 @@ class PostPeer(Peer):
     def __init__(self, endpoint: Endpoint, stream: Stream, message: Any) -> None:
         super().__init__(ordered=False)
         self.endpoint, self.stream, self.message = endpoint, stream, message
-        stream.left = self.cancel_all
 
     def check(self, ctx: Any) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -4047,6 +4046,8 @@ class Endpoint:
         stream.started = True
         with self.lock:
             self.streams[stream] = peer
+        if isinstance(peer, PostPeer):
+            stream.left = peer.cancel_all
         self.start_reaper()
         if self.closed.is_set():
             peer.close()
@@ -4054,6 +4055,7 @@ class Endpoint:
             work()
             stream.finish()
         finally:
+            stream.left = None  # or it and its peer would keep each other
             with self.lock:
                 del self.streams[stream]
 

@@ -94,6 +94,7 @@ import decimal
 import enum
 import fnmatch
 import functools
+import gc
 import hashlib
 import http.client
 import importlib.util
@@ -120,6 +121,7 @@ import threading
 import time
 import tokenize
 import typing
+import weakref
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
@@ -4123,6 +4125,52 @@ def test_a_storm_leaves_nothing_behind():
 
 
 # ======== HTTP
+
+
+@pytest.mark.skipif(
+    hasattr(sys, "pypy_version_info"), reason="PyPy does not count references"
+)
+def test_a_post_is_freed_as_soon_as_it_is_answered():
+    server = mcp.Server("s")
+    server.tool(lambda: "x", name="x")
+    site = mcp.Endpoint(server)
+    site.start_reaper = lambda: None  # which looks at what is being served
+
+    def post(method: str, params: dict, headers: dict):
+        """Serve a request; return its answer's headers, and what is left of it."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        data = json.dumps(body).encode()
+        fields = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **headers,
+        }
+        exchange = mcp.Exchange("POST", "/mcp", fields.items(), io.BytesIO(data))
+        answers: list = []
+        exchange.start = lambda *answer: answers.append(answer)
+        site.serve(exchange)
+        assert answers[0][0] == 200
+        return answers[0][1], weakref.ref(exchange)
+
+    call = {"name": "x"}
+    meta = {META + "protocolVersion": MODERN[0], META + "clientCapabilities": {}}
+    mirrored = {
+        "MCP-Protocol-Version": MODERN[0],
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "x",
+    }
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+    gc.disable()
+    try:
+        _, left = post("tools/call", {**call, "_meta": meta}, mirrored)
+        assert left() is None
+        opened, left = post("initialize", hello, {})
+        assert left() is None
+        session = {"Mcp-Session-Id": opened["Mcp-Session-Id"]}
+        _, left = post("tools/call", call, session)
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 class Exchanges(Memory):
