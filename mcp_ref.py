@@ -3280,8 +3280,10 @@ _RULES: dict[str, Func] = {
 
 
 # ======== C. Logging and tracing ======================================================
-# What an operator reads: a line on stderr, or all messages in the file MCP_TRACE. What
-# nobody reads is dropped, and nothing waits for it.
+# What an operator reads: lines on stderr, or all messages in the file MCP_TRACE. What
+# nobody reads is dropped, and nothing waits for it. An entry of the log begins with
+# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge one:
+# control characters are escaped.
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
@@ -3299,15 +3301,27 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
     return to_write
 
 
-def log(line: str) -> None:
-    """Write a line to stderr, shortened in its middle; drop it if nobody reads it.
+def printable(text: str, kept: str = "") -> str:
+    """Return a text with escapes for its control characters and line ends."""
+    if text.isprintable():
+        return text
+    shown = ""
+    for one in text:
+        is_shown = one.isprintable() or one in kept
+        shown += one if is_shown else one.encode("unicode_escape").decode()
+    return shown
 
-    To send the lines elsewhere, replace this: `mcp_ref.log = logger.warning`.
+
+def log(entry: str) -> None:
+    """Write an entry to stderr, shortened in its middle; drop it if nobody reads it.
+
+    To send entries elsewhere, replace this: `mcp_ref.log = logger.warning`.
     """
+    line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     most = 3900 if line.isascii() else 650  # a pipe that is ready takes 4,096 bytes
     if len(line) > most:
-        line = line[: most // 4] + "\n...\n" + line[-most // 2 :]
-    line = f"mcp_ref: {line}\n"
+        line = f"{line[: most // 4]}\nmcp_ref| ...\nmcp_ref| {line[-most // 2 :]}"
+    line += "\n"
     with suppress(AttributeError, OSError, ValueError):
         if os.name == "nt" and sys.stderr is sys.__stderr__:
             # Pipes cannot be polled there: a thread writes, and may wait.
@@ -3392,8 +3406,10 @@ def log_failure(what: str, problem: BaseException) -> None:
     frames = problem.__traceback__
     while frames and frames.tb_next and _OURS(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    lines = traceback.format_exception(type(problem), problem, frames)
-    log(f"{what} failed\n" + "".join(lines).rstrip())
+    lines = [f"{what} failed"]
+    for line in traceback.format_exception(type(problem), problem, frames):
+        lines.append(f"{line.rstrip():.2000}")  # a client's text may be large
+    log(printable("\n".join(lines), "\n"))
 
 
 # ======== Part II: the same over HTTP =================================================
@@ -3471,7 +3487,7 @@ class Exchange:
     ) -> None:
         self.method, self.stream = method, stream
         self.path, _, self.query = target.partition("?")
-        self.name = f"{method} {self.path:.200}"  # in logs and traces
+        self.name = printable(f"{method} {self.path:.200}")  # in logs and traces
         self.principal: Any = None  # who sent it
         self.extra: Headers = {}  # of the answer, whatever it will be
         self.flaw: HttpError | None = None  # what is wrong with the headers
@@ -4390,14 +4406,11 @@ class SocketExchange(Exchange):
             framing["Transfer-Encoding"] = "chunked"
         head = f"HTTP/1.1 {status} \r\n"  # a reason is optional
         for name, value in {**headers, **framing}.items():
-            line = f"{name}: {value}"
-            if not (line.isascii() and line.isprintable()):
-                # A line end in a value would start another header.
-                line = re.sub(r"[^\t -~]", "", line)
-            head += line + "\r\n"
+            # A line end in a value would start another header.
+            head += printable(f"{name}: {value}") + "\r\n"
         self.httpd.trace("<", body or b"", self.port, http=self.name, status=status)
         sent = b"" if self.method == "HEAD" else body or b""
-        self._send(head.encode() + b"\r\n" + sent)
+        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + sent)
 
     def _send(self, data: bytes) -> None:
         # If this fails, a part may have been sent: nothing may follow.

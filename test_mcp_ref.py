@@ -3764,7 +3764,46 @@ def test_a_long_line_of_the_log_keeps_both_ends(text, capsys):
     mcp.log(f"the beginning\n{text * 9000}\nthe end")
     said = capsys.readouterr().err
     assert said.startswith("mcp_ref: the beginning\n") and len(said.encode()) <= 4000
-    assert "\n...\n" in said and said.endswith("\nthe end\n")
+    assert "\nmcp_ref| ...\n" in said and said.endswith("\nmcp_ref| the end\n")
+
+
+FORGED = "\nmcp_ref: 127.0.0.1 POST /mcp: 401\r\x1b[2J\x85\u2028\u202e\udc80"
+
+
+@parametrize(
+    "how, to",
+    [
+        ("tool", "stderr"),
+        ("tool", "elsewhere"),
+        ("path", "stderr"),
+        ("path", "elsewhere"),
+        ("author", "stderr"),
+    ],
+)
+def test_a_client_cannot_write_its_own_entry_of_the_log(how, to, capsys, monkeypatch):
+    if to == "elsewhere":
+        monkeypatch.setattr(mcp, "log", lambda entry: print(entry, file=sys.stderr))
+    server = mcp.Server("s")
+
+    @server.tool
+    def find(name: str) -> str:
+        raise ValueError("no " + name)
+
+    if how == "tool":
+        server.call("find", name=FORGED + "x" * 9000)
+    elif how == "path":  # as WSGI decodes it
+        path = "/" + FORGED.encode("utf-8", "surrogateescape").decode("latin-1")
+        one = mcp.Exchange("POST", path, [("Host", "evil")], io.BytesIO())
+        mcp.Endpoint(server, hosts=["good"]).serve(one)
+    else:
+        mcp.log("asked for " + FORGED)
+    *lines, last = capsys.readouterr().err.split("\n")
+    assert all(map(str.isprintable, lines)) and not last
+    assert max(map(len, lines)) < 4000
+    if to == "stderr":
+        begins = [line[:9] for line in lines]
+        assert begins == ["mcp_ref: "] + ["mcp_ref| "] * (len(lines) - 1)
+        assert any(r"\x1b[2J" in line for line in lines)
 
 
 @parametrize("how", ["run", "loop", "group"])
