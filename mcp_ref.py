@@ -1507,9 +1507,7 @@ def serve_read(server: Server, ctx: Context) -> Message:
 # server/resources §Security Considerations: a variable may become part of a path. An
 # empty or absolute path, the folder itself, a drive, a segment "..", invalid
 # characters:
-_ESCAPES = re.compile(
-    r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
-).match
+_ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 
 
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
@@ -1522,7 +1520,7 @@ def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
                 if (
-                    _ESCAPES(value)
+                    re.match(_ESCAPES, value)
                     or f"{{{name}}}" in template
                     and re.search(r"[/\\]", value)
                 ):
@@ -3394,9 +3392,7 @@ def tracer() -> Func:
 
 
 # This file, and what waits for other threads.
-_OURS = re.compile(
-    rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
-).fullmatch
+_OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
 def log_failure(what: str, problem: BaseException) -> None:
@@ -3404,7 +3400,11 @@ def log_failure(what: str, problem: BaseException) -> None:
     import traceback
 
     frames = problem.__traceback__
-    while frames and frames.tb_next and _OURS(frames.tb_frame.f_code.co_filename):
+    while (
+        frames
+        and frames.tb_next
+        and re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename)
+    ):
         frames = frames.tb_next
     lines = [f"{what} failed"]
     for line in traceback.format_exception(type(problem), problem, frames):
@@ -3453,9 +3453,7 @@ STREAM_HEADERS = {
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
-_UNIQUE = re.compile(
-    "host|origin|authorization|last-event-id|transfer-encoding|content-.*|mcp-.*"
-)
+_UNIQUE = "host|origin|authorization|last-event-id|transfer-encoding|content-.*|mcp-.*"
 
 
 class HttpError(Exception):
@@ -3496,7 +3494,7 @@ class Exchange:
             name, value = name.lower(), value.strip(" \t")
             if name in self.headers:
                 value = self.headers[name] + ", " + value
-                if _UNIQUE.fullmatch(name):
+                if re.fullmatch(_UNIQUE, name):
                     self.flaw = HttpError(400, f"the header {name} is repeated")
             self.headers[name] = value
         # There is a body, and it has not been read.
@@ -4136,9 +4134,7 @@ SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 _FIELD = r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r\n"
-_HEAD = re.compile(
-    rf"(?:\r\n)?([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
-)
+_HEAD = rf"(?:\r\n)?([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
 def serve_http(
@@ -4361,7 +4357,7 @@ class SocketExchange(Exchange):
         self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
         self.address, self.port = handler.client_address[:2]
         self.hosts = httpd.hosts
-        head = _HEAD.fullmatch(data.decode("latin-1"))
+        head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = (
             head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
         )
