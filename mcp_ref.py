@@ -4134,7 +4134,7 @@ SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 _FIELD = r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r\n"
-_HEAD = rf"(?:\r\n)?([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
+_HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
 def serve_http(
@@ -4300,8 +4300,11 @@ class _Httpd:
             self.step(link, "reads", SEND_SECONDS) and re.match(rb"[\r!-~]", begins)
         ):
             raise OSError("it has left, is evicted, or speaks TLS")
-        data, line = bytearray(), b"\r\n"
-        while line.endswith(b"\r\n") and not data.endswith(b"\r\n\r\n"):
+        if begins == b"\r":
+            stream.readline(2)  # RFC 9112 §2.2: an empty line before is ignored
+        line = stream.readline(MAX_LINE_BYTES)
+        data = bytearray(line)
+        while line.endswith(b"\r\n") and line != b"\r\n":
             line = stream.readline(MAX_LINE_BYTES - len(data))
             data += line
         self.step(link, "serves")
@@ -4361,7 +4364,7 @@ class SocketExchange(Exchange):
         method, target, version, lines = (
             head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
         )
-        fields = re.findall(_FIELD, lines)
+        fields = [line.split(":", 1) for line in lines.split("\r\n")[:-1]]
         absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
         super().__init__(
             method, target[absolute.end() :] if absolute else target, fields, stream
