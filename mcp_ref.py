@@ -90,11 +90,16 @@ from typing import Any, Union
 
 __version__ = "1.0.dev"
 __all__ = """
-    ERRORS FEATURES LOG_LEVELS MAX_MESSAGE_BYTES META_CAPABILITIES META_CLIENT
-    META_LOG_LEVEL META_SERVER META_SUBSCRIPTION META_VERSION METHODS NOTIFICATIONS
-    REVISIONS AskError ClientLacks Context NotFound Peer RpcError Result Schema
-    Server ToolError audio decode elicitation embedded encode image is_id kind_of
-    link log roots rules sampling schema_of serve_stdio text versions
+    ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
+    INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
+    MAX_COMPLETIONS MAX_DEPTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS MAX_URIS
+    MAX_URI_LENGTH META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER
+    META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
+    NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
+    UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
+    Result RpcError Schema Server ToolError audio decode elicitation embedded encode
+    image is_id kind_of link log roots rules sampling schema_of serve_stdio text
+    versions
 """.split()
 
 Message = dict[str, Any]  # a JSON object, which stays a plain dict
@@ -3437,9 +3442,9 @@ def log_failure(what: str, problem: BaseException) -> None:
 #     mcp-reaper                 notices clients that hung up; writes nothing
 
 __all__ += """
-    DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS
-    MAX_LINE_BYTES SEND_SECONDS Endpoint Exchange HttpError bearer event http_server
-    mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES
+    MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS Endpoint Exchange
+    HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
@@ -4876,7 +4881,7 @@ REPLAY_BYTES = 2**20  # of events that a session keeps, for clients that come ba
 MAX_LOGS = 8  # of streams that have ended, among which these bytes are divided
 RETRY_MS = 500  # until a client comes back after close_stream()
 __all__ += """
-    MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
+    MAX_LOGS MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
 """.split()
 
 

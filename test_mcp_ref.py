@@ -4026,7 +4026,11 @@ def test_help_version_and_tables(tmp_path):
         hashlib.sha256(path.read_bytes()).hexdigest() for path in (MCP_REF, MCP_CLIENT)
     )
     changes = (HERE / ".github" / "CHANGELOG.md").read_text("utf-8")
-    assert mcp.__version__.endswith(".dev") or ours in changes and other in changes
+    assert mcp.__version__.endswith(".dev") or ours in changes and other in changes, (
+        "a released file has changed: let __version__ end in .dev until the next "
+        "release, whose SHA-256 stands in CHANGELOG.md"
+    )
+    assert mcp.__version__ == client.__version__
     shown = f"mcp_ref {mcp.__version__} sha256:{ours}\n"
     with zipfile.ZipFile(tmp_path / "it.zip", "w") as archive:
         archive.write(MCP_REF, "__main__.py")
@@ -4061,6 +4065,9 @@ def test_the_import_is_lean_and_nothing_needs_urllib(monkeypatch):
         "inspect",
     }, done
     assert all(hasattr(mcp, name) for name in mcp.__all__)
+    for module in (mcp, client):  # a user's program may set the limits
+        limits = re.findall(r"(?m)^([A-Z][A-Z_]*) = [\d.]", inspect.getsource(module))
+        assert len(limits) > 10 and not set(limits) - set(module.__all__)
     for name in ("urllib", "urllib.parse"):
         monkeypatch.setitem(sys.modules, name, None)
     server = fixture(Stage())

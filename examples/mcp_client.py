@@ -87,23 +87,14 @@ from mcp_ref import (
     versions,
 )
 
-__version__ = "0.3.0"
-__all__ = [
-    "Client",
-    "Disconnected",
-    "HttpTransport",
-    "Malformed",
-    "MemoryTransport",
-    "Request",
-    "RequestCancelled",
-    "ServerLacks",
-    "StdioTransport",
-    "Subscription",
-    "Transport",
-    "connect",
-    "fetch",
-    "url_warnings",
-]
+__version__ = "1.0.dev"
+__all__ = """
+    CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
+    MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS
+    MAX_REDIRECTS MAX_ROUNDS MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
+    ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
+""".split()
 
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
