@@ -7399,6 +7399,21 @@ def test_the_vectors_find_no_fault_in_the_client():
     assert done.returncode == 0, done.stdout
 
 
+def test_the_vectors_find_a_fault_in_a_client():
+    """A client that retries under the old id is broken, and the exit status says so."""
+    done = command(
+        str(HERE / "examples" / "vectors" / "clients" / "run_client.py"),
+        *("--revisions", ORDER[0], "--carriers", "stdio", "--timeout", str(PATIENCE)),
+        *("--only", "client-retry-id", "--only", "client-error-told"),
+        sys.executable,
+        str(HERE / ".ci" / "client_mutants.py"),
+        *("drive", "retry-ids"),
+        seconds=9 * PATIENCE,
+    )
+    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
+    assert done.stdout.count("BROKEN") == 1
+
+
 def test_each_rule_has_a_row_that_names_what_exists():
     """CLAUSES.md says in its last two columns what keeps a rule, and which test shows
     it."""

@@ -47,6 +47,25 @@ def read_json(text: bytes) -> Any:
         return text[:1000].decode(errors="replace")
 
 
+def launch(command: list[str], errors: int) -> subprocess.Popen[bytes]:
+    """Start a process, in a group of its own."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        start_new_session=os.name == "posix",
+    )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its children."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no groups
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
 class Link:
     """What all carriers have."""
 
@@ -77,13 +96,7 @@ class Stdio(Link):
 
     def __init__(self, command: list[str]) -> None:
         super().__init__()
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=os.name == "posix",
-        )
+        self.process = launch(command, subprocess.PIPE)
         self.outbox: queue.Queue[bytes | None] = queue.Queue()
         start(self._write, self.process.stdin)
         start(self._read, self.process.stdout, self.process.stderr)
@@ -111,10 +124,7 @@ class Stdio(Link):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
             return "left"
-        with contextlib.suppress(OSError, AttributeError):  # Windows has no groups
-            os.killpg(self.process.pid, signal.SIGKILL)  # its children, too
-        self.process.kill()
-        self.process.wait()
+        kill(self.process)
         return "killed"
 
 

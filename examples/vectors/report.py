@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import re
+import time
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,23 @@ MEMBERS = set(
     "id clause places level rule doubtful revisions carriers needs client own foreign "
     "server steps never every".split()
 )
+
+
+# ---- the command line and the vectors
+
+
+def make_parser(text: str) -> argparse.ArgumentParser:
+    """Make a parser with the options that both runners have."""
+    parser = argparse.ArgumentParser(description=text.partition("\n")[0])
+    add = parser.add_argument
+    add("--revisions", help="DATE,DATE: play these, and insist on them")
+    add("--only", action="append", default=[], help="a vector or a page")
+    add("--baseline", help="a file that lists known failures, one on each line")
+    add("--json", help="write all outcomes to this file, with what was said")
+    add("--junit", help="the same in JUnit's format")
+    add("--tap", help="the same in TAP's format")
+    add("--timeout", type=float, default=5, help="seconds for an answer")
+    return parser
 
 
 def verdict_of(vector: Json) -> str:
@@ -177,7 +196,25 @@ def write_tap(path: str, rows: list[Json]) -> None:
     pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_files(options: Any, rows: list[Json]) -> None:
+def finish(
+    options: argparse.Namespace,
+    rows: list[Json],
+    sentences: dict[str, str],
+    began: float,
+) -> bool:
+    """Print and write all outcomes; say whether they are good."""
+    stale = apply_baseline(options.baseline, rows) if options.baseline else []
+    print_table(rows)
+    print_failures(rows, sentences)
+    for line in stale:
+        print(f"\nSTALE {line}: the baseline lists it, and it passes")
+    print(f"\n{len(rows)} outcomes in {time.monotonic() - began:.0f} s")
+    write_files(options, rows)
+    verdicts = {row["verdict"] for row in rows}
+    return bool(verdicts - {"skipped"}) and "broken" not in verdicts and not stale
+
+
+def write_files(options: argparse.Namespace, rows: list[Json]) -> None:
     """Write the files that the command line asks for."""
     for name, write in (
         (options.json, write_json),

@@ -322,19 +322,12 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line; after a URL options may follow."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = report.make_parser(__doc__ or "")
     add = parser.add_argument
-    add("--revisions", help="DATE,DATE: play these, and insist on them")
-    add("--only", action="append", default=[], help="a vector or a page")
     add("--sse", default="", help="URL of HTTP+SSE (default: sse beside URL)")
     add("--header", action="append", default=[], help="'NAME: VALUE', over HTTP")
-    add("--baseline", help="a file that lists known failures, one on each line")
-    add("--json", help="write all outcomes to this file, with what was said")
-    add("--junit", help="the same in JUnit's format")
-    add("--tap", help="the same in TAP's format")
     add("--spec", help="a checkout of the specification: look up rules in it")
     add("--fresh", action="store_true", help="a new process for each vector")
-    add("--timeout", type=float, default=5, help="seconds for an answer")
     add("target", nargs="?", help="URL or COMMAND")
     add("arguments", nargs=argparse.REMAINDER, help="of the COMMAND")
     options = parser.parse_args(arguments)
@@ -392,17 +385,8 @@ def main() -> int:
                 vectors += json.loads(path.read_text("utf-8")).get("vectors", [])
             return index.report(vectors)
     rows, complete = play_server(options, vectors)
-    stale = report.apply_baseline(options.baseline, rows) if options.baseline else []
-
-    report.print_table(rows)
-    report.print_failures(rows, sentences)
-    for line in stale:
-        print(f"\nSTALE {line}: the baseline lists it, and it passes")
-    print(f"\n{len(rows)} outcomes in {time.monotonic() - began:.0f} s")
-    report.write_files(options, rows)
-    verdicts = {row["verdict"] for row in rows}
-    good = complete and verdicts - {"skipped"} and "broken" not in verdicts
-    return int(not good or bool(stale))
+    good = report.finish(options, rows, sentences, began)
+    return int(not (complete and good))
 
 
 if __name__ == "__main__":

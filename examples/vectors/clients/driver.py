@@ -23,7 +23,9 @@ def fill(answer: Any) -> Any:
     return None if answer["action"] == "decline" else "cancel"
 
 
-def connect(id: int, server: Any, answers: Any = None, **options: Any) -> None:
+def connect(
+    id: int, server: Any, answers: Any = None, probe: float = 30, **options: Any
+) -> None:
     """Connect with functions that give the answers of the vector."""
     answers = answers or {}
     functions = {
@@ -36,7 +38,7 @@ def connect(id: int, server: Any, answers: Any = None, **options: Any) -> None:
         if kind in answers:
             options[name] = function
     global client
-    client = mcp_client.connect(server, probe=1, **options)
+    client = mcp_client.connect(server, probe=probe, **options)
 
 
 def call_tool(id: int, name: str, arguments: Any = None, **options: Any) -> Any:
