@@ -4203,10 +4203,12 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
 
         def handle_one_request(self) -> None:
             self.close_connection = True
-            with suppress(OSError):  # it has left
+            try:
                 exchange = httpd.next_request(self)
-                endpoint.serve(exchange)
-                self.close_connection = exchange.closing
+            except OSError:
+                return  # it has left
+            endpoint.serve(exchange)
+            self.close_connection = exchange.closing
 
     class Httpd(_Httpd, http.server.ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
