@@ -113,6 +113,7 @@ import shutil
 import signal
 import socket
 import socketserver
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -7351,6 +7352,133 @@ def test_the_python_of_the_readme_runs():
     for block in re.findall(r"(?ms)^```python\n(.*?)^```", README):
         done = command("-c", start + block, cwd=HERE)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+# The page for operators: its server and its nginx, together.
+OPERATE = (HERE / "examples" / "operate.md").read_text("utf-8")
+HOST = "tools.example.com"
+
+
+def block_of(language: str) -> str:
+    return re.search(rf"(?ms)^```{language}\n(.*?)^```", OPERATE)[1]
+
+
+@pytest.fixture
+def operated(tmp_path, monkeypatch):
+    """Let the page's server be started, with the key "k"; return its path."""
+    (tmp_path / "keys.json").write_text('{"k": "ann"}')
+    for name, value in (
+        ("MCP_KEYS", str(tmp_path / "keys.json")),
+        ("MCP_STATE_KEY", "s" * 32),
+        ("PYTHONPATH", str(MCP_REF.parent)),
+    ):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "server.py").write_text(block_of("python"))
+    return tmp_path / "server.py"
+
+
+def call_whoami(key: str, host: str = HOST) -> tuple[dict, str]:
+    message = modern("tools/call", name="whoami", arguments={})
+    headers = {**headers_of(message), "Host": host, "Authorization": f"Bearer {key}"}
+    return headers, json.dumps(message)
+
+
+def test_the_operators_server_tells_its_health_and_takes_new_keys(operated):
+    with listening(str(operated)) as (process, url):
+        port = int(url.split(":")[2].partition("/")[0])
+        health = exchange(port, "GET", "/health", {"Host": "10.0.0.1"})
+        assert (health[0], health[2]) == (200, b"ok\n")
+
+        def status(*who):
+            headers, body = call_whoami(*who)
+            return exchange(port, "POST", "/mcp", headers, body)[0]
+
+        assert [status("k"), status("new")] == [200, 401]
+        (operated.parent / "keys.json").write_text('{"new": "ann"}')
+        assert [status("k"), status("new"), status("new", "x")] == [401, 200, 403]
+        process.terminate()
+        assert process.wait(PATIENCE) == 0 or not POSIX
+        log = process.stdout.read()
+        assert re.findall("POST /mcp: (...) ", log) == ["401", "401", "403"], log
+        assert "health" not in log
+
+
+@needs_posix
+@pytest.mark.skipif(not shutil.which("nginx"), reason="there is no nginx")
+@pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
+@parametrize("gone", [0, 1])
+def test_the_operators_nginx_finds_the_process_that_is_left(gone, operated):
+    folder = tempfile.mkdtemp()  # the path of a Unix socket must be short
+    key, certificate, front = (f"{folder}/{name}" for name in ("key", "cert", "front"))
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+    make += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    make += ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"]
+    subprocess.run(
+        [*make, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        started = [stack.enter_context(listening(str(operated))) for _ in "ab"]
+        block = block_of("nginx")
+        for old, new in (
+            ("/etc/tools/key.pem", key),
+            ("/etc/tools/cert.pem", certificate),
+            ("listen 443 ", f"listen unix:{front} "),
+            ("127.0.0.1:8001", started[0][1].split("/")[2]),
+            ("127.0.0.1:8002", started[1][1].split("/")[2]),
+        ):
+            assert block.count(old) == 1, old
+            block = block.replace(old, new)
+        places = "".join(
+            f"{kind}_temp_path {folder}/{kind};\n"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (operated.parent / "nginx.conf").write_text(
+            f"daemon off; master_process off; pid {folder}/pid;\n"
+            f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n"
+        )
+        words = [
+            "nginx",
+            "-e",
+            f"{folder}/log",
+            "-c",
+            str(operated.parent / "nginx.conf"),
+        ]
+        subprocess.run([*words, "-t"], check=True, capture_output=True)
+        nginx = stack.enter_context(subprocess.Popen(words))
+        stack.callback(nginx.kill)
+
+        def listens() -> bool:
+            with socket.socket(socket.AF_UNIX) as link:
+                return link.connect_ex(front) == 0
+
+        def answer() -> bytes:
+            context = ssl.create_default_context(cafile=certificate)
+            headers, body = call_whoami("k")
+            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            sent = (
+                f"POST /tools/mcp HTTP/1.1\r\n{head}Connection: close\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}"
+            )
+            plain = socket.socket(socket.AF_UNIX)
+            plain.settimeout(PATIENCE)
+            plain.connect(front)
+            with context.wrap_socket(plain, server_hostname=HOST) as link:
+                link.sendall(sent.encode())
+                return link.makefile("rb").read()
+
+        wait_until(listens)
+        assert b'"text":"ann"' in answer()
+        started[gone][0].kill()
+        started[gone][0].wait(PATIENCE)
+        assert b'"text":"ann"' in answer()
+
+
+def test_the_operators_page_has_the_true_limits():
+    rows = re.findall(r"(?m)^\| `(\w+)` \| ([\d.]+)( MiB)? \|", OPERATE)
+    assert len(rows) > 9
+    for name, value, mega in rows:
+        assert getattr(mcp, name) == float(value) * (2**20 if mega else 1), name
 
 
 def play_vectors(*target, revisions=ORDER, again=True):
