@@ -16,7 +16,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -36,7 +38,10 @@ Message = dict[str, Any]
 Hook = Callable[[dict[str, str]], list[str]]  # takes the headers, returns the principal
 
 LEEWAY_SECONDS = 30  # how far the issuer's clock may be ahead
-MAX_KNOWN = 1000  # introspected tokens in the cache
+MAX_KNOWN = 1000  # right tokens that are remembered, and as many wrong ones
+ISSUER_SECONDS = 3  # for the issuer to answer
+PLACE_SECONDS = 2  # for a request to wait until it may ask
+FAILED_SECONDS = 3  # without a question to the issuer, after it failed
 
 
 def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Message:
@@ -60,42 +65,94 @@ def introspection(
     scopes: Iterable[str] = (),
     seconds: float = 10,
 ) -> Hook:
-    """Make a hook that asks the issuer (RFC 7662). A revoked token is accepted for
-    `seconds`."""
+    """Make a hook that asks the issuer (RFC 7662), at most eight questions at a time. A
+    revoked token is accepted for `seconds`."""
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
     headers = {
         "Authorization": "Basic " + base64.b64encode(pair).decode(),
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
     }
-    # by digest, so that no token is stored
-    known: dict[bytes, tuple[float, Message]] = {}
+    asked = Issuer(endpoint, headers, seconds)
+    return _hook(asked.find, resource, issuer, list(scopes))
 
-    def find(token: str) -> Message | None:
+
+class Issuer:
+    """What an issuer says about tokens: find() remembers it, or asks.
+
+    Strangers may send any number of wrong tokens. So those are remembered apart, and
+    cannot take all places for asking: two of eight are for tokens that were right.
+    `lock` guards `right`, `wrong` and `failed`; nobody asks while holding it.
+    """
+
+    def __init__(self, endpoint: str, headers: dict[str, str], seconds: float) -> None:
+        self.endpoint, self.headers, self.seconds = endpoint, headers, seconds
+        # Until when, and the claims; by digest, so that no token is stored. The oldest
+        # come first.
+        self.right: dict[bytes, tuple[float, Message]] = {}
+        self.wrong: dict[bytes, tuple[float, Message]] = {}
+        self.failed = float("-inf")  # when it last did
+        self.lock = threading.Lock()
+        self.places = {True: threading.Semaphore(2), False: threading.Semaphore(6)}
+
+    def find(self, token: str) -> Message | None:
+        """Return the claims of a token, or None if it is not valid; HttpError if the
+        issuer does not say."""
+        if not re.fullmatch("[!-~]{1,8192}", token):
+            return None  # or an error of the issuer's would count as its failure
         digest = hashlib.sha256(token.encode()).digest()
-        until, claims = known.get(digest, (0.0, {}))
-        if time.monotonic() >= until:
-            claims = ask(token)
-            if len(known) >= MAX_KNOWN:
-                known.clear()
-            known[digest] = time.monotonic() + seconds, claims
+        claims = self._recall(digest)
+        if claims is None:
+            place = self.places[digest in self.right]
+            if not place.acquire(timeout=PLACE_SECONDS):
+                raise _unknown()
+            try:
+                # Another thread may have asked, or failed, while this one waited.
+                claims = self._recall(digest) or self._ask(token)
+                self._remember(digest, claims)
+            finally:
+                place.release()
         return claims if claims.get("active") is True else None
 
-    def ask(token: str) -> Message:
+    def _recall(self, digest: bytes) -> Message | None:
+        """Return what the issuer said a short time ago; HttpError if it failed then."""
+        now = time.monotonic()
+        with self.lock:
+            until, claims = self.right.get(digest) or self.wrong.get(digest, (now, {}))
+            if now < until:
+                return claims
+            if now < self.failed + FAILED_SECONDS:
+                raise _unknown()
+        return None
+
+    def _remember(self, digest: bytes, claims: Message) -> None:
+        with self.lock:
+            self.right.pop(digest, None)
+            self.wrong.pop(digest, None)
+            known = self.right if claims.get("active") is True else self.wrong
+            while len(known) >= MAX_KNOWN:
+                del known[next(iter(known))]
+            known[digest] = time.monotonic() + self.seconds, claims
+
+    def _ask(self, token: str) -> Message:
+        form = urlencode({"token": token}).encode()
         try:
             status, _, content = fetch(
-                "POST", endpoint, headers, urlencode({"token": token}).encode()
+                "POST", self.endpoint, self.headers, form, ISSUER_SECONDS
             )
             if status == 200:
                 # `exp` is optional here
                 return {"exp": float("inf"), **json.loads(content)}
         except (OSError, TypeError, ValueError, Malformed):
             pass
-        raise HttpError(
-            503, "The issuer cannot check tokens now: retry", {"Retry-After": "5"}
-        )
+        with self.lock:
+            self.failed = time.monotonic()
+        raise _unknown()
 
-    return _hook(find, resource, issuer, list(scopes))
+
+def _unknown() -> HttpError:
+    message = "The issuer cannot check tokens now: retry"
+    return HttpError(503, message, {"Retry-After": str(FAILED_SECONDS)})
 
 
 def local_keys(

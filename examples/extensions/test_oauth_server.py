@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
+import socket
 import sys
+import threading
+import time
+import types
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from test_mcp_ref import mcp, parametrize
+from test_mcp_ref import PATIENCE, begin, client, mcp, parametrize
 
 import oauth
 import oauth_server as guard
@@ -90,3 +96,124 @@ def test_oauth_servers_check_tokens(world, status, changes):
 def test_an_oauth_server_names_its_issuer():
     with pytest.raises(ValueError, match="issuer"):
         guard.local_keys({}, issuer="", resource=MCP)
+
+
+class Issuer:
+    """An issuer to which "right..." are tokens of this server. `asked`: those it was
+    asked about; it answers while `gate` is open, unless it is down. The hook's clock
+    stands still at `now`."""
+
+    def __init__(self, monkeypatch):
+        self.asked: list[str] = []
+        self.timeouts: list[float] = []
+        self.down, self.now, self.inside = False, 100.0, 0
+        self.gate, self.moved = threading.Event(), threading.Condition()
+        self.gate.set()
+        clock = types.SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        monkeypatch.setattr(guard, "time", clock)
+        monkeypatch.setattr(guard, "fetch", self.fetch)
+        self.hook = guard.introspection(ISSUER + "/i", "i", "s", resource=MCP)
+
+    def fetch(self, verb: str, url: str, headers: dict, body: bytes, timeout=30):
+        token = parse_qs(body.decode())["token"][0]
+        with self.moved:
+            self.asked.append(token)
+            self.timeouts.append(timeout)
+            self.inside += 1
+            self.moved.notify_all()
+        assert self.gate.wait(PATIENCE)
+        with self.moved:
+            self.inside -= 1
+        if self.down:
+            raise OSError("down")
+        active = token.startswith("right")
+        claims = {"active": active, "aud": MCP, "iss": ISSUER, "sub": token}
+        return 200, {}, json.dumps(claims).encode()
+
+    def status(self, token: str) -> int:
+        """Return 200 if the hook accepts a token, or the status of its refusal."""
+        try:
+            self.hook({"authorization": "Bearer " + token})
+        except mcp.HttpError as refusal:
+            assert refusal.status != 503 or int(refusal.headers["Retry-After"]) > 0
+            return refusal.status
+        return 200
+
+    def wait_for(self, inside: int) -> None:
+        with self.moved:
+            assert self.moved.wait_for(lambda: self.inside == inside, PATIENCE)
+
+
+@pytest.fixture
+def issuer(monkeypatch):
+    made = Issuer(monkeypatch)
+    yield made
+    made.gate.set()
+
+
+def test_an_issuer_is_asked_eight_questions_at_a_time(issuer, monkeypatch):
+    right = ["right0", "right1", "right2"]
+    assert [issuer.status(token) for token in right] == [200] * 3
+    issuer.now += 11  # what it said is too old now
+    issuer.gate.clear()
+    calls = [begin(issuer.status, f"wrong{number}") for number in range(6)]
+    issuer.wait_for(6)
+    monkeypatch.setattr(guard, "PLACE_SECONDS", 0)
+    assert issuer.status("wrong6") == 503
+    # There is room for those who were right before.
+    calls += [begin(issuer.status, token) for token in right[:2]]
+    issuer.wait_for(8)
+    assert issuer.status("wrong6") == issuer.status("right2") == 503
+    issuer.gate.set()
+    assert [call.result(PATIENCE) for call in calls] == [401] * 6 + [200] * 2
+    assert len(issuer.asked) == 3 + 8
+
+
+def test_one_question_answers_those_who_wait_for_it(issuer, monkeypatch):
+    monkeypatch.setattr(guard, "PLACE_SECONDS", PATIENCE)
+    assert issuer.status("right") == 200
+    issuer.now += 11
+    issuer.gate.clear()
+    calls = [begin(issuer.status, "right") for _ in range(9)]
+    issuer.wait_for(2)
+    issuer.gate.set()
+    assert [call.result(PATIENCE) for call in calls] == [200] * 9
+    assert len(issuer.asked) == 3
+
+
+def test_the_failure_of_an_issuer_is_remembered(issuer):
+    assert issuer.status("right") == 200
+    issuer.down = True
+    assert [issuer.status(f"wrong{number}") for number in range(9)] == [503] * 9
+    assert issuer.asked == ["right", "wrong0"]
+    assert issuer.status("right") == 200  # it is remembered
+    issuer.down = False
+    issuer.now += 9
+    assert issuer.status("wrong0") == 401
+
+
+def test_wrong_tokens_are_remembered_apart(issuer, monkeypatch):
+    monkeypatch.setattr(guard, "MAX_KNOWN", 3)
+    tokens = ["right", *[f"wrong{number}" for number in range(9)], "right", "wrong8"]
+    assert [issuer.status(token) for token in tokens] == [200, *[401] * 9, 200, 401]
+    assert len(issuer.asked) == 10
+    assert issuer.status("wrong0") == 401  # the oldest were forgotten
+    assert len(issuer.asked) == 11
+
+
+@parametrize("token", ["a b", "x" * 9000, "\xe9"], ids=["space", "long", "accent"])
+def test_an_issuer_is_not_asked_about_what_is_no_token(issuer, token):
+    assert issuer.status(token) == 401
+    assert not issuer.asked
+
+
+def test_a_silent_issuer_holds_a_request_for_seconds(issuer, monkeypatch):
+    assert issuer.status("right") == 200
+    assert issuer.timeouts == [guard.ISSUER_SECONDS]
+    assert guard.ISSUER_SECONDS + guard.PLACE_SECONDS <= 5
+    monkeypatch.setattr(guard, "fetch", client.fetch)
+    monkeypatch.setattr(guard, "ISSUER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/i"
+        issuer.hook = guard.introspection(url, "i", "s", resource=MCP)
+        assert begin(issuer.status, "right").result(PATIENCE) == 503
