@@ -3346,11 +3346,13 @@ def _write_log(line: str) -> None:
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 of this file, also from a zip archive."""
+    """Return the SHA-256 of this file, also from a zip archive; "": it is compiled."""
     import hashlib
 
-    source = globals()["__loader__"].get_data(__file__)
-    return hashlib.sha256(source).hexdigest()
+    with suppress(Exception):
+        source = globals()["__loader__"].get_data(__file__)
+        return hashlib.sha256(source).hexdigest()
+    return ""
 
 
 def tracer() -> Func:
@@ -3373,7 +3375,7 @@ def tracer() -> Func:
         try:
             with open(path, "ab", opener=opener) as file:
                 file.write(encode({"time": stamp, **members}))
-        except (OSError, ValueError, RecursionError) as problem:
+        except Exception as problem:
             log_once(f"MCP_TRACE: {problem}")
 
     def trace(
@@ -3381,18 +3383,14 @@ def tracer() -> Func:
     ) -> None:
         more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
         for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
-            said: Message = {}
             try:
-                if line:
-                    said["message"] = decode(line)
+                said = {"message": decode(line)} if line else {}
             except RpcError:
-                said["text"] = line.decode("utf-8", "backslashreplace")
+                said = {"text": line.decode("utf-8", "backslashreplace")}
             write(way=way, on=on, **more, **said)
 
-    about: Message = {"program": f"mcp_ref {__version__}", "process": os.getpid()}
-    with suppress(Exception):  # a compiled module has no source
-        about["sha256"] = fingerprint()
-    write(**about)
+    program = f"mcp_ref {__version__}"
+    write(program=program, process=os.getpid(), sha256=fingerprint())
     return trace
 
 
@@ -4067,9 +4065,7 @@ class Endpoint:
             self.streams[stream] = peer
         if isinstance(peer, PostPeer):
             stream.left = peer.cancel_all
-        self.start_reaper()
-        if self.closed.is_set():
-            peer.close()
+        self.start_reaper(peer)
         try:
             work()
             stream.finish()
@@ -4078,11 +4074,14 @@ class Endpoint:
             with self.lock:
                 del self.streams[stream]
 
-    def start_reaper(self) -> None:
-        """Start the thread that notices who has left, if it does not run."""
+    def start_reaper(self, peer: Peer) -> None:
+        """Start the thread that notices who has left, if it does not run; close a
+        peer that comes too late."""
         if not self._reaper.ident:
             with self.lock, suppress(RuntimeError):  # or no thread is left
                 self._reaper.start()
+        if self.closed.is_set():
+            peer.close()
 
     def _reap(self) -> None:
         """Notice clients that hung up, five times a second."""
@@ -4252,7 +4251,7 @@ class _Httpd:
         self.trace = tracer()
         self._accepting = threading.RLock()  # held by serve_forever()
         super().__init__(address, handler)  # type: ignore[call-arg]
-        host, self.server_port = self.socket.getsockname()[:2]
+        host, self.server_port = self.server_address[:2]
         is_loopback = host in _LOOPBACK or host.startswith("127.")
         self.hosts = _LOOPBACK | {host} if is_loopback else None
         self.socket.setblocking(False)
@@ -4696,7 +4695,7 @@ class LegacyContext(Context):
                 except AskError as problem:
                     outcome.set_exception(problem)
                 if len(answers) == len(questions):
-                    outcome.set_result({key: answers[key] for key in questions})
+                    outcome.set_result(answers)
 
         asked = {next(self.peer.question_ids): key for key in questions}
         if isinstance(self._send, SessionStream):
@@ -4896,15 +4895,15 @@ class SessionStream(Stream):
 
     def new_log(self) -> Log:
         """Make a log in the session; some begin with an id and no message."""
-        log = self.owner.new_log()
-        if self.owner.has("priming events"):
+        log, session = self.owner.new_log(), self.owner.session
+        if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{log.name}-0", retry=RETRY_MS)
         return log
 
     def disconnect(self) -> None:
         """Have the client come back for the rest, if its revision knows of that."""
-        if self.owner.has("priming events"):
-            self.begin()
+        self.begin()
+        if self.greeting:
             self.log.release()
 
     def finish(self) -> None:
@@ -4923,10 +4922,6 @@ class HttpSession(Peer):
         self.own = Log(REPLAY_BYTES // MAX_LOGS)  # what belongs to no POST
         self.id = self.own.name
         self.logs = {self.id: self.own}  # by name, the oldest first
-
-    def has(self, feature: str) -> bool:
-        """Tell whether its revision has a feature."""
-        return self.session is not None and feature in self.session.rules.features
 
     def tell(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -4963,9 +4958,7 @@ class HttpSession(Peer):
                 idle[0].close()
             sessions[self.id] = self
         self._headers["Mcp-Session-Id"] = self.id
-        endpoint.start_reaper()
-        if endpoint.closed.is_set():
-            self.close()
+        endpoint.start_reaper(self)
 
     def settle(self) -> None:
         """End the session's own stream once the session has ended, and nothing runs."""

@@ -4181,7 +4181,7 @@ def test_a_post_is_freed_as_soon_as_it_is_answered():
     server = mcp.Server("s")
     server.tool(lambda: "x", name="x")
     site = mcp.Endpoint(server)
-    site.start_reaper = lambda: None  # which looks at what is being served
+    site.start_reaper = lambda peer: None  # which looks at what is being served
 
     def post(method: str, params: dict, headers: dict):
         """Serve a request; return its answer's headers, and what is left of it."""
