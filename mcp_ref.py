@@ -3892,20 +3892,18 @@ def bearer(
     import hmac
 
     scheme = "bearer" if header.lower() == "authorization" else ""
-    place = f' resource_metadata="{metadata_url}"' if metadata_url else ""
-    challenge = "Bearer" + place
+    place = f'resource_metadata="{metadata_url}"' if metadata_url else ""
 
     def authorize(headers: Headers) -> Any:
         given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        token = word.encode("latin-1", "replace")
+        token = word.encode("latin-1", "replace") if given.lower() == scheme else b""
         for key, who in tokens.items():
             # Compare in constant time, so that timing reveals nothing.
-            if (
-                token
-                and given.lower() == scheme
-                and hmac.compare_digest(key.encode(), token)
-            ):
+            if token and hmac.compare_digest(key.encode(), token):
                 return who
+        # RFC 6750 §3.1: what is wrong is told only to those who sent a token.
+        flaw = 'error="invalid_token"' if token else ""
+        challenge = f"Bearer {', '.join(filter(None, (flaw, place)))}".rstrip()
         told = {"WWW-Authenticate": challenge} if scheme else None
         raise HttpError(401, "no valid token", told)
 
@@ -4166,7 +4164,8 @@ def serve_http(
     stop = functools.partial(react, signal.SIGTERM)
     with signals(react), server.stoppable(stop), closing(httpd):
         log(
-            f"{server.info['name']} listens on {url}:{httpd.server_port}{httpd.endpoint.path}"
+            f"{server.info['name']} listens on {url}:{httpd.server_port}"
+            f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
         httpd.serve_forever(0.05)
     await_cancelling()
@@ -4310,7 +4309,7 @@ class _Httpd:
             stream.readline(2)  # RFC 9112 §2.2: an empty line before is ignored
         line = stream.readline(MAX_LINE_BYTES)
         data = bytearray(line)
-        while line.endswith(b"\r\n") and line != b"\r\n":
+        while line.endswith(b"\r\n") and line != b"\r\n" and b" HTTP/1." in data:
             line = stream.readline(MAX_LINE_BYTES - len(data))
             data += line
         self.step(link, "serves")
@@ -4409,7 +4408,8 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        head = f"HTTP/1.1 {status} \r\n"  # a reason is optional
+        date = http_date(int(time.time()))
+        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"  # a reason is optional
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -4444,6 +4444,14 @@ class SocketExchange(Exchange):
         self.httpd.trace(">", b"", self.port, closed=True)
         hang_up(self.link)  # the handler may run on for long
         return True
+
+
+@functools.lru_cache(1)
+def http_date(seconds: int) -> str:
+    """Return a time as a Date header has it: RFC 9110 §6.6.1."""
+    from email.utils import formatdate
+
+    return formatdate(seconds, usegmt=True)
 
 
 def hang_up(link: Any) -> None:
@@ -4655,9 +4663,12 @@ class LegacyContext(Context):
             self.server.listeners[session] = None
         if peer.closed:  # close() may not have seen the session
             self.server.listeners.pop(session, None)
+        declared = self.server.capabilities(version)
+        if peer.send is drop:  # it hears of no change
+            declared.update({name: {} for name in CAPABILITIES if name in declared})
         return without_none(
             protocolVersion=version,
-            capabilities=self.server.capabilities(version),
+            capabilities=declared,
             serverInfo=downgrade(session.rules, "server", self.server.info),
             instructions=self.server.instructions,
         )

@@ -126,6 +126,7 @@ import weakref
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
 from unittest import mock
@@ -4567,7 +4568,7 @@ POST - X-Key=ann /{endpoint} initialize {INIT} -> 202
 POST - X-Key=ann /{endpoint} :keeps -> 202
 a <* "ann"
 == without sessions | endpoint: {"stateless": true}
-POST - initialize {INIT} -> 200 serverInfo & !mcp-session-id
+POST - initialize {INIT} -> 200 "tools": {} & !mcp-session-id & !listChanged & !subscribe
 POST - notifications/initialized -> 202
 POST - nobody -> 200 {METHOD_NOT_FOUND}
 name tell :tell {"method": "x"}
@@ -4874,6 +4875,38 @@ def test_a_connection_that_waits_for_a_request_makes_room():
         assert ended.result() == b""
 
 
+@parametrize(
+    "sent, answer",
+    [
+        (b"\x16", ""),  # TLS
+        (b"GET /mcp\r\n", "HTTP/1.1 400 "),  # HTTP/0.9
+        (b"PRI * HTTP/2.0\r\n", "HTTP/1.1 400 "),
+        (b"POST /mcp HTTP/1.1\nHost: 127.0.0.1\n", "HTTP/1.1 400 "),
+    ],
+)
+def test_what_is_not_http_is_refused_at_once(sent, answer):
+    with (
+        exchanges(server="empty", limits={"SEND_SECONDS": 3 * PATIENCE}) as site,
+        socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link,
+    ):
+        link.sendall(sent)
+        assert link.makefile("r").readline()[:13] == answer
+
+
+def test_answers_have_a_date():
+    before = int(time.time())
+    with exchanges(server="empty") as site:
+        dates = [
+            exchange(site.line.port, *site.line.request(*line.split(" ", 1)))[1]["date"]
+            for line in ("POST - ping", "GET - /none", "POST - notifications/x")
+        ]
+    times = [parsedate_to_datetime(date).timestamp() for date in dates]
+    assert before <= times[0] <= times[1] <= times[2] <= time.time()
+    assert all(
+        re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT", date) for date in dates
+    )
+
+
 @needs_posix
 def test_a_connection_waits_where_it_inherits_that_its_listener_does_not(monkeypatch):
     accept = socket.socket._accept  # elsewhere than on Linux it works like this
@@ -5013,10 +5046,11 @@ def test_bearer_tokens_and_principals(capfd):
     assert "JSON value" in capfd.readouterr().err
     bearer = mcp.bearer({"good": "ann"}, metadata_url="https://m")
     with exchanges(endpoint={"authorize": bearer}) as site:
-        site('POST - ping -> 401 www-authenticate": "Bearer & https://m')
-        site(
-            "POST - Authorization=Bearer%20bad|Basic%20good|good|Bearer%20 ping -> 401"
-        )
+        place = 'resource_metadata=\\"https://m\\"'
+        site(f'POST - ping -> 401 www-authenticate": "Bearer {place} & !error=')
+        site("POST - Authorization=Basic%20good|good|Bearer%20 ping -> 401 !error=")
+        flaw = 'error=\\"invalid_token\\"'
+        site(f"POST - Authorization=Bearer%20bad ping -> 401 Bearer {flaw}, {place}")
         site("POST - Authorization=Bearer%20good|bearer%20good ping -> 200")
 
 
@@ -5053,10 +5087,15 @@ def test_a_mounted_endpoint_says_when_to_hang_up():
         serve(*LISTEN.split(" ", 1))  # ends at once
 
 
-def test_http_is_served_on_any_thread_and_at_its_own_addresses():
+def test_http_is_served_on_any_thread_and_at_its_own_addresses(capfd):
     endpoint = mcp.Endpoint(mcp.Server("s"))
     endpoint.close()
     begin(mcp.serve_http, endpoint.server, port=0, endpoint=endpoint).result(PATIENCE)
+    digest = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()[:12]
+    said = (
+        rf"mcp_ref: s listens on http://127.0.0.1:\d+/mcp \(mcp_ref {mcp.__version__}"
+    )
+    assert re.fullmatch(rf"{said} sha256:{digest}\)\n", capfd.readouterr().err)
     with pytest.raises(SystemExit, match="192.0.2.1"):
         endpoint.server.run(["--http", "192.0.2.1:0"])
 
