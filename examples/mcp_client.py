@@ -115,7 +115,7 @@ MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
-RETRY_SECONDS = 1  # wait before a stream is reopened, unless the server sets `retry`
+RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
 
 _ACTIONS = ("accept", "decline", "cancel")
 Message = dict[str, Any]
@@ -177,12 +177,13 @@ class Request:
         self.inbox: Any = SimpleQueue()
         self.wire: Any = None  # its connection, over HTTP
         # the state of its event stream
-        self.last_id, self.retry = "", float(RETRY_SECONDS)
+        self.last_id, self.retry = "", RETRY_SECONDS
 
     def settle(self, outcome: Any) -> None:
         """Deliver the response, or an exception in its place."""
         self.settled = True
-        self.client._unsent.pop(self.id, None)
+        if not self.response:
+            self.client.running.pop(self.id, None)
         self.inbox.put(outcome)
 
     def cancel(self) -> None:
@@ -325,7 +326,6 @@ class Client(AbstractContextManager["Client"]):
         self._questions = threading.Semaphore(MAX_QUESTIONS)
         # requests without a response, and messages that are not sent yet, by id
         self.running: Any = {}
-        self._unsent: Any = {}
         self.subscriptions: Any = []
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self.tools: Message = {}
@@ -413,13 +413,12 @@ class Client(AbstractContextManager["Client"]):
         timeout = self._open_until - monotonic()
         if not (self._pinned or self.transport.mirrors):
             timeout = min(timeout / 2, self._probe)
-        request = Request(self, "server/discover", timeout)
-        result = self._exchange(request, {})
+        result = self._exchange(Request(self, "server/discover", timeout), {})
 
         named = _member(result, "supportedVersions", list)
         if version not in named:  # server/discover §Response
             raise RpcError(UNSUPPORTED_VERSION, "", {"supported": named})
-        self._take_over(result, _object(result.get("_meta")).get(META_SERVER))
+        self._take_over(result, _object(result, "_meta").get(META_SERVER))
 
     def _choose(self, refusal: Any) -> None:
         """Take one of the versions that a modern server named when it refused ours."""
@@ -460,9 +459,10 @@ class Client(AbstractContextManager["Client"]):
             with suppress(Exception):  # 405: there is no such stream
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
-            params = {"level": self.log_level}
             self.request(
-                "logging/setLevel", params, timeout=self._open_until - monotonic()
+                "logging/setLevel",
+                {"level": self.log_level},
+                timeout=self._open_until - monotonic(),
             )
 
     def _take_over(self, result: Message, info: Any) -> None:
@@ -566,14 +566,12 @@ class Client(AbstractContextManager["Client"]):
             "method": request.method,
             "params": params,
         }
-        self.running[request.id] = request
         if request.cancelled:
             return request
         return self._transmit(message, request)
 
     def _transmit(self, message: Message, request: Request) -> Request:
-        if not request.response:
-            self._unsent[request.id] = request
+        self.running[request.id] = request
         self._trace(">", message)
         if not self.transport.mirrors:
             self.record(">", message=message)
@@ -630,7 +628,7 @@ class Client(AbstractContextManager["Client"]):
                 if found:
                     found.settle(one)
             elif kind == "notification":
-                self._take_notification(one, _object(one.get("params")))
+                self._take_notification(one, _object(one, "params"))
             # A modern server may not ask: .../stdio §Receiving Messages
             elif kind and not self.modern and self._questions.acquire(blocking=False):
                 _thread("mcp-answer", self._take_question, one, request)
@@ -654,13 +652,13 @@ class Client(AbstractContextManager["Client"]):
 
     def lost(self, problem: BaseException) -> None:
         """Fail all pending calls: the connection is lost."""
-        for request in [*self.running.values(), *self._unsent.values()]:
+        for request in list(self.running.values()):
             request.settle(problem)
             request.hang_up()
 
     def _take_notification(self, message: Message, params: Message) -> None:
         """Pass a notification to the request that it names, and to callbacks."""
-        name, meta = message["method"], _object(params.get("_meta"))
+        name, meta = message["method"], _object(params, "_meta")
         ident = params.get(
             "progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId"))
         )
@@ -707,7 +705,7 @@ class Client(AbstractContextManager["Client"]):
 
     def _answer(self, question: Message, tags: list[Any]) -> Message:
         """Return the result for a question; RpcError if there is none."""
-        method, params = question.get("method"), _object(question.get("params"))
+        method, params = question.get("method"), _object(question, "params")
         if method == "ping":
             return {}
         if method == "elicitation/create" and self._modes:
@@ -740,7 +738,7 @@ class Client(AbstractContextManager["Client"]):
             if mode == "url":
                 _check_url(params.get("url"))
             else:
-                fields, schema = _form(_object(params.get("requestedSchema")))
+                fields, schema = _form(_object(params, "requestedSchema"))
         except Exception as problem:  # a form can be wrong in many ways
             raise RpcError(
                 INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
@@ -748,17 +746,15 @@ class Client(AbstractContextManager["Client"]):
 
         answer = _called(ask, params, tags)
         action = _object(answer).get("action")
-        if mode == "url":
-            if action not in _ACTIONS:
-                action = "accept" if answer is True else "decline"
-            return {"action": action}
-
-        if answer in (None, False, "decline", "cancel"):
-            return {"action": answer or "decline"}
         if action in _ACTIONS and "action" not in fields:
-            if action != "accept":
+            if mode == "url" or action != "accept":
                 return {"action": action}
             answer = answer.get("content", {})
+        elif mode == "url":
+            return {"action": "accept" if answer is True else "decline"}
+        elif answer in (None, False, "decline", "cancel"):
+            return {"action": answer or "decline"}
+
         unknown = ", ".join(sorted(set(answer) - set(fields)))
         if unknown:
             raise ValueError(f"the form has no field {unknown}")
@@ -779,7 +775,7 @@ class Client(AbstractContextManager["Client"]):
         method = message["method"]
         asking = [request] if request else list(self.running.values())
         try:
-            tags = [one.tag for one in asking]
+            tags = [one.tag for one in asking if one.response]
             answer: Message = {"result": self._answer(message, tags)}
             encode(answer)
         except Exception as problem:  # a callback may raise anything
@@ -798,10 +794,9 @@ class Client(AbstractContextManager["Client"]):
         """Send a request whose result has a list `member` of objects with strings
         `needed`."""
         self.open(options.get("timeout"))
-        if METHODS[method].capability not in self.capabilities:
-            raise ServerLacks(
-                f"the server does not declare {METHODS[method].capability}"
-            )
+        capability = METHODS[method].capability
+        if capability not in self.capabilities:
+            raise ServerLacks(f"the server does not declare {capability}")
         result: Message = self.request(method, params, **options)
         for item in _member(result, member, list):
             for name in needed:
@@ -887,7 +882,7 @@ class Client(AbstractContextManager["Client"]):
         if known:
             params["context"] = {"arguments": known}
         result = self.request("completion/complete", params)
-        values: list[str] = _member(_object(result.get("completion")), "values", list)
+        values: list[str] = _member(_object(result, "completion"), "values", list)
         if any(type(one) is not str for one in values):
             raise Malformed(f"completions must be strings: {values!r:.200}")
         return values
@@ -961,12 +956,12 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
         first = self.client._begin(self, {"notifications": asked}).next()
         if (
             "params" not in first
-            and _object(first.get("error")).get("code") != METHOD_NOT_FOUND
+            and _object(first, "error").get("code") != METHOD_NOT_FOUND
         ):
             _result(first)  # .../subscriptions §Acknowledgment
         agreed = {
             "resourceSubscriptions": [],
-            **_object(_object(first.get("params")).get("notifications")),
+            **_object(first, "params", "notifications"),
         }
         names = [*agreed, *_member(agreed, "resourceSubscriptions", list)]
         self.granted = [
@@ -981,7 +976,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             kind, needed = (
                 ("resources", "subscribe") if ":" in what else (what, "listChanged")
             )
-            if _object(self.client.capabilities.get(kind)).get(needed):
+            if _object(self.client.capabilities, kind).get(needed):
                 if ":" in what:
                     self.client.request("resources/subscribe", {"uri": what})
                 self.granted.append(what)
@@ -1030,8 +1025,7 @@ def _result(response: Message) -> Any:
     if error is None:
         return _member(response, "result", dict)
     code = _member(error, "code", int)
-    text = f"{error.get('message', '')!s:.10000}"
-    raise RpcError(code, text, error.get("data"))
+    raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
 
 
 def _member(value: Any, name: str, kind: type) -> Any:
@@ -1048,15 +1042,16 @@ def _id_in(data: bytes) -> Any:
     return None
 
 
-def _object(value: Any) -> Message:
-    """Return a value if it is an object, else an empty one."""
+def _object(value: Any, *names: str) -> Message:
+    """Return a value, or a member at any depth, if it is an object, else an empty
+    one."""
+    for name in names:
+        value = _object(value).get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> threading.Thread:
-    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
-    thread.start()
-    return thread
+def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> None:
+    threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
 def _called(function: Any, *arguments: Any) -> Any:
@@ -1118,7 +1113,7 @@ def _roots(found: Any) -> Message:
 def _marked(schema: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield header, type and value of each argument with an x-mcp-header, at any
     depth."""
-    for name, part in _object(_object(schema).get("properties")).items():
+    for name, part in _object(schema, "properties").items():
         inner = _object(value).get(name)
         if "x-mcp-header" in _object(part):
             yield part["x-mcp-header"], part.get("type"), inner
@@ -1307,8 +1302,8 @@ class StdioTransport(Transport):
         with process.stderr:
             for line in _lines(process.stderr):
                 text = line.decode("utf-8", "replace").rstrip()
-                self.last_lines = self.last_lines[1 - MAX_LAST_LINES :]
-                self.last_lines.append(text[:MAX_LINE_TEXT])
+                lines = [*self.last_lines, text[:MAX_LINE_TEXT]]
+                self.last_lines = lines[-MAX_LAST_LINES:]
                 self.say(text)
         self.silent.set()
 
@@ -1433,8 +1428,8 @@ class _Wire:
             self.response = self.connection.getresponse()
             found = self.response.headers
             self.status, kind = self.response.status, found.get_content_type()
-            stream = stream and kind == "text/event-stream"
-            self.is_stream = stream and self.status == 200
+            is_ok = self.status == 200
+            self.is_stream = stream and is_ok and kind == "text/event-stream"
             self.body = b""
             if not self.is_stream:
                 # enough for decode() to refuse
@@ -1463,7 +1458,7 @@ class _Wire:
                     if line == "\n":
                         request.last_id = event.get("id", [request.last_id])[-1]
                         with suppress(ValueError, KeyError):
-                            request.retry = int(event["retry"][-1][:9]) / 1000
+                            request.retry = max(50, int(event["retry"][-1][:9])) / 1000
                         data = "\n".join(event.get("data", ()))
                         if data:  # an event may have only an id
                             yield event.get("event", ["message"])[-1], data
@@ -1483,7 +1478,7 @@ class _Wire:
             else:  # an SSLSocket's own shutdown() would break its reader
                 socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
-    def free(self, owner: Any) -> bool:
+    def free(self) -> bool:
         """Leave the owner; tell whether another request may use the connection."""
         response = self.response
         with suppress(OSError, HTTPException, ValueError, AttributeError):
@@ -1634,8 +1629,7 @@ class HttpTransport(Transport):
 
     def _post(self, message: Message, request: Request) -> None:
         """Post a message, and handle the response."""
-        headers = self._headers_of(message)
-        wire = self._open(_Call("POST", headers, request, message))
+        wire = self._open(_Call("POST", self._headers_of(message), request, message))
         status, opens = wire.status, request.method == "initialize"
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
@@ -1677,7 +1671,7 @@ class HttpTransport(Transport):
                 raise Disconnected(
                     f"the stream ended without a response to {request.method}"
                 )
-            request.over.wait(max(request.retry, 0.05))
+            request.over.wait(request.retry)
             wire = self._get(request)
 
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
@@ -1710,8 +1704,12 @@ class HttpTransport(Transport):
                 self.session, self.up = "", False  # the next request reconnects
                 self._end_stream(lost)
             return lost
-        text = f"{_shown(self.url)} sent {status} {wire.response.reason}: {said:.500}"
-        return HttpError(status, text, wire.headers, self.url)
+        return HttpError(
+            status,
+            f"{_shown(self.url)} sent {status} {wire.response.reason}: {said:.500}",
+            wire.headers,
+            self.url,
+        )
 
     # ---- [legacy] the session's stream
 
@@ -1741,7 +1739,7 @@ class HttpTransport(Transport):
                 self._read_stream(wire, stream, None)
                 if self.sse:
                     raise Disconnected("the server ended its stream")
-                stream.over.wait(max(stream.retry, 0.05))
+                stream.over.wait(stream.retry)
         except Exception as problem:
             self._end_stream(problem)
             if self.post_to:
@@ -1782,8 +1780,9 @@ class HttpTransport(Transport):
             with wire.failing(Malformed):
                 url = urljoin(url, wire.headers.get("location", ""))
                 if _origin(url) != self.origin:
-                    text = f"a redirect to another origin: {_shown(url)}"
-                    raise HttpError(wire.status, text)
+                    raise HttpError(
+                        wire.status, f"a redirect to another origin: {_shown(url)}"
+                    )
         raise self._refusal(wire)
 
     def _send_authorized(self, call: _Call, url: str) -> _Wire:
@@ -1824,15 +1823,16 @@ class HttpTransport(Transport):
             sent["MCP-Protocol-Version"] = self.client.version
         for more in (self.own, granted):
             sent.update(more(verb, url) if callable(more) else more)
-        shown = {
-            "http": f"{verb} {urlsplit(url).path}",
-            "message": message,
-            "headers": {k: v for k, v in sent.items() if k.lower()[:4] == "mcp-"},
-        }
 
         wire = self._take_wire(call.request)
         wire.session = session
-        self.client.record(">", wire.place, **shown)
+        self.client.record(
+            ">",
+            wire.place,
+            http=f"{verb} {urlsplit(url).path}",
+            message=message,
+            headers={k: v for k, v in sent.items() if k.lower()[:4] == "mcp-"},
+        )
         wire.exchange(verb, url, sent, body)
         return wire
 
@@ -1861,7 +1861,7 @@ class HttpTransport(Transport):
     def _release(self, request: Request) -> None:
         """Keep a request's connection for others, if it can serve them."""
         wire, request.wire = request.wire, None
-        if wire and wire.free(request) and self.up and len(self.idle) < MAX_IDLE:
+        if wire and wire.free() and self.up and len(self.idle) < MAX_IDLE:
             self.idle.append(wire)
         elif wire:
             wire.hang_up(None, close=True)
