@@ -5463,6 +5463,45 @@ def test_client_gives_up_a_call(version, carrier, way):
         assert way == "close" or reached.get(timeout=PATIENCE) == "a passed"
 
 
+@needs_posix
+@parametrize("handler", ["slow", "cancels"])
+def test_client_and_a_signal_while_a_call_waits(handler):
+    """SimpleQueue.get() waits for ever if its time ends while a signal is handled."""
+    begun, handled, sent = threading.Event(), threading.Event(), []
+
+    def interrupt():
+        begun.wait(PATIENCE)
+        while not handled.wait(0.01):  # one that comes just before a wait is not seen
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    def handle(*_):
+        if handler == "cancels":
+            sent[0].cancel()
+        while handler == "slow" and time.monotonic() <= sent[0].deadline:
+            time.sleep(0.001)
+        handled.set()
+
+    def give_up(*_):
+        raise AssertionError("the call still waits")
+
+    server = mcp.Server("waits")
+    server.tool(lambda: begun.set() or handled.wait(PATIENCE), name="wait")
+    wanted = TimeoutError if handler == "slow" else client.RequestCancelled
+    timeout = 0.03 if handler == "slow" else PATIENCE
+    with contextlib.ExitStack() as stack:
+        for number, function in (("SIGUSR1", handle), ("SIGALRM", give_up)):
+            number = getattr(signal, number)
+            stack.callback(signal.signal, number, signal.signal(number, function))
+        one = stack.enter_context(client.connect(server))
+        one.list_tools()
+        stack.callback(begin(interrupt).result, PATIENCE)
+        stack.callback(handled.set)
+        stack.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE / 2)
+        with pytest.raises(wanted):
+            one.call_tool("wait", started=sent.append, timeout=timeout)
+
+
 @played(select("* memory http"))
 def test_client_hears_of_changes(version, carrier):
     server, heard = fixture(Stage()), queue.Queue()

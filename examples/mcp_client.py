@@ -42,12 +42,13 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple, Optional
 from urllib.parse import unquote, urljoin, urlsplit
@@ -146,6 +147,9 @@ class RequestCancelled(Exception):
 # ==== 1. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
+# It waits for a lock that is used as a flag: a signal handler may release that, but
+# could wait for itself in put() of a Queue; and after one that took long, get() of a
+# SimpleQueue may wait for ever (CPython 3.9 to 3.13).
 
 
 class Request:
@@ -174,22 +178,29 @@ class Request:
         # settled: a response or an exception has arrived
         self.cancelled = self.settled = False
         self.over = threading.Event()  # set when the caller stops waiting
-        self.inbox: Any = SimpleQueue()
+        self.inbox: Any = deque()
+        self._came = threading.Lock()  # not taken: look into the inbox
         self.wire: Any = None  # its connection, over HTTP
         # the state of its event stream
         self.last_id, self.retry = "", RETRY_SECONDS
+
+    def put(self, *items: Any) -> None:
+        """Deliver messages, and have next() look up; a signal handler may, too."""
+        self.inbox.extend(items)
+        with suppress(RuntimeError):  # it is not taken
+            self._came.release()
 
     def settle(self, outcome: Any) -> None:
         """Deliver the response, or an exception in its place."""
         self.settled = True
         if not self.response:
             self.client.running.pop(self.id, None)
-        self.inbox.put(outcome)
+        self.put(outcome)
 
     def cancel(self) -> None:
         """Cancel: the caller gets RequestCancelled, and the server is notified."""
         self.cancelled = True
-        self.inbox.put(None)
+        self.put()
 
     def hang_up(self) -> None:
         """End the request's exchange over HTTP, if it is still its own."""
@@ -207,12 +218,13 @@ class Request:
                 raise TimeoutError(
                     f"no answer to {self.method} within {self.timeout:g} s"
                 )
-            with suppress(Empty):  # the deadline may have moved meanwhile
-                item = self.inbox.get(timeout=min(left, 3600))
+            if self.inbox:
+                item = self.inbox.popleft()
                 if isinstance(item, BaseException):
                     raise item
-                if item is not None:
-                    return item
+                return item
+            # The deadline may move meanwhile.
+            self._came.acquire(timeout=min(left, 3600))
 
     def wait(self) -> Any:
         """Wait for the response and return it; report progress until then."""
@@ -666,8 +678,8 @@ class Client(AbstractContextManager["Client"]):
         if is_id(ident) and ident in self.running:
             found.append(self.running[ident])
         for request in found:
-            if request.inbox.qsize() < MAX_UNREAD:
-                request.inbox.put({"method": name, "params": params})
+            if len(request.inbox) < MAX_UNREAD:
+                request.put({"method": name, "params": params})
             elif isinstance(request, Subscription) and not request.settled:
                 # Its reader must know that it missed something.
                 request.settle(Malformed(f"{MAX_UNREAD} changes were not read"))
@@ -1810,7 +1822,7 @@ class HttpTransport(Transport):
                     raise refusal
                 self.granted = found
         request.deadline = monotonic() + seconds
-        request.inbox.put(None)
+        request.put()
 
     def _send(self, call: _Call, url: str, granted: Any) -> _Wire:
         """Send an HTTP request once, and read the head of the response."""
