@@ -1484,18 +1484,37 @@ class Site(Listener, socketserver.TCPServer):
 
     def finish_request(self, connection, _):
         with connection.makefile("rb") as file, contextlib.suppress(OSError):
-            verb, path = file.readline().decode().split()[:2]
-            lines = [
-                line.decode().strip().split(": ", 1)
-                for line in iter(file.readline, b"\r\n")
-            ]
-            headers = {":path": path, **{name.lower(): value for name, value in lines}}
-            message = json.loads(
-                file.read(int(headers.get("content-length", 0))) or "{}"
-            )
-            self.asked.append((verb, headers, message))
-            for part in self.answer(verb, headers, message):
+            for part in self.answer(*self.read(file)):
                 connection.sendall(part)
+
+    def read(self, file):
+        """Read a request."""
+        verb, path = file.readline().decode().split()[:2]
+        lines = [
+            line.decode().strip().split(": ", 1)
+            for line in iter(file.readline, b"\r\n")
+        ]
+        headers = {":path": path, **{name.lower(): value for name, value in lines}}
+        message = json.loads(file.read(int(headers.get("content-length", 0))) or "{}")
+        self.asked.append((verb, headers, message))
+        return self.asked[-1]
+
+
+class Fickle(Site):
+    """An HTTP server that keeps a connection until its second request has come: all of
+    it, or its first byte."""
+
+    def __init__(self, answer, reads_all: bool):
+        super().__init__(answer)
+        self.reads_all = reads_all
+        self.connections = 0
+
+    def finish_request(self, connection, address):
+        self.connections += 1
+        super().finish_request(connection, address)
+        with connection.makefile("rb") as file:
+            with contextlib.suppress(OSError, ValueError):  # none comes
+                self.read(file) if self.reads_all else file.read(1)
 
 
 class PlayedHttp(Site):
@@ -5592,7 +5611,7 @@ JSON = {"Content-Type": "application/json", "Mcp-Session-Id": "s1"}
 STREAM = http_answer(200, {**JSON, "Content-Type": "text/event-stream"}, None)
 
 
-def answering(answer):
+def answering(answer, kind=Site):
     """Make a Site; `answer` gets verb, headers, method and the text of a good
     response."""
 
@@ -5602,6 +5621,8 @@ def answering(answer):
             "capabilities": {"tools": {}, "prompts": {}},
             "protocolVersion": "2025-11-25",
             "prompts": [],
+            "tools": [],
+            "content": [],
             "resultType": "complete",
         }
         text = (
@@ -5611,7 +5632,7 @@ def answering(answer):
         )
         return answer(verb, headers, message.get("method"), text)
 
-    return contextlib.closing(Site(play))
+    return contextlib.closing(kind(play))
 
 
 @parametrize("end", ["\n", "\r\n", "\r"])
@@ -6112,21 +6133,60 @@ def test_client_keeps_http_connections(tmp_path):
     assert len({line["on"] for line in lines if "on" in line}) <= 3
 
 
+def keeping(verb: str, headers: dict, method: str, text: str):
+    """Answer, and say that the connection stays."""
+    head = {**JSON, "Content-Length": len(text)}
+    yield http_answer(200, head, text).replace(b"close", b"keep-alive")
+
+
 def test_a_kept_connection_that_ended_is_replaced():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        # it says that it will stay, and hangs up
-        yield http_answer(200, JSON, text).replace(b"close", b"keep-alive") + b""
-
-    def with_length(*request):
-        for data in answer(*request):
-            head, _, body = data.partition(b"\r\n\r\n")
-            yield head + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-
-    with answering(with_length) as site, client.connect(site.url) as one:
+    with answering(keeping) as site, client.connect(site.url) as one:
         for _ in range(5):
             time.sleep(0.02)  # until it has hung up
             assert one.list_prompts() == []
         assert len(site.asked) == 6
+
+
+def test_a_read_is_sent_again_if_its_kept_connection_ends():
+    """RFC 9110, section 9.2.2: a call that the server may have run is not."""
+    kind = functools.partial(Fickle, reads_all=True)
+    with answering(keeping, kind) as site, client.connect(site.url) as one:
+        with pytest.raises(client.Disconnected):
+            one.call_tool("x")
+        methods = [message["method"] for _, _, message in site.asked]
+    assert methods == ["server/discover", "tools/list", "tools/list", "tools/call"]
+
+
+@needs_posix
+def test_a_call_is_sent_again_if_it_was_not_sent_whole():
+    """It is larger than the buffers of both sides, and nobody reads it."""
+    kind = functools.partial(Fickle, reads_all=False)
+    with answering(keeping, kind) as site, client.connect(site.url) as one:
+        assert one.call_tool("x", {"text": "x" * 12_000_000})
+        methods = [message["method"] for _, _, message in site.asked]
+    assert methods == ["server/discover", "tools/list", "tools/call"]
+
+
+def test_a_closed_client_sends_nothing_again():
+    reached = threading.Event()
+
+    class Waiting(Fickle):
+        def read(self, file):
+            found = super().read(file)
+            if found[2]["method"] == "prompts/list":
+                reached.set()
+                file.read(1)  # until the client hangs up
+            return found
+
+    kind = functools.partial(Waiting, reads_all=True)
+    with answering(keeping, kind) as site:
+        one = client.connect(site.url, timeout=PATIENCE)
+        call = begin(one.list_prompts)
+        assert reached.wait(PATIENCE)
+        one.close()
+        assert isinstance(call.exception(PATIENCE), client.Disconnected)
+        client.connect(site.url).close()  # takes longer than sending again would
+    assert site.connections == 2
 
 
 def test_a_modern_server_may_say_so_first_to_initialize():

@@ -22,8 +22,9 @@ callback; mcp-call for each message to a Server object.
 Known limits: `on_log` and `on_notification` run on the reading thread, so they must not
 call the client; results are not cached or checked against an outputSchema; a
 subscription is not renewed when its connection is lost; the timeout of a call to a
-legacy server runs on while its question is answered; a tools/call on a kept connection
-that ends at that moment is Disconnected; proxies are not supported.
+legacy server runs on while its question is answered; a tools/call that was
+sent on a kept connection which ends at that moment is Disconnected, because the server
+may have run it; proxies are not supported.
 
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); README has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
@@ -1403,12 +1404,14 @@ class _Wire:
 
     It belongs to one request at a time, its `owner`: all is done by that request's
     thread, but any thread may hang up for it. `lock` guards `owner`. `place`: what
-    record() says about the exchange."""
+    record() says about the exchange. `since`: when it was last kept, 0 if never;
+    `sent`: all of a request has been sent since."""
 
     def __init__(self, url: str, tls: Any, timeout: float) -> None:
         scheme, self.host, port = _origin(url)
         self.lock = threading.Lock()
         self.owner: Any = None
+        self.since, self.sent = 0.0, False
         self.session, self.place = "", {"on": 0}
         self.response: Any = None
         with self.failing():
@@ -1437,6 +1440,7 @@ class _Wire:
         self.response = None
         with self.failing():
             self.connection.request(verb, f"/{target.lstrip('/')}", body, headers)
+            self.sent = True
             self.response = self.connection.getresponse()
             found = self.response.headers
             self.status, kind = self.response.status, found.get_content_type()
@@ -1497,7 +1501,7 @@ class _Wire:
             self.socket.settimeout(RETRY_SECONDS)  # the end of a stream may be near
             response.read(65536)
         with self.lock:
-            self.owner, self.since = None, monotonic()
+            self.owner, self.since, self.sent = None, monotonic(), False
         return response and response.isclosed() and not response.will_close
 
     def is_fresh(self) -> bool:
@@ -1825,7 +1829,7 @@ class HttpTransport(Transport):
         request.put()
 
     def _send(self, call: _Call, url: str, granted: Any) -> _Wire:
-        """Send an HTTP request once, and read the head of the response."""
+        """Send an HTTP request, and read the head of the response."""
         verb, message, session = call.verb, call.message, self.session
         body = encode(message)[:-1] if message else None
         sent = {"User-Agent": "mcp_ref", **call.headers}
@@ -1833,6 +1837,7 @@ class HttpTransport(Transport):
             sent["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
             sent["MCP-Protocol-Version"] = self.client.version
+        shown = {**sent}  # what is added next may be secret
         for more in (self.own, granted):
             sent.update(more(verb, url) if callable(more) else more)
 
@@ -1843,10 +1848,20 @@ class HttpTransport(Transport):
             wire.place,
             http=f"{verb} {urlsplit(url).path}",
             message=message,
-            headers={k: v for k, v in sent.items() if k.lower()[:4] == "mcp-"},
+            headers=shown,
         )
-        wire.exchange(verb, url, sent, body)
-        return wire
+        try:
+            wire.exchange(verb, url, sent, body)
+            return wire
+        except Disconnected:
+            # A kept connection may end at any time. The message may go out again if not
+            # all of it was sent, or if it only reads (RFC 9110, section 9.2.2).
+            row = METHODS.get(call.request.method)
+            may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
+            is_over = self.client.closed or call.request.over.is_set()
+            if not wire.since or not may_repeat or is_over:
+                raise
+        return self._send(call, url, granted)
 
     # ---- connections
 
