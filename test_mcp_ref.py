@@ -5917,6 +5917,25 @@ def test_client_records_that_it_hangs_up(tmp_path):
     assert (closed["way"], closed["on"]) == (">", sent["on"])
 
 
+def test_a_recording_begins_with_its_program(tmp_path):
+    with http_serving(fixture(Stage())) as httpd:
+        for _ in range(2):
+            cli.main(["ping", "--record", str(tmp_path / "t"), httpd.url])
+    lines = (tmp_path / "t").read_text("utf-8").splitlines()
+    runs = [one for one in map(json.loads, lines) if "way" not in one]
+    assert len(runs) == 2 and json.loads(lines[0]) == runs[0]
+    source = Path(client.__file__).read_text("utf-8")
+    assert runs[0] == {
+        "time": runs[0]["time"],
+        "program": f"mcp_client {client.__version__}",
+        "process": os.getpid(),
+        "sha256": hashlib.sha256(source.encode()).hexdigest(),
+    }
+    assert re.fullmatch(TIME, runs[0]["time"])
+    mode = (tmp_path / "t").stat().st_mode
+    assert os.name == "nt" or mode & 0o77 == 0  # it may hold secrets
+
+
 # ---- slow, broken and hostile servers
 
 

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1)]
 import mcp_client
@@ -295,7 +295,7 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
     if "--trace" in options:
         settings["trace"] = terminal.trace
     if "--record" in options:
-        settings["record"] = stack.enter_context(open(options["--record"], "ab", 0))
+        settings["record"] = stack.enter_context(open_record(options["--record"]))
     if "--login" in options or given.verb == "login":
         settings["authorize"] = login_hook()
 
@@ -397,6 +397,24 @@ def open_file(file: str, settings: Message) -> Client:
     folders = [str(Path(mcp_ref.__file__).parent), os.environ.get("PYTHONPATH", "")]
     settings["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     return connect([sys.executable, "-m", "mcp_ref", "serve", file], **settings)
+
+
+def open_record(path: str) -> BinaryIO:
+    """Open a file for messages. Like MCP_TRACE, it is private, and begins with a record
+    about this run."""
+    import inspect
+    from datetime import datetime, timezone
+    from hashlib import sha256
+
+    file = open(path, "ab", 0, opener=lambda name, flags: os.open(name, flags, 0o600))
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    about: Message = {"time": f"{now[:-6]}Z"}
+    about["program"] = f"mcp_client {mcp_client.__version__}"
+    about["process"] = os.getpid()
+    with suppress(OSError):  # compiled, without its source
+        about["sha256"] = sha256(inspect.getsource(mcp_client).encode()).hexdigest()
+    file.write(mcp_ref.encode(about))
+    return file
 
 
 def login_hook() -> Any:
