@@ -4294,7 +4294,8 @@ class _Httpd:
 
     def handle_error(self: Any, link: Any, address: Any) -> None:
         log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
-        self.steps.pop(link, None)  # or the thread that accepts would linger
+        with self.lock:
+            self.steps.pop(link, None)  # or the thread that accepts would linger
 
     def next_request(self: Any, handler: Any) -> SocketExchange:
         """Wait for a request, and read its head; OSError: none comes."""
@@ -4335,7 +4336,8 @@ class _Httpd:
             link.shutdown(socket.SHUT_WR)
             while link in self.steps and link.recv(2**16):
                 pass
-        self.steps.pop(link, None)
+        with self.lock:
+            self.steps.pop(link, None)
         self.close_request(link)
 
     def close(self: Any) -> None:

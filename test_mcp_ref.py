@@ -4894,6 +4894,40 @@ def test_a_connection_that_waits_for_a_request_makes_room():
         assert ended.result() == b""
 
 
+@parametrize("how", ["shutdown_request", "handle_error"])
+def test_a_connection_may_end_while_another_is_accepted(how):
+    reading, gate = threading.Event(), threading.Event()
+
+    class Steps(dict):
+        def items(self):
+            for item in super().items():
+                gate.set()
+                wait([ending], 0.02)
+                yield item
+
+    def end():
+        arguments = [link] if how == "shutdown_request" else [link, ("host", 1)]
+        if how == "handle_error":
+            link.recv(1)
+        getattr(httpd, how)(*arguments)
+
+    def recv(size: int) -> bytes:
+        reading.set()
+        gate.wait(PATIENCE)
+        return b""
+
+    link, others = mock.Mock(recv=recv), [mock.Mock(), mock.Mock()]
+    with contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd:
+        for one in (link, others[0]):
+            assert httpd.verify_request(one, ("host", 1))
+        httpd.steps = Steps(httpd.steps)
+        ending = begin(end)
+        assert reading.wait(PATIENCE)
+        assert httpd.verify_request(others[1], ("host", 1))
+        ending.result(PATIENCE)
+        assert set(httpd.steps) == set(others)
+
+
 @parametrize(
     "sent, answer",
     [
