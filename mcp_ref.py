@@ -4135,7 +4135,7 @@ MAX_LINE_BYTES = 65536  # of the first line and all headers
 SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
-_FIELD = r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r\n"
+_FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
@@ -4369,7 +4369,7 @@ class SocketExchange(Exchange):
         self.hosts = httpd.hosts
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = (
-            head.groups()[:4] if head else ("?", "/", "HTTP/1.0", "")
+            head.groups() if head else ("?", "/", "HTTP/1.0", "")
         )
         fields = [line.split(":", 1) for line in lines.split("\r\n")[:-1]]
         absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
