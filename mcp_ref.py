@@ -367,11 +367,10 @@ class Rules:
             self.served.values()
         )
 
-        hidden: set[str] = set()  # the `fields` that this revision lacks
+        self.hidden: set[str] = set()  # the `fields` that this revision lacks
         for row in FEATURES.values():
             if not has(row):
-                hidden.update(row.fields.split())
-        self.hidden = frozenset(hidden)
+                self.hidden.update(row.fields.split())
 
 
 rules = functools.cache(Rules)
@@ -811,24 +810,22 @@ class Registry:
 
     # ---- registering. `members` are icons and _meta; resources also have a size. Each
     # returns the function as it is. TypeError, ValueError: it cannot be used.
-    if typing.TYPE_CHECKING:
+    @typing.overload
+    def tool(self, function: F, **options: Any) -> F: ...
 
-        @typing.overload
-        def tool(self, function: F, **options: Any) -> F: ...
-
-        @typing.overload
-        def tool(
-            self,
-            *,
-            name: str = "",
-            title: str | None = None,
-            description: str | None = None,
-            annotations: Message | None = None,
-            input_schema: Message | None = None,
-            output_schema: Message | None = None,
-            run: None = ...,
-            **members: Any,
-        ) -> Callable[[F], F]: ...
+    @typing.overload
+    def tool(
+        self,
+        *,
+        name: str = "",
+        title: str | None = None,
+        description: str | None = None,
+        annotations: Message | None = None,
+        input_schema: Message | None = None,
+        output_schema: Message | None = None,
+        run: None = ...,
+        **members: Any,
+    ) -> Callable[[F], F]: ...
 
     def tool(
         self,
@@ -927,20 +924,18 @@ class Registry:
 
         return register
 
-    if typing.TYPE_CHECKING:
+    @typing.overload
+    def prompt(self, function: F, **options: Any) -> F: ...
 
-        @typing.overload
-        def prompt(self, function: F, **options: Any) -> F: ...
-
-        @typing.overload
-        def prompt(
-            self,
-            *,
-            name: str = "",
-            title: str | None = None,
-            description: str | None = None,
-            **members: Any,
-        ) -> Callable[[F], F]: ...
+    @typing.overload
+    def prompt(
+        self,
+        *,
+        name: str = "",
+        title: str | None = None,
+        description: str | None = None,
+        **members: Any,
+    ) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, *, name: str = "", **members: Any) -> Any:
         """Register a function as a prompt; its parameters become its arguments.
@@ -1142,8 +1137,6 @@ class Server(Registry):
                 peer.questions.pop(message["id"], drop)(message)  # [legacy]
         except RpcError as error:
             send(error_response(error, message, peer))
-        except RecursionError:
-            send(error_response(invalid("nested too deeply"), message, peer))
 
     def call_handler(
         self, entry: Entry, arguments: Message, ctx: Context, *values: Any
@@ -1325,7 +1318,6 @@ class Elsewhere:
     def __init__(self, post: Func | None) -> None:
         self.post = post
         self._threads: dict[int, None] = {}  # those that run a function of ours now
-        self._is_stuck = False  # one was never called: logged once
 
     def call(self, ctx: Context, function: Func) -> Any:
         """Have a function called there, wait for it, and return its result."""
@@ -1369,9 +1361,7 @@ class Elsewhere:
                 since = time.monotonic()
             is_late = time.monotonic() - since > RUN_SECONDS
             if (is_late or ctx.cancelled) and outcome.cancel() and is_late:
-                if not self._is_stuck:
-                    log("run= did not call what it was given: does its thread run?")
-                self._is_stuck = True
+                log("run= did not call what it was given: does its thread run?")
                 raise RpcError(
                     INTERNAL_ERROR,
                     f"the application has not run this within {RUN_SECONDS} s",
@@ -1436,7 +1426,6 @@ def serve_listen(server: Server, ctx: Context) -> None:
     names = [name for name in wanted if "/" in name[:200] and wanted[name]][:MAX_URIS]
     keys.update(name[:200] for name in names)
     ctx.filter = {**ctx.granted, "resourceSubscriptions": keys}
-    del wanted, uris, names  # which may be large
     ctx.peer.carry(ctx)
 
 
@@ -1897,11 +1886,12 @@ class Context(Request):
         for question in questions.values():
             self._check_declared(question)
         with self._ending:
-            if self._asked & questions.keys():
+            if self._names.keys() & questions.keys():
                 raise ValueError(
                     "the same question was asked twice: give each its own key="
                 )
-            self._asked.update(questions)
+            for key, question in questions.items():
+                self._names[key] = digest([key, question])[:16]
 
         async def later() -> Any:
             return take(await self._obtain_later(questions))
@@ -1933,17 +1923,15 @@ class Context(Request):
         """Take the answers in the request; stop the handler if one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        names, found, missing = {}, {}, {}
+        found, missing = {}, {}
         for key, question in questions.items():
-            names[key] = name = digest([key, question])[:16]
             # Without a state nothing says what was asked under a key.
-            place = name if "requestState" in self.params else key
+            place = self._names[key] if "requestState" in self.params else key
             try:
                 found[key] = usable_answer(question, self._answers.get(place))
             except AskError:
                 missing[key] = question
         with self._ending:
-            self._names.update(names)
             self._missing.update(missing)
         if missing:
             raise InputRequired
@@ -1956,9 +1944,8 @@ class Context(Request):
     # ---- request state
     def _call(self) -> Message | None:
         """Run the handler with the answers so far; or return its questions."""
-        self._asked: set[str] = set()  # keys of the questions in this run
-        self._missing: Message = {}  # the questions that have no answer, by key
-        self._names: dict[str, str] = {}  # names of the questions so far, by key
+        self._names: dict[str, str] = {}  # of the questions in this run, by key
+        self._missing: Message = {}  # those that have no answer, by key
         self._answers: Message = {}  # by such a name
         if self._may_ask:
             self._restore()
@@ -1983,19 +1970,20 @@ class Context(Request):
 
     def _restore(self) -> None:
         """Take the answers from the request and its state; RpcError if invalid."""
+        names: dict[str, str] = {}  # of the questions that this answers, by key
         state = self.params.get("requestState")
         if state is not None:
             import hmac
 
             expires, body = 0, state.partition(".")[0]
             if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, self._names, self._answers = decode(from_base64(body))
+                expires, names, self._answers = decode(from_base64(body))
             if expires < time.time():
                 raise invalid(
                     "requestState is not valid here, or has expired: retry without it"
                 )
         for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[self._names.get(key, key)] = answer
+            self._answers[names.get(key, key)] = answer
 
     def _sign(self, body: str) -> str:
         """Return request state that is valid for this request and principal only."""
@@ -2073,16 +2061,14 @@ def usable_answer(question: Message, answer: Any) -> Message:
     """
     schema = _ANSWERS[question["method"]]
     form = question.get("params", {}).get("requestedSchema")
-    if not (isinstance(answer, dict) and answer.get("action") == "accept"):
-        form = None
-    if form:
+    fields: Message = {}
+    if form and isinstance(answer, dict) and answer.get("action") == "accept":
         answer = {**answer, "content": answer.get("content") or {}}
-        schema = {"properties": {"content": form}}
+        schema, fields = {"properties": {"content": form}}, form.get("properties", {})
     if flaw := Schema({"type": "object", **schema}).flaw(answer):
         raise AskError(f"the client's answer is not valid: {flaw}")
-    if form:
-        for name, field in form.get("properties", {}).items():
-            answer["content"].setdefault(name, field.get("default"))
+    for name, field in fields.items():
+        answer["content"].setdefault(name, field.get("default"))
     return dict(answer)
 
 
@@ -2098,12 +2084,19 @@ def usable_answer(question: Message, answer: Any) -> Message:
 #     end of input, DELETE             later   -              no: what runs is finished
 
 
+def spawn(name: str, work: Func) -> bool:
+    """Run something on a thread of its own; False if no thread is left."""
+    with suppress(RuntimeError):
+        threading.Thread(target=work, name=name, daemon=True).start()
+        return True
+    return False
+
+
 def run_aside(name: str, work: Func) -> None:
     """Run something on a thread of its own, or here if there is none."""
-    with suppress(RuntimeError):
-        return threading.Thread(target=work, name=name, daemon=True).start()
-    with suppress(BaseException):  # it is not the caller's
-        work()
+    if not spawn(name, work):
+        with suppress(BaseException):  # it is not the caller's
+            work()
 
 
 def await_cancelling() -> None:
@@ -2207,6 +2200,7 @@ class Peer:
 MAX_THREADS = 64  # slow handlers at once; further ones wait
 BLINK_SECONDS = 0.01  # until a handler counts as slow
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
+_WORKERS = "mcp-reader", "mcp-call", "mcp-close"  # the threads that the end waits for
 
 
 class Pipe(Peer):
@@ -2242,7 +2236,6 @@ class Pipe(Peer):
 
         self._slow = 0
         self._waiting: deque[Func] = deque()
-        self._threads: list[threading.Thread] = []  # for the end to wait for
 
     def _write(self, message: Any) -> None:
         line = encode(message)
@@ -2264,21 +2257,6 @@ class Pipe(Peer):
     def _wake_up(self) -> None:
         with suppress(RuntimeError):  # it is awake
             self._wake.release()
-
-    def _spawn(self, name: str, target: Func) -> bool:
-        """Start a thread; False if none is left."""
-
-        def run() -> None:
-            target()
-            self._threads.remove(thread)
-
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        self._threads.append(thread)
-        with suppress(RuntimeError):
-            thread.start()
-            return True
-        self._threads.remove(thread)
-        return False
 
     # ---- the reader: no queue and no other thread stands between a line and its
     # handler
@@ -2315,7 +2293,7 @@ class Pipe(Peer):
             if self._slow >= MAX_THREADS:
                 return
             self._slow += 1
-        if not self._spawn("mcp-call", self._run_waiting):
+        if not spawn("mcp-call", self._run_waiting):
             self._run_waiting()
 
     def _run(self, work: Func) -> None:
@@ -2360,12 +2338,9 @@ class Pipe(Peer):
     # ---- the watchdog
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
-        with suppress(RuntimeError):  # no threads left
-            threading.Thread(
-                target=self._await_hang_up, name="mcp-hang-up", daemon=True
-            ).start()
+        spawn("mcp-hang-up", self._await_hang_up)
         try:
-            if self._spawn("mcp-reader", functools.partial(self._read, 0)):
+            if spawn("mcp-reader", functools.partial(self._read, 0)):
                 self._watch()
             else:
                 self._read(0)  # without a watchdog
@@ -2395,7 +2370,7 @@ class Pipe(Peer):
             # First the numbers: the new thread looks at them as soon as it runs.
             self._reader += 1
             self._slow += 1
-            if self._spawn("mcp-reader", functools.partial(self._read, self._reader)):
+            if spawn("mcp-reader", functools.partial(self._read, self._reader)):
                 self._since = None
             else:  # no thread is left; the next check tries again
                 self._reader -= 1
@@ -2415,9 +2390,11 @@ class Pipe(Peer):
         """Let running handlers finish, and abandon the others."""
         # an author's signal handler may raise
         self.leave(LEAVE_SECONDS if self._left else 0.05)
-        if not self._spawn("mcp-close", self.close):  # it may block
+        if not spawn("mcp-close", self.close):  # it may block
             self.close()
-        while self._threads and time.monotonic() < self._deadline:
+        while time.monotonic() < self._deadline and any(
+            thread.name in _WORKERS for thread in threading.enumerate()
+        ):
             time.sleep(BLINK_SECONDS)
         if self.running:
             log(f"the client has left; requests abandoned: {len(self.running)}")
@@ -3087,13 +3064,7 @@ class Schema:
                 if id(node) not in self._checks:
                     self._checks[id(node)] = self._compile(node)
             self._check = self._checks[id(schema)]
-        except (
-            TypeError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-            re.error,
-        ) as problem:
+        except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}") from problem
 
     def flaw(self, value: Any) -> str | None:
