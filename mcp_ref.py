@@ -121,21 +121,8 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 #     capability    what the receiver of a request or sender of a notification must
 #                   declare
 
-# To add a revision: a row on top, then `since` and `until` where rows change.
-Revision = namedtuple("Revision", "date era")
-REVISIONS = {
-    row.date: row
-    for row in (
-        Revision("2026-07-28", "modern"),
-        Revision("2025-11-25", "legacy"),
-        Revision("2025-06-18", "legacy"),
-        Revision("2025-03-26", "legacy"),
-        Revision("2024-11-05", "legacy"),
-    )
-}
-# Short names, of which R1 is the oldest, so that a row of the tables fits on a line.
-_SHORT = {f"R{number}": date for number, date in enumerate(reversed(REVISIONS), 1)}
-R2 = _SHORT["R2"]
+# Short names of the revisions, of which R1 is the oldest: a row must fit on a line.
+_SHORT: dict[str, str] = {}
 
 
 def read_table(kind: Any, text: str, prefix: str = "") -> dict[Any, Any]:
@@ -157,6 +144,23 @@ def read_table(kind: Any, text: str, prefix: str = "") -> dict[Any, Any]:
         table[prefix + row[0] if prefix else row[0]] = row
     return table
 
+
+# To add a revision: a row on top, then `since` and `until` where rows change.
+Revision = namedtuple("Revision", "date era")
+REVISIONS = read_table(
+    Revision,
+    """
+    date        era
+    2026-07-28  modern
+    2025-11-25  legacy
+    2025-06-18  legacy
+    2025-03-26  legacy
+    2024-11-05  legacy
+""",
+)
+for _number, _date in enumerate(reversed(REVISIONS), 1):
+    _SHORT[f"R{_number}"] = _date
+R2 = _SHORT["R2"]
 
 # To add a method: a row, its params in PARAMS, and for ">" a function in SERVED
 # (section 4). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
@@ -210,24 +214,41 @@ METHODS = read_table(
     )
 )
 
-# The types of a request's params, and of its `_meta`. What may be None may also be left
-# out.
-maybe_str, maybe_dict = (str, type(None)), (dict, type(None))
-RETRY = {"inputResponses": maybe_dict, "requestState": maybe_str}  # see section 5
-# fmt: off
-PARAMS: dict[str, Message] = {
-    "_meta":                 {META_VERSION: str, META_CAPABILITIES: dict, META_CLIENT: maybe_dict},
-    "initialize":            {"protocolVersion": str, "capabilities": dict, "clientInfo": dict},
-    "tools/call":            {"name": str, "arguments": maybe_dict, **RETRY},
-    "resources/read":        {"uri": str, **RETRY},
-    "resources/subscribe":   {"uri": str},
-    "resources/unsubscribe": {"uri": str},
-    "prompts/get":           {"name": str, "arguments": maybe_dict, **RETRY},
-    "completion/complete":   {"ref": dict, "argument": dict, "context": maybe_dict},
-    "logging/setLevel":      {"level": str},
-    "subscriptions/listen":  {"notifications": dict},
+# To add what is checked of a request's params: a row, or a word. `?` marks what may be
+# None, or left out.
+TYPES: dict[str, Any] = {
+    "str": str,
+    "dict": dict,
+    "str?": (str, type(None)),
+    "dict?": (dict, type(None)),
 }
-# fmt: on
+Params = namedtuple("Params", "method types")
+PARAMS = {
+    row.method: {
+        name: TYPES[kind] for name, kind in re.findall("(.+?):(.+?)(?: |$)", row.types)
+    }
+    for row in read_table(
+        Params,
+        """
+    method                 types
+    initialize             protocolVersion:str capabilities:dict clientInfo:dict
+    tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
+    resources/read         uri:str inputResponses:dict? requestState:str?
+    resources/subscribe    uri:str
+    resources/unsubscribe  uri:str
+    prompts/get            name:str arguments:dict? inputResponses:dict? requestState:str?
+    completion/complete    ref:dict argument:dict context:dict?
+    logging/setLevel       level:str
+    subscriptions/listen   notifications:dict
+""",
+    ).values()
+}
+PARAMS["_meta"] = {
+    META_VERSION: str,
+    META_CAPABILITIES: dict,
+    META_CLIENT: TYPES["dict?"],
+}
+RETRY = "inputResponses", "requestState"  # see section 5
 
 # To add a notification: a row. A server sends it with Context.notify or Server.changed.
 # `filter` is the member of a subscription's filter that asks for it.
@@ -433,7 +454,7 @@ def decode(data: bytes) -> Any:
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
-        if len(data) > MAX_DEPTH and depth_of(data) > MAX_DEPTH:
+        if depth_of(data) > MAX_DEPTH:
             raise ValueError("the message is nested too deeply")
         return _decode(str(data, "utf-8").lstrip("\ufeff"))
     except (ValueError, RecursionError) as problem:
@@ -1096,8 +1117,7 @@ class Server(Registry):
 
         Override it to hide some from `ctx.principal`: they are not listed, and unknown.
         """
-        table: Entries = getattr(self, kind)
-        return table
+        return getattr(self, kind)  # type: ignore[no-any-return]
 
     # ---- dispatch
     def handle(
@@ -2732,7 +2752,7 @@ def _read_hint(hint: Any) -> Reading:
     args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
         return _read_annotated(args[0], hint.__metadata__)
-    if kind in (Any, object) or hint == Union[Any, None]:
+    if kind in (Any, object):
         return {}, _keep
     if kind in list(_SCALARS):
         # For JSON, 1.0 is an integer, too.
