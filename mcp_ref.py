@@ -103,6 +103,9 @@ __all__ = """
 """.split()
 
 Message = dict[str, Any]  # a JSON object, which stays a plain dict
+# A function in steps: what comes after a `yield` may run later and on another thread,
+# when the coroutine has ended whose Future it yields.
+Steps = typing.Generator[Any, None, Any]
 Func = Callable[..., Any]  # any function
 F = typing.TypeVar("F", bound=Func)  # what a decorator returns as it is
 Headers = dict[str, str]  # of HTTP
@@ -603,7 +606,6 @@ class Request:
     cancelled = False
     filter: Message  # what a subscription is told of
     granted: Message  # the same, as it is acknowledged
-    closing: Func | None = None  # ends a subscription
     _ended = False  # nothing more is sent
 
     def __init__(
@@ -676,25 +678,37 @@ class Request:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
-        self.peer.running[self.id] = self
+        self.peer.running[self.id], self._steps = self, self._run()
         if self.method == "server/discover":  # which must not wait for handlers
             return self._perform()
         start(self._perform)
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens."""
+        """Run the handler and send the response, whatever happens.
+
+        If the peer's `answers` take care of a coroutine, this returns, and runs again
+        when that has ended.
+        """
+        for future in self._steps:
+            answers = self.peer.answers
+            if answers and self._send is self.peer.send:  # not in a batch
+                future.add_done_callback(lambda _: answers.add(self._perform))
+                return
+
+    def _run(self) -> Steps:
+        """Do the same in steps: one ends where a coroutine begins."""
         try:
-            response = {} if self.cancelled else self._outcome()
+            response = {} if self.cancelled else (yield from self._outcome())
         except BaseException:  # even to make or log the error has failed
             response = self._failure(RpcError(INTERNAL_ERROR))
         if response is not None:
             self._finish(response)
 
-    def _outcome(self) -> Message | None:
+    def _outcome(self) -> Steps:
         """Run the handler and return the response; None: it is sent later."""
         try:
-            result = self._call()
+            result = yield from self._call()
             return None if result is None else self._respond(self._shape(result))
         except RpcError as problem:
             error = problem
@@ -711,9 +725,10 @@ class Request:
                 log_failure(self.method, problem)
         return self._failure(error)
 
-    def _call(self) -> Message | None:
+    def _call(self) -> Steps:
         """Return the result of the method's function."""
-        return self._function(self.server, self)  # type: ignore[no-any-return]
+        result = self._function(self.server, self)
+        return (yield from result) if isinstance(result, Iterator) else result
 
     # ---- the shape of results and errors
     def _respond(self, result: Message) -> Message:
@@ -879,7 +894,7 @@ class Registry:
             entry = Entry(function, input_schema, output_schema)
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
-            entry.stays = run is None
+            entry.stays |= run is None
             called = name or entry.name
             if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", called):
                 log(
@@ -967,11 +982,12 @@ class Registry:
 
         def register(function: F) -> F:
             entry = Entry(function, output_schema={})
+            required = entry.input_schema.get("required", ())
             arguments = [
                 without_none(
                     name=parameter,
                     description=schema.get("description"),
-                    required=parameter in entry.required or None,
+                    required=parameter in required or None,
                 )
                 for parameter, schema in entry.input_schema["properties"].items()
             ] or None
@@ -1164,15 +1180,19 @@ class Server(Registry):
         """Call a registered function on the thread where it is to run.
 
         Override it to count, limit or log calls: all of them come here, those of a
-        batch, too, once their arguments are valid.
+        batch, too, once their arguments are valid. It returns what the function does:
+        if it is overridden, a thread waits for each coroutine.
         """
         call = functools.partial(entry.call, arguments, ctx, *values)
-        stays = entry.is_async or entry.stays
-        result = call() if stays else self.elsewhere.call(ctx, call)
-        return self._await(result, ctx) if hasattr(result, "__await__") else result
+        result = call() if entry.stays else self.elsewhere.call(ctx, call)
+        if not hasattr(result, "__await__"):
+            return result
+        future = self._schedule(result, ctx)
+        is_overridden = type(self).call_handler is not Server.call_handler
+        return future.result() if is_overridden else future
 
-    def _await(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result on this thread."""
+    def _schedule(self, coroutine: Any, ctx: Request) -> Any:
+        """Have the event loop run a coroutine; return a Future."""
         import asyncio
 
         def run_forever() -> None:
@@ -1192,7 +1212,7 @@ class Server(Registry):
             raise RuntimeError("loop= must run, and on another thread than the request")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         ctx._wake_with(future.cancel)
-        return future.result()
+        return future
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
@@ -1215,7 +1235,12 @@ class Server(Registry):
         meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
-        return ctx._shape(ctx._call() or {})
+        steps = ctx._call()
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            return ctx._shape(end.value or {})
 
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
@@ -1473,7 +1498,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     return page
 
 
-def serve_call_tool(server: Server, ctx: Context) -> Message:
+def serve_call_tool(server: Server, ctx: Context) -> Steps:
     """server/tools §Calling Tools, §Error Handling."""
     name, arguments = ctx.params["name"], ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
@@ -1483,7 +1508,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         field, _, reason = flaw.partition(": ")
         raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
     try:
-        return tool_result(ctx, entry, server.call_handler(entry, arguments, ctx))
+        value = yield from ctx._call_handler(entry, arguments)
+        return tool_result(ctx, entry, value)
     except RpcError:
         raise
     except ToolError as problem:
@@ -1503,11 +1529,11 @@ def find_entry(ctx: Context, kind: str, name: str) -> Entry:
     return table[name]
 
 
-def serve_read(server: Server, ctx: Context) -> Message:
+def serve_read(server: Server, ctx: Context) -> Steps:
     """server/resources §Reading Resources."""
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
-    value = server.call_handler(entry, variables, ctx)
+    value = yield from ctx._call_handler(entry, variables)
     parts = (
         value if isinstance(value, list) and any(map(is_contents, value)) else [value]
     )
@@ -1543,12 +1569,11 @@ def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     raise NotFound
 
 
-def serve_get_prompt(server: Server, ctx: Context) -> Message:
+def serve_get_prompt(server: Server, ctx: Context) -> Steps:
     """server/prompts §Getting a Prompt, §PromptMessage."""
     entry = find_entry(ctx, "prompt", ctx.params["name"])
-    value = server.call_handler(
-        entry, entry.parse(ctx.params.get("arguments") or {}), ctx
-    )
+    arguments = entry.parse(ctx.params.get("arguments") or {})
+    value = yield from ctx._call_handler(entry, arguments)
     messages = []
     for item in value if isinstance(value, list) else [value]:
         if not (isinstance(item, dict) and "role" in item):
@@ -1559,7 +1584,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     )
 
 
-def serve_complete(server: Server, ctx: Context) -> Message:
+def serve_complete(server: Server, ctx: Context) -> Steps:
     """server/utilities/completion §Requesting Completions."""
     reference, argument = ctx.params["ref"], ctx.params["argument"]
     name, typed = argument.get("name"), argument.get("value")
@@ -1576,7 +1601,9 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     others = (ctx.params.get("context") or {}).get("arguments") or {}
     key = entry.definition.get("uriTemplate", entry.definition["name"])
     completer = server.completions.get((key, name))
-    values = server.call_handler(completer, {}, ctx, typed, others) if completer else []
+    values: Any = []
+    if completer:
+        values = yield from ctx._call_handler(completer, {}, typed, others)
     if isinstance(values, str):
         raise TypeError("a completer must return a list of str, not a str")
     values = list(values)
@@ -1589,9 +1616,10 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     }
 
 
-def serve_extension(server: Server, ctx: Context) -> Message:
+def serve_extension(server: Server, ctx: Context) -> Steps:
     """Serve a method that was registered with @server.method."""
-    return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
+    entry = server.methods[ctx.method]
+    return (yield from ctx._call_handler(entry, {}, ctx.params)) or {}
 
 
 SERVED: dict[str, Func] = {
@@ -1962,24 +1990,22 @@ class Context(Request):
         return self._obtain(questions)
 
     # ---- request state
-    def _call(self) -> Message | None:
+    def _call(self) -> Steps:
         """Run the handler with the answers so far; or return its questions."""
         self._names: dict[str, str] = {}  # of the questions in this run, by key
         self._missing: Message = {}  # those that have no answer, by key
         self._answers: Message = {}  # by such a name
         if self._may_ask:
             self._restore()
-        result = None
         try:
-            result = super()._call()
+            result = yield from super()._call()
+            if not self._missing:  # or it has caught InputRequired
+                return result
         except BaseException:
             # InputRequired, or the group of an asyncio.TaskGroup with it.
             if not self._missing:
                 raise
-        if not self._missing:
-            return result
-        # basic/patterns/mrtr §InputRequiredResult. So it is even if the handler has
-        # caught InputRequired.
+        # basic/patterns/mrtr §InputRequiredResult
         expires = time.time() + STATE_SECONDS
         state = to_base64(encode([expires, self._names, self._answers]))
         return {
@@ -1987,6 +2013,14 @@ class Context(Request):
             "inputRequests": dict(self._missing),
             "requestState": self._sign(state),
         }
+
+    def _call_handler(self, entry: Entry, arguments: Message, *values: Any) -> Steps:
+        """Return what a handler returns; of a coroutine, its result."""
+        value = self.server.call_handler(entry, arguments, self, *values)
+        if hasattr(value, "add_done_callback"):
+            yield value
+            value = value.result()
+        return value
 
     def _restore(self) -> None:
         """Take the answers from the request and its state; RpcError if invalid."""
@@ -2142,7 +2176,8 @@ class Peer:
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
         self.send: Send = send or drop
         self.ordered, self.closed = ordered, False
-        self.running: dict[Any, Request] = {}  # by id
+        self.answers: Crew | None = None  # for coroutines; None: a thread waits
+        self.running: dict[Any, Any] = {}  # by id
         self.session: Session | None = None  # [legacy]
         self.questions: dict[Any, Send] = {}  # [legacy]
         self.question_ids = iter(range(1, sys.maxsize))  # [legacy]
@@ -2157,10 +2192,9 @@ class Peer:
     def carry(self, ctx: Context) -> None:
         """Carry a subscription to its end; on a pipe, no thread waits for that."""
         ctx.begin_subscription()
-        ctx.closing = ctx.end_subscription
-        ctx._wake_with(ctx.closing)
+        ctx._wake_with(ctx.end_subscription)
         if self.closed:
-            ctx.closing()
+            ctx.end_subscription()
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -2184,8 +2218,8 @@ class Peer:
         if self.session:  # [legacy]
             self.session.server.listeners.pop(self.session, None)  # [legacy]
         for ctx in list(self.running.values()):
-            if ctx.closing:
-                ctx.closing()
+            if ctx in ctx.server.listeners:
+                ctx.end_subscription()
         for answer in list(self.questions.values()):  # [legacy]
             answer(None)  # [legacy]
 
@@ -2203,10 +2237,15 @@ class Peer:
 # MAX_THREADS run; the reader still answers server/discover. Where no thread can
 # be started, the reader runs it: each request is still answered exactly once.
 #
+# For an `async def` handler no thread waits. When it has ended, the rest of its request
+# runs on a thread of its own, because the event loop must not wait for a host that does
+# not read; one such thread answers for all.
+#
 #     thread                       what it does
 #     the caller of serve_stdio()  is the watchdog, and waits for the end
 #     mcp-reader                   reads, decodes, runs handlers that are fast
 #     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
+#     mcp-answer                   answers for coroutines that have ended
 #     mcp-hang-up                  notices that the client has closed our stdout
 #     mcp-cancel                   runs an on_cancel function
 #     mcp-loop                     runs `async def` handlers
@@ -2217,10 +2256,39 @@ class Peer:
 #
 # All threads are daemons: once serve_stdio() has returned, they hold nobody up.
 
-MAX_THREADS = 64  # slow handlers at once; further ones wait
+MAX_THREADS = 64  # slow `def` handlers at once; further calls wait
 BLINK_SECONDS = 0.01  # until a handler counts as slow
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
-_WORKERS = "mcp-reader", "mcp-call", "mcp-close"  # the threads that the end waits for
+_WORKERS = "mcp-reader", "mcp-call", "mcp-answer", "mcp-close"  # the end waits for them
+
+
+class Crew:
+    """A few threads, and what waits for one of them. `lock` guards both."""
+
+    def __init__(self, name: str, most: int, lock: Any) -> None:
+        self.name, self.most, self.lock = name, most, lock
+        self.busy = 0  # threads
+        self.waiting: deque[Func] = deque()
+
+    def add(self, work: Func) -> None:
+        """Have work done on one of the threads; or here, if none can be started."""
+        self.waiting.append(work)
+        with self.lock:
+            if self.busy >= self.most:
+                return
+            self.busy += 1
+        run_aside(self.name, self.run)
+
+    def run(self) -> None:
+        """Do all that waits, as one of the threads."""
+        while True:
+            with self.lock:
+                if not self.waiting:
+                    self.busy -= 1
+                    return
+                work = self.waiting.popleft()
+            with suppress(Exception):  # the thread has more to do
+                work()
 
 
 class Pipe(Peer):
@@ -2254,8 +2322,8 @@ class Pipe(Peer):
         self._wake = threading.Lock()
         self._wake.acquire()
 
-        self._slow = 0
-        self._waiting: deque[Func] = deque()
+        self._calls = Crew("mcp-call", MAX_THREADS, self._turn)
+        self.answers = Crew("mcp-answer", 1, self._turn)
 
     def _write(self, message: Any) -> None:
         line = encode(message)
@@ -2291,7 +2359,7 @@ class Pipe(Peer):
             elif not line.isspace():
                 self._serve(line.rstrip(b"\r\n"))
         if self._reader != number:
-            self._run_waiting()
+            self._calls.run()
 
     def _read_line(self) -> bytes:
         """Return the next line, or the beginning of one that is too long."""
@@ -2306,15 +2374,10 @@ class Pipe(Peer):
 
     def _start(self, work: Func) -> None:
         """Run a handler here, on the reader's thread, or aside while slow ones run."""
-        if not self._slow:
-            return self._run(work)
-        self._waiting.append(work)
-        with self._turn:
-            if self._slow >= MAX_THREADS:
-                return
-            self._slow += 1
-        if not spawn("mcp-call", self._run_waiting):
-            self._run_waiting()
+        if self._calls.busy:
+            self._calls.add(work)
+        else:
+            self._run(work)
 
     def _run(self, work: Func) -> None:
         """Run something on the reader's thread, while the watchdog looks on."""
@@ -2329,17 +2392,6 @@ class Pipe(Peer):
             with self._turn:
                 if self._reader == number:
                     self._since = None
-
-    def _run_waiting(self) -> None:
-        """After a slow handler, or instead, run what waits for a thread."""
-        while True:
-            with self._turn:
-                if not self._waiting:
-                    self._slow -= 1
-                    return
-                work = self._waiting.popleft()
-            with suppress(Exception):  # the thread has more to do
-                work()
 
     def _serve(self, line: bytes) -> None:
         """Serve one line. A bad line never stops the next."""
@@ -2389,12 +2441,12 @@ class Pipe(Peer):
         if self._since and time.monotonic() - self._since > BLINK_SECONDS:
             # First the numbers: the new thread looks at them as soon as it runs.
             self._reader += 1
-            self._slow += 1
+            self._calls.busy += 1
             if spawn("mcp-reader", functools.partial(self._read, self._reader)):
                 self._since = None
             else:  # no thread is left; the next check tries again
                 self._reader -= 1
-                self._slow -= 1
+                self._calls.busy -= 1
 
     def _await_hang_up(self) -> None:
         """Notice that the client has closed our stdout, even if nothing is written."""
@@ -2410,10 +2462,10 @@ class Pipe(Peer):
         """Let running handlers finish, and abandon the others."""
         # an author's signal handler may raise
         self.leave(LEAVE_SECONDS if self._left else 0.05)
-        if not spawn("mcp-close", self.close):  # it may block
-            self.close()
-        while time.monotonic() < self._deadline and any(
-            thread.name in _WORKERS for thread in threading.enumerate()
+        run_aside("mcp-close", self.close)  # it may block
+        while time.monotonic() < self._deadline and (
+            self.running
+            or any(thread.name in _WORKERS for thread in threading.enumerate())
         ):
             time.sleep(BLINK_SECONDS)
         if self.running:
@@ -2544,7 +2596,6 @@ class Entry:
     definition: Message  # as it is listed
     pattern: re.Pattern[str]  # of the URIs that a template stands for
     cache_hints: Message  # of a resource
-    stays = False  # it runs where the request is served, in spite of `run=`
     wrapped = False  # the result is put into an object, under "result"
 
     def __init__(
@@ -2576,10 +2627,10 @@ class Entry:
             ) from None
         except TypeError as problem:
             raise TypeError(f"{self.name}(): {problem}") from None
-        self.is_async = signature.is_async
+        # It runs where the request is served, in spite of `run=`.
+        self.stays = signature.is_async
         self.returns = hints.get("return")
         self.input_schema = input_schema
-        self.required: list[str] = input_schema.get("required", [])
         self.input = Schema(input_schema)  # what the arguments must match
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
@@ -3163,7 +3214,7 @@ class Schema:
             for pattern, part in node.get("patternProperties", {}).items()
         ]
         rest = self._compile(node.get("additionalProperties", True))
-        required = list(dict.fromkeys(node.get("required", ())))
+        required = list(node.get("required", ()))
 
         def check(value: Any) -> str | None:
             if not isinstance(value, dict):

@@ -2321,6 +2321,9 @@ wait waits
 > - notifications/cancelled {"requestId": 2}
 wait unwound
 quiet
+== a batch waits for its coroutines | on: 2025-03-26 memory pipe
+> [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "coroutine"}}, {"jsonrpc": "2.0", "id": 2, "method": "ping"}]
+< [{"id": 1, "result": {"content": [{"text": "1 mcp-loop"}]}}, {"id": 2}]
 == a waiting question does not hold up the end | on: 2025-11-25 pipe | declare: {"elicitation": {}}
 > 1 :coroutine {"what": "asks"}
 < #q elicitation/create
@@ -2360,6 +2363,83 @@ def test_coroutines_run_on_the_authors_loop():
         return await asyncio.to_thread(server.call, "coroutine")
 
     assert asyncio.run(main())["content"][0]["text"] == "1 MainThread"
+
+
+MEETING = """
+import asyncio, faulthandler, os, threading, mcp_ref
+faulthandler.dump_traceback_later(%g, exit=True)
+mcp_ref.MAX_THREADS, mcp_ref.LEAVE_SECONDS = 2, 9999
+server, here, ended = mcp_ref.Server("meeting"), [], []
+
+@server.tool
+async def meet(text: str) -> str:
+    mine = asyncio.get_running_loop().create_future()
+    here.append(mine)
+    if len(here) == 200:
+        here[0].set_result(None)
+    await mine
+    ended.append(None)
+    if len(ended) < 200:
+        here[len(ended)].set_result(None)
+    else:
+        os.write(2, b"all have met\\n")
+    return f"{threading.active_count()} {text}"
+
+server.run([])
+"""
+
+
+def start_meeting(text: str) -> tuple[Any, list[str]]:
+    """Start a server, and 200 calls of a coroutine: once all run, they end in turn."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", MEETING % (2 * PATIENCE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=MCP_REF.parent,
+    )
+    calls = (
+        modern("tools/call", n, name="meet", arguments={"text": text})
+        for n in range(200)
+    )
+    return server, b"".join(map(mcp.encode, calls))
+
+
+def test_coroutines_that_wait_hold_no_thread_and_the_end_waits_for_them():
+    server, calls = start_meeting("")
+    with server:
+        said, log = server.communicate(calls, 3 * PATIENCE)
+    answers = {
+        one["id"]: words_of(one["result"]) for one in map(json.loads, said.splitlines())
+    }
+    assert sorted(answers) == list(range(200)) and log == b"all have met\n"
+    assert max(map(int, answers.values())) < 12
+
+
+def test_a_host_that_does_not_read_does_not_hold_up_the_loop_of_coroutines():
+    server, calls = start_meeting("x" * 9000)
+    with server:
+        server.stdin.write(calls)
+        server.stdin.flush()
+        assert server.stderr.readline() == b"all have met\n"
+        said, log = server.communicate(timeout=3 * PATIENCE)
+    assert len(said.splitlines()) == 200 and not log
+
+
+def test_a_server_that_overrides_call_handler_gets_what_a_coroutine_returns():
+    class Counting(mcp.Server):
+        def call_handler(self, *arguments):
+            returned.append(super().call_handler(*arguments))
+            return returned[-1]
+
+    async def seven() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    returned: list = []
+    server = Counting("s")
+    server.tool(seven)
+    assert words_of(server.call("seven")) == "7" and returned == [7]
 
 
 def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
