@@ -4750,7 +4750,7 @@ class LegacyContext(Context):
                 except AskError as problem:
                     outcome.set_exception(problem)
                 if len(answers) == len(questions):
-                    outcome.set_result(answers)
+                    outcome.set_result({key: answers[key] for key in questions})
 
         asked = {next(self.peer.question_ids): key for key in questions}
         if isinstance(self._send, SessionStream):
