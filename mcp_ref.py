@@ -198,24 +198,13 @@ METHODS = read_table(
 )
 
 # basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-(
-    META_VERSION,
-    META_CLIENT,
-    META_CAPABILITIES,
-    META_LOG_LEVEL,
-    META_SUBSCRIPTION,
-    META_SERVER,
-) = (
-    "io.modelcontextprotocol/" + key
-    for key in (
-        "protocolVersion",
-        "clientInfo",
-        "clientCapabilities",
-        "logLevel",
-        "subscriptionId",
-        "serverInfo",
-    )
-)
+_RESERVED = "io.modelcontextprotocol/"
+META_VERSION = _RESERVED + "protocolVersion"
+META_CLIENT = _RESERVED + "clientInfo"
+META_CAPABILITIES = _RESERVED + "clientCapabilities"
+META_LOG_LEVEL = _RESERVED + "logLevel"
+META_SUBSCRIPTION = _RESERVED + "subscriptionId"
+META_SERVER = _RESERVED + "serverInfo"
 
 # To add what is checked of a request's params: a row, or a word. `?` marks what may be
 # None, or left out.
@@ -1122,8 +1111,7 @@ class Server(Registry):
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
         self.elsewhere = Elsewhere(run)
-        self._given_loop: Any = loop
-        self._loop: Any = loop
+        self._given_loop = self._loop = loop
         self._lock = threading.Lock()  # guards the start of the loop
         self._endings: list[Func] = []  # of each run() in progress
         self._stops = False  # the next run() is to end at once
@@ -2439,14 +2427,13 @@ class Pipe(Peer):
     def _take_over(self) -> None:
         """Count the reader up if its handler is slow, and start the next one."""
         if self._since and time.monotonic() - self._since > BLINK_SECONDS:
-            # First the numbers: the new thread looks at them as soon as it runs.
+            # First the number: the new thread looks at it as soon as it runs.
             self._reader += 1
-            self._calls.busy += 1
             if spawn("mcp-reader", functools.partial(self._read, self._reader)):
                 self._since = None
+                self._calls.busy += 1
             else:  # no thread is left; the next check tries again
                 self._reader -= 1
-                self._calls.busy -= 1
 
     def _await_hang_up(self) -> None:
         """Notice that the client has closed our stdout, even if nothing is written."""
@@ -2460,8 +2447,8 @@ class Pipe(Peer):
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
-        # an author's signal handler may raise
-        self.leave(LEAVE_SECONDS if self._left else 0.05)
+        if not self._left:  # an author's signal handler has raised
+            self.leave()
         run_aside("mcp-close", self.close)  # it may block
         while time.monotonic() < self._deadline and (
             self.running
@@ -2872,9 +2859,8 @@ def _read_tuple(hints: Any) -> Reading:
         "minItems": len(read),
         "items": False,
     }
-    converters = [convert for _, convert in read]
     return schema, lambda value: tuple(
-        convert(item) for convert, item in zip(converters, value)
+        convert(item) for (_, convert), item in zip(read, value)
     )
 
 
