@@ -641,7 +641,7 @@ class Untagged(Mutant):
         return [message]
 
 
-class UnaskedChanges(Mutant):
+class UnaskedChanges(strange.Events, Mutant):
     """changes come on the stream of any request"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
