@@ -11,12 +11,14 @@ that no page allows. Both play over HTTP, and on stdio what only stdio has.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -905,14 +907,14 @@ def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
         return run.play_server(options, vectors)[0]
 
 
-def play_http(changes: list[Change], url: str, vectors: list[Json]) -> list[Json]:
-    """Play over HTTP, with changes."""
-    proxy = strange.listen(changes, 0, url)
+def play_http(kind: type[Change], url: str, vectors: list[Json]) -> list[Json]:
+    """Play over HTTP, with a change."""
+    proxy = strange.listen([kind()], 0, url)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     port = proxy.server_address[1]
     try:
         # The vectors for this machine do not hold for a public server.
-        host = "0.0.0.0" if isinstance(changes[0], strange.AnyOrigin) else "127.0.0.1"
+        host = "0.0.0.0" if kind is strange.AnyOrigin else "127.0.0.1"
         return play(["--timeout", SECONDS, f"http://{host}:{port}/mcp"], vectors)
     finally:
         proxy.shutdown()
@@ -930,12 +932,21 @@ def broken(rows: list[Json]) -> set[str]:
     return {row["id"] for row in rows if row["verdict"] == "broken"}
 
 
+def broken_twice(play: Callable[[list[Json]], list[Json]], vectors: list[Json]) -> Any:
+    """Name the vectors that are broken, and broken again: a busy machine is neither."""
+    found = broken(play(vectors))
+    some = [one for one in vectors if one["id"] in found]
+    if any("every" in one for one in some):  # it needs the others to look at
+        some = vectors
+    return found and found & broken(play(some))
+
+
 def check_strange(vectors: list[Json], url: str) -> int:
     """Play all flags: alone over HTTP, together on stdio."""
     bad = 0
     for name, kind in strange.FLAGS.items():
         began = time.monotonic()
-        found = broken(play_http([kind()], url, vectors))
+        found = broken_twice(functools.partial(play_http, kind, url), vectors)
         print(f"{name:22}{time.monotonic() - began:5.1f} s", *sorted(found), flush=True)
         bad += bool(found)
     script = str(ROOT / "examples" / "vectors" / "strange.py")
@@ -943,7 +954,7 @@ def check_strange(vectors: list[Json], url: str) -> int:
     groups = [",".join(set(strange.FLAGS) - apart), "bare", "bare-empty"]
     groups += ["pages,late,slow-exit,noise,batches"]
     for names in groups:
-        found = broken(play_stdio(script, names, vectors))
+        found = broken_twice(functools.partial(play_stdio, script, names), vectors)
         print(f"on stdio: {names}", *sorted(found), flush=True)
         bad += bool(found)
     return bad
@@ -961,7 +972,7 @@ def check_mutants(vectors: list[Json], url: str) -> int:
         began = time.monotonic()
         found = set()
         if kind.only != "stdio":
-            found |= broken(play_http([kind()], url, vectors))
+            found |= broken(play_http(kind, url, vectors))
         found |= broken(play_stdio(__file__, name, on_stdio))
         new = found - set(caught)
         caught.update(dict.fromkeys(new, name))
