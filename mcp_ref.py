@@ -4338,7 +4338,8 @@ class _Httpd:
             stream.readline(2)  # RFC 9112 §2.2: an empty line before is ignored
         line = stream.readline(MAX_LINE_BYTES)
         data = bytearray(line)
-        while line.endswith(b"\r\n") and line != b"\r\n" and b" HTTP/1." in data:
+        is_http = b" HTTP/1." in line
+        while is_http and line.endswith(b"\r\n") and line != b"\r\n":
             line = stream.readline(MAX_LINE_BYTES - len(data))
             data += line
         self.step(link, "serves")
