@@ -1351,6 +1351,7 @@ class Elsewhere:
     def __init__(self, post: Func | None) -> None:
         self.post = post
         self._threads: dict[int, None] = {}  # those that run a function of ours now
+        self._is_stuck = False  # one was never called: logged once
 
     def call(self, ctx: Context, function: Func) -> Any:
         """Have a function called there, wait for it, and return its result."""
@@ -1394,7 +1395,9 @@ class Elsewhere:
                 since = time.monotonic()
             is_late = time.monotonic() - since > RUN_SECONDS
             if (is_late or ctx.cancelled) and outcome.cancel() and is_late:
-                log("run= did not call what it was given: does its thread run?")
+                if not self._is_stuck:
+                    log("run= did not call what it was given: does its thread run?")
+                self._is_stuck = True
                 raise RpcError(
                     INTERNAL_ERROR,
                     f"the application has not run this within {RUN_SECONDS} s",
@@ -2141,12 +2144,16 @@ def run_aside(name: str, work: Func) -> None:
             work()
 
 
+def join_all(names: str, deadline: float) -> None:
+    """Wait until threads of these names have ended, or until a deadline."""
+    for thread in threading.enumerate():
+        if thread.name in names.split():
+            thread.join(deadline - time.monotonic())
+
+
 def await_cancelling() -> None:
     """At the end, let functions of on_cancel() work for 0.1 s together."""
-    deadline = time.monotonic() + 0.1
-    for thread in threading.enumerate():
-        if thread.name == "mcp-cancel":
-            thread.join(deadline - time.monotonic())
+    join_all("mcp-cancel", time.monotonic() + 0.1)
 
 
 def drop(message: Any) -> None:
@@ -2247,7 +2254,6 @@ class Peer:
 MAX_THREADS = 64  # slow `def` handlers at once; further calls wait
 BLINK_SECONDS = 0.01  # until a handler counts as slow
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
-_WORKERS = "mcp-reader", "mcp-call", "mcp-answer", "mcp-close"  # the end waits for them
 
 
 class Crew:
@@ -2286,9 +2292,9 @@ class Pipe(Peer):
     `_since` the time since which it runs a handler, or None. Only the watchdog changes
     `_reader`, and only while a handler runs: a reader that runs none keeps its turn.
     `_asleep` says that the watchdog waits for `_wake`, which is a lock because a signal
-    handler may release it: leave() must not wait for any other lock. `_turn` also
-    guards `_slow`, the number of threads that run slow handlers, and `_waiting`, what
-    they run next. `_writing` guards writing to stdout.
+    handler may release it: leave() must not wait for any other lock. `_turn` is the
+    lock of both crews, too. `_calls` run slow handlers: a reader that has lost its turn
+    is one of them. `_writing` guards writing to stdout.
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
@@ -2450,11 +2456,9 @@ class Pipe(Peer):
         if not self._left:  # an author's signal handler has raised
             self.leave()
         run_aside("mcp-close", self.close)  # it may block
-        while time.monotonic() < self._deadline and (
-            self.running
-            or any(thread.name in _WORKERS for thread in threading.enumerate())
-        ):
+        while self.running and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
+        join_all("mcp-reader mcp-call mcp-answer mcp-close", self._deadline)
         if self.running:
             log(f"the client has left; requests abandoned: {len(self.running)}")
         self.cancel_all()
