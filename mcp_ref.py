@@ -1983,7 +1983,7 @@ class Context(Request):
     # ---- request state
     def _call(self) -> Steps:
         """Run the handler with the answers so far; or return its questions."""
-        self._names: dict[str, str] = {}  # of the questions in this run, by key
+        self._names: Message = {}  # of the questions in this run, by key
         self._missing: Message = {}  # those that have no answer, by key
         self._answers: Message = {}  # by such a name
         if self._may_ask:
@@ -2015,7 +2015,7 @@ class Context(Request):
 
     def _restore(self) -> None:
         """Take the answers from the request and its state; RpcError if invalid."""
-        names: dict[str, str] = {}  # of the questions that this answers, by key
+        names: Message = {}  # of the questions that this answers, by key
         state = self.params.get("requestState")
         if state is not None:
             import hmac
@@ -2433,13 +2433,14 @@ class Pipe(Peer):
     def _take_over(self) -> None:
         """Count the reader up if its handler is slow, and start the next one."""
         if self._since and time.monotonic() - self._since > BLINK_SECONDS:
-            # First the number: the new thread looks at it as soon as it runs.
+            # First the numbers: the new thread looks at them as soon as it runs.
             self._reader += 1
+            self._calls.busy += 1
             if spawn("mcp-reader", functools.partial(self._read, self._reader)):
                 self._since = None
-                self._calls.busy += 1
             else:  # no thread is left; the next check tries again
                 self._reader -= 1
+                self._calls.busy -= 1
 
     def _await_hang_up(self) -> None:
         """Notice that the client has closed our stdout, even if nothing is written."""
