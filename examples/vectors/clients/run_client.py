@@ -733,8 +733,8 @@ class Run:
     def play(self, places: list[Place], vectors: list[Json]) -> list[Json]:
         """Play all vectors at the places where they apply.
 
-        What fails is played again later, with half as many clients: a busy machine is no
-        fault of the client. Rules that hold for every message are charged with both.
+        What fails is played again later, with half as many clients: a busy machine is
+        no fault of the client. Rules that hold for every message are charged with both.
         """
         tasks = [
             (vector, place)
