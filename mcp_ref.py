@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # mcp_ref.py 1.0.dev: the Model Context Protocol in one file.
+# What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 """A Model Context Protocol (MCP) server in one file, standard library only.

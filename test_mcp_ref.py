@@ -4121,17 +4121,32 @@ def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
     is_refused(["-m", "mcp_ref", *words.split()], keyword, tmp_path)
 
 
+@parametrize("path", [MCP_REF, MCP_CLIENT], ids=["mcp_ref", "mcp_client"])
+def test_the_changes_have_this_version(path):
+    number = mcp.__version__.replace(".dev", "")
+    changes = (HERE / ".github" / "CHANGELOG.md").read_text("utf-8")
+    section = changes.partition(f"\n## {number} (")[2].partition("\n## ")[0]
+    said = re.findall(
+        r'(?m)^# mcp_\w+\.py (\S+):|^__version__ = "(.+)"$', path.read_text("utf-8")
+    )
+    assert ["".join(one) for one in said] == [mcp.__version__] * 2, (
+        "the first lines and __version__ of both files must say the same version"
+    )
+    if number != mcp.__version__:
+        assert section.startswith("unreleased)"), (
+            f'CHANGELOG.md has no section "{number} (unreleased)"'
+        )
+    else:
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in section, (
+            f"{path.name} differs from that of release {number}, or CHANGELOG.md lacks "
+            "its SHA-256. If you have changed it since: let __version__ be the next "
+            'number with ".dev", as CONTRIBUTING.md says under "How a release is made".'
+        )
+
+
 def test_help_version_and_tables(tmp_path):
     assert "serve FILE.py" in command("-m", "mcp_ref", "--help").stdout
-    ours, other = (
-        hashlib.sha256(path.read_bytes()).hexdigest() for path in (MCP_REF, MCP_CLIENT)
-    )
-    changes = (HERE / ".github" / "CHANGELOG.md").read_text("utf-8")
-    assert mcp.__version__.endswith(".dev") or ours in changes and other in changes, (
-        "a released file has changed: let __version__ end in .dev until the next "
-        "release, whose SHA-256 stands in CHANGELOG.md"
-    )
-    assert mcp.__version__ == client.__version__
+    ours = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()
     shown = f"mcp_ref {mcp.__version__} sha256:{ours}\n"
     with zipfile.ZipFile(tmp_path / "it.zip", "w") as archive:
         archive.write(MCP_REF, "__main__.py")

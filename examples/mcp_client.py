@@ -1,4 +1,5 @@
-# mcp_client.py 0.3.0: an MCP client in one file, on mcp_ref.py.
+# mcp_client.py 1.0.dev: an MCP client in one file, on mcp_ref.py.
+# What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT Copyright (c) 2026 the mcp_ref authors
 """A client for Model Context Protocol servers.
 
