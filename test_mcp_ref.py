@@ -7689,75 +7689,77 @@ def test_the_operators_server_tells_its_health_and_takes_new_keys(operated):
         assert "health" not in log
 
 
+def make_certificate(folder: str) -> None:
+    words = (
+        f"req -x509 -newkey ec -nodes -days 2 -keyout {folder}/key -out {folder}/cert"
+    )
+    words += " -pkeyopt ec_paramgen_curve:prime256v1"
+    words += f" -subj /CN={HOST} -addext subjectAltName=DNS:{HOST}"
+    subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
+
+
+def configure_nginx(folder: str, ports: list[str]) -> list[str]:
+    """Write the page's block, with other places in it; return the command."""
+    block = block_of("nginx")
+    for old, new in (
+        ("/etc/tools/key.pem", f"{folder}/key"),
+        ("/etc/tools/cert.pem", f"{folder}/cert"),
+        ("listen 443 ", f"listen unix:{folder}/front "),
+        ("127.0.0.1:8001", ports[0]),
+        ("127.0.0.1:8002", ports[1]),
+    ):
+        assert block.count(old) == 1, old
+        block = block.replace(old, new)
+    places = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    Path(folder, "conf").write_text(
+        f"daemon off; master_process off; pid {folder}/pid;\n"
+        f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n"
+    )
+    return ["nginx", "-e", f"{folder}/log", "-c", f"{folder}/conf"]
+
+
+def ask_nginx(folder: str) -> bytes:
+    headers, body = call_whoami("k")
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    plain = socket.socket(socket.AF_UNIX)
+    plain.settimeout(PATIENCE)
+    plain.connect(f"{folder}/front")
+    context = ssl.create_default_context(cafile=f"{folder}/cert")
+    with context.wrap_socket(plain, server_hostname=HOST) as link:
+        link.sendall(
+            f"POST /tools/mcp HTTP/1.1\r\n{head}Connection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        return link.makefile("rb").read()
+
+
 @needs_posix
 @pytest.mark.skipif(not shutil.which("nginx"), reason="there is no nginx")
 @pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
 @parametrize("gone", [0, 1])
 def test_the_operators_nginx_finds_the_process_that_is_left(gone, operated):
     folder = tempfile.mkdtemp()  # the path of a Unix socket must be short
-    key, certificate, front = (f"{folder}/{name}" for name in ("key", "cert", "front"))
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
-    make += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    make += ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"]
-    subprocess.run(
-        [*make, "-keyout", key, "-out", certificate], check=True, capture_output=True
-    )
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as link:
+            return link.connect_ex(f"{folder}/front") == 0
+
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
+        make_certificate(folder)
         started = [stack.enter_context(listening(str(operated))) for _ in "ab"]
-        block = block_of("nginx")
-        for old, new in (
-            ("/etc/tools/key.pem", key),
-            ("/etc/tools/cert.pem", certificate),
-            ("listen 443 ", f"listen unix:{front} "),
-            ("127.0.0.1:8001", started[0][1].split("/")[2]),
-            ("127.0.0.1:8002", started[1][1].split("/")[2]),
-        ):
-            assert block.count(old) == 1, old
-            block = block.replace(old, new)
-        places = "".join(
-            f"{kind}_temp_path {folder}/{kind};\n"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        (operated.parent / "nginx.conf").write_text(
-            f"daemon off; master_process off; pid {folder}/pid;\n"
-            f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n"
-        )
-        words = [
-            "nginx",
-            "-e",
-            f"{folder}/log",
-            "-c",
-            str(operated.parent / "nginx.conf"),
-        ]
+        words = configure_nginx(folder, [url.split("/")[2] for _, url in started])
         subprocess.run([*words, "-t"], check=True, capture_output=True)
         nginx = stack.enter_context(subprocess.Popen(words))
         stack.callback(nginx.kill)
-
-        def listens() -> bool:
-            with socket.socket(socket.AF_UNIX) as link:
-                return link.connect_ex(front) == 0
-
-        def answer() -> bytes:
-            context = ssl.create_default_context(cafile=certificate)
-            headers, body = call_whoami("k")
-            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            sent = (
-                f"POST /tools/mcp HTTP/1.1\r\n{head}Connection: close\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n{body}"
-            )
-            plain = socket.socket(socket.AF_UNIX)
-            plain.settimeout(PATIENCE)
-            plain.connect(front)
-            with context.wrap_socket(plain, server_hostname=HOST) as link:
-                link.sendall(sent.encode())
-                return link.makefile("rb").read()
-
         wait_until(listens)
-        assert b'"text":"ann"' in answer()
+        assert b'"text":"ann"' in ask_nginx(folder)
         started[gone][0].kill()
         started[gone][0].wait(PATIENCE)
-        assert b'"text":"ann"' in answer()
+        assert b'"text":"ann"' in ask_nginx(folder)
 
 
 def test_the_operators_page_has_the_true_limits():
