@@ -7040,6 +7040,47 @@ def test_only_the_carrying_thread_touches_a_wsgi_request():
     assert gone.wait(PATIENCE)
 
 
+@needs_posix
+def test_gunicorn_ends_subscriptions_first(tmp_path):
+    pytest.importorskip("gunicorn")
+    listen = modern("subscriptions/listen", notifications={})
+    call = modern("tools/call", name="greet", arguments={"name": "Ada"})
+
+    def send(message):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        headers = {**headers_of(message), "Connection": "close"}
+        connection.request("POST", "/mcp", mcp.encode(message), headers)
+        return connection.getresponse()
+
+    words = "-m gunicorn --bind 127.0.0.1:0 --worker-class gthread --threads 8 "
+    words += "--graceful-timeout 600 --config python:mount mount:application"
+    with subprocess.Popen(
+        [sys.executable, *words.split()],
+        cwd=Path(mount.__file__).parent,
+        env={**os.environ, "HOME": str(tmp_path)},  # it keeps a socket there
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            lines: Any = process.stderr
+            port = next(
+                int(found[1])
+                for line in lines
+                if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line))
+            )
+            begin(lines.read)  # or the pipe would be full one day
+            streams = [send(listen) for _ in range(8)]
+            assert [one.status for one in streams] == [200] * 6 + [503] * 2
+            assert "Hello, Ada!" in str(send(call).read())
+            process.terminate()
+            assert all("result" in str(one.read()) for one in streams[:6])
+            assert process.wait(PATIENCE) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # its worker has left, too
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_copies_run_beside_the_module(tmp_path, monkeypatch):
     source = Path(mount.__file__).read_text("utf-8")
     app = shutil.copytree(HERE / "examples" / "extensions", tmp_path / "app")

@@ -5,7 +5,8 @@ For servers that outgrow one process, or live behind a web server; read 05 first
 Endpoint has no sockets. It answers an Exchange: one HTTP request and the means to
 answer it. Here is one for WSGI:
 
-    WSGI     gunicorn --chdir examples --workers 4 --threads 64 mount:application
+    WSGI     cd examples; gunicorn --workers 4 --threads 64 \
+                   --config python:mount mount:application     (post_worker_init below)
              uwsgi --http-socket :8000 --chdir examples --module mount --threads 64 \
                    --add-header "Connection: close"     (it closes without saying so)
     CGI      copy this file and mcp_ref.py to cgi-bin/; URL: .../cgi-bin/mount.py/mcp
@@ -18,7 +19,8 @@ answer it. Here is one for WSGI:
 
 The processes share nothing. With the same MCP_STATE_KEY, one can continue where another
 one asked the user. changed() reaches the subscribers of its own process only, each of
-which occupies a thread; legacy clients have no sessions, so they cannot be asked.
+which occupies a thread: all of them together have three quarters of MCP_THREADS, the
+number of an engine's threads. Legacy clients have no sessions, so they cannot be asked.
 Bodies need a Content-Length, proxies must not buffer streams. This endpoint is open to
 anyone: pass `authorize=`.
 """
@@ -29,6 +31,7 @@ import base64
 import io
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -39,8 +42,11 @@ from typing import Any
 
 # where mcp_ref.py is in a checkout
 sys.path += [str(Path(__file__).resolve().parents[1])]
+import mcp_ref
 from mcp_ref import Endpoint, Exchange, Server
 
+# Requests at once, in one process; streams without an end leave a quarter of them free.
+mcp_ref.MAX_CONNECTIONS = int(os.environ.get("MCP_THREADS", "64"))
 server = Server("mounted", state_key=os.environ.get("MCP_STATE_KEY"))
 endpoint = Endpoint(server, stateless=True)
 # until CGI or a Lambda ends a subscription, which occupies a process
@@ -133,6 +139,23 @@ def application(
         exchange.came.put(b"")
         while not exchange.todo.empty():  # write() may be waiting for room
             exchange.todo.get()
+
+
+def post_worker_init(worker: Any) -> None:
+    """Set up a worker of gunicorn, which calls this: --config python:mount.
+
+    After SIGTERM, a worker waits for its requests, and a subscription has no end. So
+    end them first: their clients get a result, and subscribe to another worker.
+    """
+    mcp_ref.MAX_CONNECTIONS = worker.cfg.threads
+    leave: Any = signal.getsignal(signal.SIGTERM)
+
+    def end(number: int, frame: Any) -> None:
+        leave(number, frame)
+        # Not here: the thread that was interrupted may hold a lock.
+        threading.Thread(target=endpoint.close, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:

@@ -104,8 +104,7 @@ class Issuer:
     stands still at `now`."""
 
     def __init__(self, monkeypatch):
-        self.asked: list[str] = []
-        self.timeouts: list[float] = []
+        self.asked, self.timeouts = [], []
         self.down, self.now, self.inside = False, 100.0, 0
         self.gate, self.moved = threading.Event(), threading.Condition()
         self.gate.set()
