@@ -4385,10 +4385,16 @@ class _Httpd:
             while is_ready(self.socket, False) and time.monotonic() < began + 1:
                 self.handle_request()
         self.server_close()
-        while time.monotonic() < began + self.patience:
-            if "serves" not in [step for step, _ in list(self.steps.values())]:
-                break
-            time.sleep(0.01)
+        busy = True
+        while busy and (passed := time.monotonic() - began) < self.patience:
+            time.sleep(self.patience / 100)
+            # Requests that are arriving are served, too, if they soon have arrived.
+            soon = passed < self.patience / 10
+            busy = any(
+                step == "serves"
+                or (soon and (step == "reads" or is_ready(link, False)))
+                for link, (step, _) in list(self.steps.items())
+            )
         for peer in list(self.endpoint.streams.values()):
             peer.cancel_all()
         for link in list(self.steps):

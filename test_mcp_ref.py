@@ -5166,6 +5166,21 @@ def test_sigterm_lets_a_running_call_end_and_the_program_go_on():
         )
 
 
+def test_a_request_that_is_arriving_is_served_when_the_server_closes():
+    with exchanges(server="empty") as site:
+        httpd = site.line.httpd
+        httpd.patience = 30
+        with socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link:
+            link.sendall(LAST[:-9].replace(b"Host", b"Expect: 100-continue\r\nHost"))
+            assert b"100" in link.recv(999)  # it reads the body
+            closed = begin(httpd.close)
+            assert httpd.endpoint.closed.wait(PATIENCE)
+            threading.Event().wait(0.05)
+            link.sendall(LAST[-9:])
+            assert b" 200 " in link.recv(999)
+            closed.result(PATIENCE)
+
+
 def test_bearer_tokens_and_principals(capfd):
     answers = {
         "object": object(),
