@@ -3359,11 +3359,17 @@ def log(entry: str) -> None:
     if len(line) > most:
         line = f"{line[: most // 4]}\nmcp_ref| ...\nmcp_ref| {line[-most // 2 :]}"
     line += "\n"
+
+    def write() -> None:
+        with suppress(OSError):
+            os.write(2, line.encode(errors="replace"))
+        _log_slots.release()
+
     with suppress(AttributeError, OSError, ValueError):
         if os.name == "nt" and sys.stderr is sys.__stderr__:
             # Pipes cannot be polled there: a thread writes, and may wait.
             if _log_slots.acquire(blocking=False):
-                run_aside("mcp-log", functools.partial(_write_log, line))
+                run_aside("mcp-log", write)
                 time.sleep(0.001)  # keeps the order
         elif is_ready(sys.stderr):
             sys.stderr.write(line)
@@ -3371,12 +3377,6 @@ def log(entry: str) -> None:
 
 
 _log_slots = threading.Semaphore(64)  # threads that wait to write a line
-
-
-def _write_log(line: str) -> None:
-    with suppress(OSError):
-        os.write(2, line.encode(errors="replace"))
-    _log_slots.release()
 
 
 def fingerprint() -> str:
@@ -3702,10 +3702,10 @@ class Log:
             self._moved.notify_all()
             return events
 
-    def release(self, reader: Exchange | None = None) -> None:
-        """Forget a reader that has left, or whoever it is, who has to come back."""
+    def release(self, reader: Exchange | None) -> None:
+        """Forget a reader that has left, or has to come back."""
         with self._moved:
-            if reader is None or self.reader is reader:
+            if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
@@ -3750,7 +3750,6 @@ class Stream:
     ended = False  # the response has been sent, or appended
     endless = False  # it may last, as subscriptions do, and calls that ask users
     is_always_ok = False  # the status of an error is 200, as in a session
-    left: Func | None = None  # is called if the client hangs up
     _carrier: threading.Thread | None = None
 
     def __init__(self, exchange: Exchange) -> None:
@@ -3804,13 +3803,7 @@ class Stream:
             log.release(exchange)
             exchange.end(must_come_back)
         except (OSError, ValueError):  # ValueError: the socket is closed
-            self.leave()
-
-    def leave(self) -> None:
-        """Take note that the client has hung up."""
-        self.log.release(self.exchange)
-        if left := self.left:
-            left()
+            log.release(exchange)
 
     def finish(self) -> None:
         """End the answer, with or without a response, when its handler has returned."""
@@ -3982,6 +3975,7 @@ class Endpoint:
             target=self._reap, name="mcp-reaper", daemon=True
         )
         self.sessions: dict[str, HttpSession] = {}  # by id  # [legacy]
+        self.kept: dict[Log, Any] = {}  # of streams that have ended  # [legacy]
 
     def serve(self, exchange: Exchange) -> None:
         """Answer one request. Raises nothing."""
@@ -4095,16 +4089,15 @@ class Endpoint:
         stream.started = True
         with self.lock:
             self.streams[stream] = peer
-        if isinstance(peer, PostPeer):
-            stream.left = peer.cancel_all
         self.start_reaper(peer)
         try:
             work()
             stream.finish()
         finally:
-            stream.left = None  # or it and its peer would keep each other
             with self.lock:
                 del self.streams[stream]
+            if isinstance(peer, PostPeer):
+                peer.cancel_all()  # a subscription whose client has hung up
 
     def start_reaper(self, peer: Peer) -> None:
         """Start the thread that notices who has left, if it does not run; close a
@@ -4119,11 +4112,13 @@ class Endpoint:
         """Notice clients that hung up, five times a second."""
         while not self.closed.wait(0.2):
             try:
-                for stream in list(self.streams):
+                for stream, peer in list(self.streams.items()):
                     with self.lock:
                         gone = stream in self.streams and stream.exchange.gone()
                     if gone:
-                        stream.leave()
+                        stream.log.release(stream.exchange)
+                    if gone and isinstance(peer, PostPeer):
+                        peer.cancel_all()
                 expire_sessions(self)  # [legacy]
             except BaseException as problem:  # others are still looked after
                 log_failure("the reaper", problem)
@@ -4463,10 +4458,10 @@ class SocketExchange(Exchange):
     def _send(self, data: bytes) -> None:
         # If this fails, a part may have been sent: nothing may follow.
         closing, self.closing = self.closing, True
-        step, seconds = self.httpd.step, len(data) / 2**20 + 1
-        step(self.link, "serves", SEND_SECONDS * seconds)
+        # Before this time has passed, the next comment is sent.
+        seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
+        self.httpd.step(self.link, "serves", seconds)
         self.link.sendall(data)
-        step(self.link, "serves")
         self.closing = closing
 
     def write(self, data: bytes) -> None:
@@ -4477,7 +4472,6 @@ class SocketExchange(Exchange):
         if self.chunked:
             self._send(b"0\r\n\r\n")
         if close:
-            self.closing = True
             hang_up(self.link)
 
     def gone(self) -> bool:
@@ -4702,13 +4696,13 @@ class LegacyContext(Context):
         peer.session = session
         if isinstance(peer, HttpSession):
             peer.register()
-        if peer.send is not drop:
-            self.server.listeners[session] = None
-        if peer.closed:  # close() may not have seen the session
-            self.server.listeners.pop(session, None)
         declared = self.server.capabilities(version)
         if peer.send is drop:  # it hears of no change
             declared.update({name: {} for name in CAPABILITIES if name in declared})
+        else:
+            self.server.listeners[session] = None
+        if peer.closed:  # close() may not have seen the session
+            self.server.listeners.pop(session, None)
         return without_none(
             protocolVersion=version,
             capabilities=declared,
@@ -4932,11 +4926,11 @@ SERVED.update(
 
 MAX_SESSIONS = 1000  # beyond that, the longest unused one is closed
 SESSION_SECONDS = 3600  # without a request, until a session expires
-REPLAY_BYTES = 2**20  # of events that a session keeps, for clients that come back
-MAX_LOGS = 8  # of streams that have ended, among which these bytes are divided
+REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
+MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
 RETRY_MS = 500  # until a client comes back after close_stream()
 __all__ += """
-    MAX_LOGS MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
+    MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
 """.split()
 
 
@@ -4949,7 +4943,8 @@ class SessionStream(Stream):
 
     def new_log(self) -> Log:
         """Make a log in the session; some begin with an id and no message."""
-        log, session = self.owner.new_log(), self.owner.session
+        log, session = Log(REPLAY_BYTES), self.owner.session
+        self.owner.logs[log.name] = log
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{log.name}-0", retry=RETRY_MS)
         return log
@@ -4958,10 +4953,13 @@ class SessionStream(Stream):
         """Have the client come back for the rest, if its revision knows of that."""
         self.begin()
         if self.greeting:
-            self.log.release()
+            self.log.release(self.log.reader)
 
     def finish(self) -> None:
         super().finish()
+        if self.log is not _NO_LOG:
+            until = time.monotonic() + ASK_SECONDS
+            self.owner.endpoint.kept[self.log] = until, self.owner.logs
         self.owner.settle()
 
 
@@ -4973,29 +4971,13 @@ class HttpSession(Peer):
         self.endpoint, self.principal = endpoint, encode(principal)
         self._headers = headers
         self.used = time.monotonic()  # when the last request came
-        self.own = Log(REPLAY_BYTES // MAX_LOGS)  # what belongs to no POST
+        self.own = Log(REPLAY_BYTES)  # what belongs to no POST
         self.id = self.own.name
         self.logs = {self.id: self.own}  # by name, the oldest first
 
     def tell(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.tell(encode(message))
-
-    def is_in_use(self) -> bool:
-        """Tell whether a call runs, or a stream is open."""
-        logs = list(self.logs.values())
-        return bool(self.running) or any(log.reader for log in logs)
-
-    def new_log(self) -> Log:
-        """Make the log of a stream; of those that have ended, the last are kept."""
-        log = Log(REPLAY_BYTES // MAX_LOGS)
-        with self.endpoint.lock:
-            logs = self.logs.values()
-            done = [one for one in logs if one.ended and not one.reader]
-            for one in done[:-MAX_LOGS]:
-                del self.logs[one.name]
-            self.logs[log.name] = log
-        return log
 
     def register(self) -> None:
         """Let requests find the session, if need be in place of one that is not in
@@ -5004,12 +4986,11 @@ class HttpSession(Peer):
         with endpoint.lock:
             if len(sessions) >= MAX_SESSIONS:
                 count = Counter(one.principal for one in sessions.values())
-                idle = [one for one in sessions.values() if not one.is_in_use()]
+                idle = set(sessions.values()).difference(endpoint.streams.values())
                 if not idle:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 # Who holds most gives one up, so that nobody evicts another's.
-                idle.sort(key=lambda one: (-count[one.principal], one.used))
-                idle[0].close()
+                min(idle, key=lambda one: (-count[one.principal], one.used)).close()
             sessions[self.id] = self
         self._headers["Mcp-Session-Id"] = self.id
         endpoint.start_reaper(self)
@@ -5027,11 +5008,19 @@ class HttpSession(Peer):
 
 
 def expire_sessions(endpoint: Endpoint) -> None:
-    """End sessions that have not been used for long."""
-    latest = time.monotonic() - SESSION_SECONDS
-    for session in list(endpoint.sessions.values()):
-        if session.used < latest and not session.is_in_use():
+    """End sessions that have not been used for long, and forget streams that have
+    ended, the oldest first."""
+    now, size = time.monotonic(), 0
+    with endpoint.lock:
+        sessions = set(endpoint.sessions.values())
+        idle = sessions.difference(endpoint.streams.values())
+    for session in idle:
+        if session.used + SESSION_SECONDS < now:
             session.close()
+    for log, (until, logs) in reversed(list(endpoint.kept.items())):
+        size += log.size + 2**12  # and what it takes itself
+        if size > MAX_KEPT_BYTES or until < now:
+            del endpoint.kept[log], logs[log.name]
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
@@ -5132,8 +5121,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     """Serve a message; what results goes to the session's stream."""
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
-    calls = sum(len(one.running) for one in list(endpoint.sessions.values()))
-    if calls >= MAX_CONNECTIONS + MAX_THREADS:
+    if threading.active_count() > 2 * MAX_CONNECTIONS + MAX_THREADS:
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:

@@ -4611,7 +4611,7 @@ POST - MCP-Protocol-Version=1999 initialize {INIT} -> 400
 POST s { -> 400 {PARSE_ERROR} & !"id"
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
-== the longest unused session is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -999}
+== the longest unused session is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -9999}
 session a 2025-11-25
 session b 2025-11-25
 POST a ping -> 200
@@ -4645,7 +4645,7 @@ name bob {session}
 POST - X-Key=bob initialize {INIT} -> 200
 POST - X-Key=ann Mcp-Session-Id={ann} ping -> 200
 POST - X-Key=bob Mcp-Session-Id={bob} ping -> 200
-== a response waits for its client, whatever its size | limits: {"REPLAY_BYTES": 10}
+== a response waits for its client, whatever its size | limits: {"REPLAY_BYTES": 1}
 session s 2025-11-25
 a = POST s :later {"gates": "g"}
 a event "retry"
@@ -4655,6 +4655,13 @@ b = GET s Last-Event-ID={a}
 b <* "content"
 b ends
 GET s Last-Event-ID={b} -> 405
+== a stream that has ended is kept for as long as a user may be asked | limits: {"ASK_SECONDS": 0.01}
+session s 2025-11-25
+a = POST s :later
+a event "retry"
+a ends
+until GET s Last-Event-ID={a} -> 405
+POST s ping -> 200
 == calls that ask their users leave room for others | limits: {"MAX_CONNECTIONS": 4}
 session s 2025-11-25
 session t 2025-11-25
@@ -4740,7 +4747,7 @@ c < notifications/later & -1"
 c < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
-== the oldest events are forgotten, and changes told again | limits: {"REPLAY_BYTES": 300}
+== the oldest events are forgotten, and changes told again | limits: {"REPLAY_BYTES": 37}
 session s 2025-11-25
 a = POST s :steps
 a event "data": ""
@@ -4774,7 +4781,7 @@ a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name
     {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}]
 a <* {INTERNAL_ERROR}
 a ends
-== HTTP+SSE beside another path | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 200}
+== HTTP+SSE beside another path | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 25}
 a = GET - /a/sse
 a event "data": "mcp/messages?session_id=
 GET - /sse -> 404
@@ -5133,6 +5140,21 @@ def test_a_stream_that_is_read_late_holds_up_nobody_and_loses_nothing(
         )
 
 
+def test_of_the_streams_that_have_ended_the_oldest_go_first():
+    with exchanges(limits={"MAX_KEPT_BYTES": 13000}) as site:
+        site("session s 2025-11-25")
+        link = http.client.HTTPConnection("127.0.0.1", site.line.port, timeout=PATIENCE)
+        with contextlib.closing(link):
+            for name in "abc":  # one after the other, on one connection
+                line = 's tools/call {"name": "steps"}'
+                verb, path, headers, body = site.line.request("POST", line)
+                link.request(verb, path, body, headers)
+                events = link.getresponse().read().decode()
+                site.line.names[name] = re.search(r"(?m)^id: (\S+)", events)[1]
+        site("until GET s Last-Event-ID={a} -> 405")
+        site("GET s Last-Event-ID={b}|{c} -> 200 done")
+
+
 def test_a_client_that_leaves_while_it_is_asked_holds_no_socket():
     with exchanges() as site:
         site("session s 2025-11-25")
@@ -5218,7 +5240,7 @@ def test_bearer_tokens_and_principals(capfd):
 
 
 def test_a_mounted_endpoint_says_when_to_hang_up():
-    with exchanges(limits={"REPLAY_BYTES": 200}) as site:
+    with exchanges(limits={"REPLAY_BYTES": 25}) as site:
 
         def serve(verb, line, body=None, write=None):
             verb, path, headers, data = site.line.request(verb, line)
@@ -5895,7 +5917,7 @@ def test_client_falls_back_to_http_sse():
         client.connect(httpd.url.replace("mcp", "sse"), timeout=PATIENCE) as one,
     ):
         assert one.version == "2025-11-25" and one.call_tool("add", {"a": 1})
-        with limits(MAX_THREADS=-999), pytest.raises(mcp.HttpError, match="503"):
+        with limits(MAX_THREADS=-9999), pytest.raises(mcp.HttpError, match="503"):
             one.ping()
 
 
