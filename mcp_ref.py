@@ -207,6 +207,9 @@ META_LOG_LEVEL = _RESERVED + "logLevel"
 META_SUBSCRIPTION = _RESERVED + "subscriptionId"
 META_SERVER = _RESERVED + "serverInfo"
 
+# server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
+LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
+
 # To add what is checked of a request's params: a row, or a word. `?` marks what may be
 # None, or left out.
 TYPES: dict[str, Any] = {
@@ -214,6 +217,7 @@ TYPES: dict[str, Any] = {
     "dict": dict,
     "str?": (str, type(None)),
     "dict?": (dict, type(None)),
+    "level": LOG_LEVELS,  # one of these
 }
 Params = namedtuple("Params", "method types")
 PARAMS = {
@@ -231,7 +235,7 @@ PARAMS = {
     resources/unsubscribe  uri:str
     prompts/get            name:str arguments:dict? inputResponses:dict? requestState:str?
     completion/complete    ref:dict argument:dict context:dict?
-    logging/setLevel       level:str
+    logging/setLevel       level:level
     subscriptions/listen   notifications:dict
 """,
     ).values()
@@ -240,6 +244,7 @@ PARAMS["_meta"] = {
     META_VERSION: str,
     META_CAPABILITIES: dict,
     META_CLIENT: TYPES["dict?"],
+    META_LOG_LEVEL: [None, *LOG_LEVELS],
 }
 RETRY = "inputResponses", "requestState"  # see section 5
 
@@ -339,9 +344,6 @@ ERRORS = read_table(
     RESOURCE_NOT_FOUND,
     URL_REQUIRED,
 ) = ERRORS
-
-# server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
-LOG_LEVELS = tuple("debug info notice warning error critical alert emergency".split())
 
 # Names from LSP and from tutorials, and what is probably meant. A notification is
 # understood; a request gets an error that mentions the right name.
@@ -624,10 +626,6 @@ class Request:
             version = self.params.get("protocolVersion", "")
         else:
             check_params("_meta", self.meta)
-            if self.meta.get(META_LOG_LEVEL, "info") not in LOG_LEVELS:
-                raise invalid(
-                    f"{META_LOG_LEVEL} must be one of " + ", ".join(LOG_LEVELS)
-                )
             self.peer.check(self)
 
         is_known = META_VERSION in self.meta and version in REVISIONS
@@ -1100,8 +1098,10 @@ class Server(Registry):
         super().__init__()
         Server.made = True
         self.brief = {"name": name, "version": version}  # in every result
-        more = checked_options(info, "title description websiteUrl icons")
-        self.info = {**self.brief, **more}
+        self.info = {
+            **self.brief,
+            **checked_options(info, "title description websiteUrl icons"),
+        }
         self.instructions, self.page_size = instructions, page_size
         key = os.urandom(32) if state_key is None else state_key
         self.state_key = key.encode() if isinstance(key, str) else key
@@ -1631,7 +1631,8 @@ SERVED: dict[str, Func] = {
 def check_params(method: str, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
     for name, expected in PARAMS.get(method, {}).items():
-        if not isinstance(params.get(name), expected):
+        value, is_choice = params.get(name), isinstance(expected, list)
+        if not (value in expected if is_choice else isinstance(value, expected)):
             raise invalid(f"{method}: {name} is missing or has the wrong type")
 
 
@@ -4886,8 +4887,6 @@ def serve_batch(
 
 def set_level(server: Server, ctx: Any) -> Message:
     """[2025-11-25] server/utilities/logging §Setting Log Level."""
-    if ctx.params["level"] not in LOG_LEVELS:
-        raise invalid("level must be one of " + ", ".join(LOG_LEVELS))
     ctx.peer.session.meta[META_LOG_LEVEL] = ctx.params["level"]
     return {}
 
