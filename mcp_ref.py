@@ -421,8 +421,13 @@ class RpcError(Exception):
     """
 
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
+        if not isinstance(code, int):
+            raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
         self.code, self.data = code, data
+
+    def __reduce__(self) -> Any:  # for pickle and copy
+        return type(self), (self.code, str(self), self.data)
 
 
 def invalid(problem: str, data: Any = None) -> RpcError:
@@ -596,6 +601,7 @@ class Request:
     """
 
     cancelled = False
+    _call: Func  # calls the method's function: see Context
     filter: Message  # what a subscription is told of
     granted: Message  # the same, as it is acknowledged
     _ended = False  # nothing more is sent
@@ -712,11 +718,6 @@ class Request:
             if not self.cancelled:
                 log_failure(self.method, problem)
         return self._failure(error)
-
-    def _call(self) -> Steps:
-        """Return the result of the method's function."""
-        result = self._function(self.server, self)
-        return (yield from result) if isinstance(result, Iterator) else result
 
     # ---- the shape of results and errors
     def _respond(self, result: Message) -> Message:
@@ -1460,8 +1461,8 @@ def serve_listen(server: Server, ctx: Context) -> None:
         for uri in uris:
             server.on_watch(uri, ctx)
     # Other names, with a slash, are for Server.notify().
-    names = [name for name in wanted if "/" in name[:200] and wanted[name]][:MAX_URIS]
-    keys.update(name[:200] for name in names)
+    names = [name[:200] for name in wanted if "/" in name and wanted[name]]
+    keys.update(names[:MAX_URIS])
     ctx.filter = {**ctx.granted, "resourceSubscriptions": keys}
     ctx.peer.carry(ctx)
 
@@ -1509,6 +1510,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Steps:
     except (Exception, SystemExit) as problem:
         if not ctx.cancelled:
             log_failure(f"tool {name}", problem)
+        while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
+            problem = failures[0]
         is_clear = str(problem) and not isinstance(problem, KeyError)
         return tool_error(str(problem) if is_clear else repr(problem))
 
@@ -1867,7 +1870,7 @@ class Context(Request):
             if self.peer.ordered:
                 self.notify(
                     "notifications/cancelled",
-                    {"requestId": self.id, "reason": "closing", "_meta": meta},
+                    {"requestId": self.id, "_meta": meta},
                 )
             self._finish(self._respond(self._shape({"_meta": meta})))
 
@@ -1991,7 +1994,9 @@ class Context(Request):
         if self._may_ask:
             self._restore()
         try:
-            result = yield from super()._call()
+            result = self._function(self.server, self)
+            if isinstance(result, types.GeneratorType):
+                result = yield from result
             if not self._missing:  # or it has caught InputRequired
                 return result
         except BaseException:
@@ -3129,7 +3134,7 @@ class Schema:
                     self._checks[id(node)] = self._compile(node)
             self._check = self._checks[id(schema)]
         except Exception as problem:  # of many kinds
-            raise ValueError(f"malformed schema: {problem}") from problem
+            raise ValueError(f"malformed schema: {problem}")
 
     def flaw(self, value: Any) -> str | None:
         """Return None for a valid value, else "/items/3/price: must be at least 0"."""

@@ -88,6 +88,7 @@ import ast
 import asyncio
 import base64
 import contextlib
+import copy
 import dataclasses
 import datetime
 import decimal
@@ -106,6 +107,7 @@ import linecache
 import multiprocessing.connection
 import operator
 import os
+import pickle
 import queue
 import random
 import re
@@ -3852,6 +3854,22 @@ test_errors = scripts(
 )
 
 
+@parametrize("error", [Quota(429, "slow down", {"after": 1}), mcp.ClientLacks(7)])
+def test_an_error_survives_pickle_and_copy(error):
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error) and str(other) == str(error)
+        assert (other.code, other.data) == (error.code, error.data)
+
+
+def test_an_error_without_a_code_is_told_where_it_is_made():
+    def forgets():
+        raise mcp.RpcError("quota")
+
+    server = mcp.Server("s")
+    server.tool(forgets)
+    assert "'quota' is not a code" in words_of(server.call("forgets"))
+
+
 def test_an_expected_mistake_is_not_logged(capsys):
     server = errors(Stage())
     missing = ask(server, "prompts/get", name="absent")
@@ -3925,7 +3943,8 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
         pytest.skip("Python 3.11 has it")
     tools = {"run": lambda: json.loads("{"), "loop": in_a_loop, "group": in_a_group}
     server.tool(tools[how], name="fails")
-    assert server.call("fails")["isError"]
+    # Not "unhandled errors in a TaskGroup": that is nothing a model can act on.
+    assert words_of(server.call("fails")).startswith("Expecting property name")
     frame = re.search(r'File "([^"]+)", line', capsys.readouterr().err)
     assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
 
