@@ -219,15 +219,15 @@ TYPES: dict[str, Any] = {
     "dict?": (dict, type(None)),
     "level": LOG_LEVELS,  # one of these
 }
-Params = namedtuple("Params", "method types")
+Params = namedtuple("Params", "method words")
 PARAMS = {
-    row.method: {
-        name: TYPES[kind] for name, kind in re.findall("(.+?):(.+?)(?: |$)", row.types)
+    method: {
+        name: TYPES[kind] for name, kind in re.findall("(.+?):(.+?)(?: |$)", words)
     }
-    for row in read_table(
+    for method, words in read_table(
         Params,
         """
-    method                 types
+    method                 words
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
     resources/read         uri:str inputResponses:dict? requestState:str?
@@ -1620,10 +1620,10 @@ def serve_extension(server: Server, ctx: Context) -> Steps:
 SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
-    **dict.fromkeys(
-        ("tools/list", "resources/list", "resources/templates/list", "prompts/list"),
-        serve_list,
-    ),
+    "tools/list": serve_list,
+    "resources/list": serve_list,
+    "resources/templates/list": serve_list,
+    "prompts/list": serve_list,
     "tools/call": serve_call_tool,
     "resources/read": serve_read,
     "prompts/get": serve_get_prompt,
@@ -3175,9 +3175,7 @@ class Schema:
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
         except (LookupError, TypeError, ValueError):
-            raise ValueError(
-                f"$ref {node['$ref']}: no such place in this schema"
-            ) from None
+            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
         # It is compiled later, by __init__(), because a schema may refer to itself.
         self._targets.append(target)
         return lambda value: self._checks[id(target)](value)
