@@ -539,7 +539,6 @@ def play(name: str, vectors: list[Json]) -> set[str]:
     old = run_client.Place("stdio", "2025-03-26", SECONDS)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
         rows = run.play(places, vectors) + run.play([old], batches)
-    run.close()
     return {row["id"] for row in rows if row["verdict"] == "broken"}
 
 

@@ -457,7 +457,8 @@ class Talk:
             return
         headers = {"content-type": "application/json"}
         opening = exchange.message.get("method") == "initialize"
-        if opening and not self.modern and self.scene("session", True):
+        opened = opening and "result" in content and not self.modern
+        if opened and self.scene("session", True):
             headers["mcp-session-id"] = "session-1"
         status = step.get("status") or self._status(content)
         headers.update(step.get("headers", {}))
@@ -721,14 +722,20 @@ class Run:
         finally:
             self.idle.put(client)
 
+    def second(self) -> Run:
+        """Make a run for what has failed, with half as many clients."""
+        return Run(self.command, max(1, self.jobs // 2))
+
     def each(self, work: Callable[[Client, Any], Any], tasks: list[Any]) -> list[Any]:
-        """Do something for each task, with a client each; keep the order."""
+        """Do something for each task, with an idle client; keep the order."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
 
             def one(task: Any) -> Any:
                 return self.with_client(lambda client: work(client, task))
 
-            return list(pool.map(one, tasks))
+            found = list(pool.map(one, tasks))
+        self.close()
+        return found
 
     def play(self, places: list[Place], vectors: list[Json]) -> list[Json]:
         """Play all vectors at the places where they apply.
@@ -755,9 +762,7 @@ class Run:
 
         rows = self.each(attempt, others)
         failed = [n for n, row in enumerate(rows) if row["verdict"] in report.FAILED]
-        second = Run(self.command, max(1, self.jobs // 2))
-        again = second.each(attempt, [others[n] for n in failed])
-        second.close()
+        again = self.second().each(attempt, [others[n] for n in failed])
         for number, row in zip(failed, again):
             rows[number] = row
             if row["verdict"] not in report.FAILED:
@@ -767,14 +772,17 @@ class Run:
     def spoken(self, places: list[Place]) -> list[Place]:
         """Find the places where the client speaks."""
         reasons = self.each(Client.speaks, places)
+        silent = [place for place, why in zip(places, reasons) if why]
+        again = iter(self.second().each(Client.speaks, silent))
+        reasons = [why and next(again) for why in reasons]
         for place, why in zip(places, reasons):
             print(f"{place.carrier} {place.revision}: {why or 'spoken'}", flush=True)
         return [place for place, why in zip(places, reasons) if not why]
 
     def close(self) -> None:
-        """End all clients."""
-        while not self.idle.empty():
-            self.idle.get().end()
+        """End the drivers of all clients."""
+        for client in list(self.idle.queue):
+            client.end()
 
 
 def charge(rule: Json, heard: list[Json], name: str) -> None:
@@ -806,7 +814,6 @@ def main() -> int:
     run = Run(options.driver, options.jobs)
     spoken = run.spoken(places)
     rows = run.play(spoken, vectors)
-    run.close()
     order = {vector["id"]: n for n, vector in enumerate(vectors)}
     rows.sort(key=lambda row: order[row["id"]])
     complete = spoken == places or not options.revisions
