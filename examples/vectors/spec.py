@@ -20,6 +20,7 @@ WORD = re.compile(
     r"(\*\*)?\b(MUST\s+NOT|MUST|SHALL\s+NOT|SHALL|SHOULD\s+NOT|SHOULD|REQUIRED"
     r"|NOT\s+RECOMMENDED|RECOMMENDED)\b"
 )
+SCHEMA = "schema.ts"
 NOT_COUNTED = {"schema", "changelog"}  # made from schema.ts; says what other pages say
 ALIKE = 0.72  # how much two sentences must share to be one rule
 # Where a page of the newest revision stood before, if not under its own path.
@@ -93,6 +94,22 @@ def read_page(path: pathlib.Path, revision: str, page: str) -> list[Word]:
     return words
 
 
+def read_schema(path: pathlib.Path, revision: str) -> list[Word]:
+    """Find the rule words in the comments of schema.ts, each with what it is on."""
+    words = []
+    for comment, name in re.findall(
+        r"(?s)/\*\*(.*?)\*/\s*(?:export )?([^\n]*)", path.read_text("utf-8")
+    ):
+        heading = plain(re.split(r"[?:={<]| extends", name)[0].replace('"', ""))
+        lines = (line.strip().lstrip("*").strip() for line in comment.split("\n"))
+        for sentence in re.split(r"(?<=\.) ", plain(" ".join(lines))):
+            for one in WORD.finditer(sentence):
+                level = " ".join(one[2].split())
+                place = (revision, SCHEMA, heading, level, True)
+                words.append(Word(*place, sentence.strip("- ")))
+    return words
+
+
 def read_rows(path: pathlib.Path) -> dict[str, list[Row]]:
     """Read the tables of CLAUSES.md, by page; of older revisions with the date."""
     found: dict[str, list[Row]] = {}
@@ -120,6 +137,7 @@ class Index:
             raise SystemExit(f"{self.folder} has no revisions of the specification")
         self.pages: dict[tuple[str, str], list[Word]] = {}
         self.texts: dict[tuple[str, str], str] = {}
+        self.schemas: dict[str, list[Word]] = {}
         for revision in self.revisions:
             for path in sorted((self.folder / revision).rglob("*.mdx")):
                 page = (
@@ -128,9 +146,14 @@ class Index:
                 self.texts[revision, page] = path.read_text("utf-8")
                 if page not in NOT_COUNTED:
                     self.pages[revision, page] = read_page(path, revision, page)
+            schema = folder / "schema" / revision / SCHEMA
+            self.schemas[revision] = read_schema(schema, revision)
         self._index_newest()
         for newer, older in zip(self.revisions, self.revisions[1:]):
             self._index_older(newer, older)
+        for revision, words in self.schemas.items():
+            self._index_schema(revision, words)
+            self.pages[revision, SCHEMA] = words
 
     def _index_newest(self) -> None:
         """Give each word of the newest revision the row at its place."""
@@ -185,7 +208,7 @@ class Index:
 
     def _related(self, page: str, newer: str) -> bool:
         """Say whether an older page became a newer one."""
-        return page == newer or page in FORMER.get(newer, [])
+        return page in (newer, SCHEMA) or page in FORMER.get(newer, [])
 
     def _index_own(self, words: list[Word], revision: str) -> None:
         """Give the words that are left the rows of their own revision's sections."""
@@ -202,6 +225,20 @@ class Index:
                     self._pair([word for word in here if not word.bold], places)
                 for word in mine:
                     word.row = word.row or self._find_any(word, rows)
+
+    def _index_schema(self, revision: str, words: list[Word]) -> None:
+        """Give the words of schema.ts the rows of the same sentences on pages, or else
+        rows of its own."""
+        known = [word for (date, _), page in self.pages.items() for word in page]
+        known = [word for word in known if word.revision == revision and word.row]
+        own = [*self.rows.get(SCHEMA, [])]
+        for date in self.revisions[1:]:
+            own += self.rows.get(f"[{date}] {SCHEMA}", [])
+        for word in words:
+            found = [
+                r for r in own if (r.heading, r.level) == (word.heading, word.level)
+            ]
+            word.row = found[0] if found else self._find_twin(word, known)
 
     def _find_any(self, word: Word, rows: list[Row]) -> Row | None:
         """Find a row for a word that stands in another order than the rows."""
