@@ -1,4 +1,4 @@
-"""What the drivers of Python SDKs share: a task for each action, and one for a client."""
+"""What the drivers of Python SDKs share: a task for each action, one for a client."""
 
 import asyncio
 import json
