@@ -150,39 +150,40 @@ def params_of(name: str) -> str:
     return ", ".join(shown)
 
 
-def methods() -> str:
-    """Return the table of methods."""
+def messages(head: str, rows: Any, name_of: Any, cells_of: Any) -> str:
+    """Return a table of requests or notifications, which begin alike."""
     return table(
-        "method, sent by, revisions, params, the result must have, capability",
+        f"{head}, capability",
         (
             (
-                f"`{row.name}`" + ("†" if row.cacheable else "") + ("‡" * row.asks),
+                name_of(row),
                 WAYS[row.way],
                 span(row.since, row.until, row.deprecated),
-                params_of(row.name),
-                code(RESULTS[row.name]),
+                *cells_of(row),
                 code(row.capability),
             )
-            for row in mcp_ref.METHODS.values()
+            for row in rows.values()
         ),
+    )
+
+
+def methods() -> str:
+    """Return the table of methods."""
+    return messages(
+        "method, sent by, revisions, params, the result must have",
+        mcp_ref.METHODS,
+        lambda row: f"`{row.name}`" + "†" * row.cacheable + "‡" * row.asks,
+        lambda row: (params_of(row.name), code(RESULTS[row.name])),
     )
 
 
 def notifications() -> str:
     """Return the table of notifications."""
-    return table(
-        "notification, sent by, revisions, params, capability, filter of a subscription",
-        (
-            (
-                f"`notifications/{row.name}`",
-                WAYS[row.way],
-                span(row.since, row.until, row.deprecated),
-                code(CARRIED.get(row.name, "")),
-                code(row.capability),
-                code(row.filter),
-            )
-            for row in mcp_ref.NOTIFICATIONS.values()
-        ),
+    return messages(
+        "notification, sent by, revisions, params, filter of a subscription",
+        mcp_ref.NOTIFICATIONS,
+        lambda row: f"`notifications/{row.name}`",
+        lambda row: (code(CARRIED.get(row.name, "")), code(row.filter)),
     )
 
 
