@@ -44,6 +44,8 @@ class Scheduler:
         self.failure = ""
         self.over = threading.Event()
         self.choices: list[int] = []  # how many tasks could have gone on, by step
+        self.starts, self.refused = 0, frozenset()  # type: int, Any  # of threads
+        self.functions: Any = None  # at whose lines it may switch; None: all
 
     def spawn(self, function: Any, name: str = "") -> Task:
         task = Task(self, function, name or f"task {len(self.tasks)}")
@@ -134,9 +136,15 @@ class Task:
     def trace(self, frame: Any, kind: str, argument: Any) -> Any:
         if frame.f_code.co_filename != str(SOURCE):
             return None
+        functions = self.scheduler.functions
+        if functions is not None and frame.f_code.co_name not in functions:
+            return None
         if kind == "line":
             self.scheduler.switch(self)
         return self.trace
+
+    def join(self, timeout: float | None = None) -> None:
+        me().wait(lambda: self.done, timeout)
 
     def wait(self, test: Any, seconds: float | None = None) -> bool:
         """Wait until a test holds; False if the time has passed."""
@@ -259,7 +267,11 @@ class Thread:
     def start(self) -> None:
         if self.task:
             raise RuntimeError("threads can only be started once")
-        self.task = me().scheduler.spawn(self.target, self.name)
+        scheduler = me().scheduler
+        scheduler.starts += 1
+        if scheduler.starts in scheduler.refused:
+            raise RuntimeError("can't start new thread")
+        self.task = scheduler.spawn(self.target, self.name)
         self.ident = self.task.ident
 
     def join(self, timeout: float | None = None) -> None:
@@ -278,6 +290,8 @@ def load(text: str) -> Any:
         Condition=Condition,
         Event=Event,
         Thread=Thread,
+        Semaphore=threading.Semaphore,
+        enumerate=lambda: [task for task in me().scheduler.tasks if not task.done],
         get_ident=lambda: me().ident,
         current_thread=lambda: me(),
         main_thread=lambda: None,
@@ -304,6 +318,7 @@ class Wire:
         self.said: list[bytes] = []
         self.ends, self.writing = 0, None  # type: int, Any
         self.left, self.name, self.address = fails_after, "wire", ""
+        self.principal: Any = None
 
     def start(self, status: int, headers: Any, body: Any) -> None:
         self.put(b"" if body is None else body)
@@ -539,13 +554,10 @@ def resumes_at_the_edge(mcp: Any, scheduler: Scheduler) -> Any:
     return check
 
 
-def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
-    """A subscription ends while something changes: acknowledged first, one response
-    last, and it is no listener any more."""
-    server = mcp.Server("s")
+def listening(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> list[Any]:
+    """Have a task subscribe; return a list that will have its peer."""
     server.declared.add("tools")
-    wire, endpoint = Wire(mcp), mcp.Endpoint(server)
-    peers: list[Any] = []
+    endpoint, peers = mcp.Endpoint(server), []  # type: Any, list[Any]
     meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
     message = {
         "jsonrpc": "2.0",
@@ -567,12 +579,21 @@ def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
         server.handle(message, stream, peer=peer, start=start)
         stream.finish()
 
+    scheduler.spawn(post, "post")
+    return peers
+
+
+def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
+    """A subscription ends while something changes: acknowledged first, one response
+    last, and it is no listener any more."""
+    server, wire = mcp.Server("s"), Wire(mcp)
+    peers = listening(mcp, scheduler, server, wire)
+
     def close() -> None:
         me().wait(lambda: bool(server.listeners))
         server.changed("tools")
         peers[0].close()
 
-    scheduler.spawn(post, "post")
     scheduler.spawn(lambda: server.changed("tools"), "changed")
     scheduler.spawn(close, "close")
 
@@ -588,6 +609,21 @@ def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
         )
 
     return check
+
+
+def listener_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
+    """A subscription begins while its peer closes: it ends, with a response."""
+    server, wire = mcp.Server("s"), Wire(mcp)
+    peers = listening(mcp, scheduler, server, wire)
+
+    def close() -> None:
+        me().wait(lambda: peers and peers[0].running)
+        peers[0].close()
+
+    scheduler.spawn(close, "close")
+    return lambda: (
+        scheduler.now == 0 and '"result"' in wire.text() and not server.listeners
+    )
 
 
 def initialize_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
@@ -669,6 +705,182 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: not httpd.steps and served
 
 
+WATCHDOG = "_read _start _run _watch _take_over _wake_up serve"
+CREW = "_read _start add run spawn run_aside"
+NULL = os.open(os.devnull, os.O_RDWR)
+
+
+def stdio(
+    mcp: Any, scheduler: Scheduler, calls: list[int], threads: int = 2
+) -> dict[int, float]:
+    """Serve calls on stdio. Each takes so many BLINK_SECONDS; a negative one only lets
+    time pass. Return, in the end, when each was answered."""
+    mcp.MAX_THREADS, mcp.LEAVE_SECONDS = threads, 60
+    mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at the same time
+    scheduler.now = began = 1.0
+    server, answered = mcp.Server("s"), {}  # type: Any, dict[int, float]
+    server.tool(
+        lambda seconds: mcp.time.sleep(seconds / 64) if seconds else None, name="do"
+    )
+    pipe = mcp.Pipe(server, NULL, NULL)
+    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
+    left, readers = list(enumerate(calls)), []  # type: Any, list[Any]
+
+    def readline(size: int) -> bytes:
+        assert not readers, "two threads read"
+        readers.append(me())
+        me().scheduler.switch(me())
+        number, seconds = left.pop(0) if left else (0, None)
+        if seconds is not None and seconds < 0:
+            mcp.time.sleep(-seconds / 64)
+        readers.clear()
+        if seconds is None or seconds < 0:
+            return b"" if seconds is None else b"\n"
+        call = {"name": "do", "arguments": {"seconds": seconds}, "_meta": meta}
+        return mcp.encode(  # type: ignore[no-any-return]
+            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}
+        )
+
+    def send(message: Any) -> None:
+        assert "error" not in message, message
+        assert message["id"] not in answered, "a request is answered twice"
+        answered[message["id"]] = (scheduler.now - began) * 64
+
+    pipe._source = types.SimpleNamespace(readline=readline)
+    pipe.send = send
+    pipe._await_hang_up = lambda: None
+    scheduler.spawn(pipe.serve, "serve")
+    return answered
+
+
+def watchdog_takes_over(mcp: Any, scheduler: Scheduler) -> Any:
+    """Handlers end while the watchdog takes over: each request is answered once, and a
+    fast one before the slow ones."""
+    scheduler.functions = WATCHDOG.split()
+    answered = stdio(mcp, scheduler, [3, 60, 0, -120, 0])
+    return lambda: sorted(answered) == [0, 1, 2, 4] and answered[2] < 9
+
+
+def watchdog_wakes_up(mcp: Any, scheduler: Scheduler) -> Any:
+    """The watchdog sleeps when a slow call comes: the next one is answered first."""
+    scheduler.functions = WATCHDOG.split()
+    answered = stdio(mcp, scheduler, [-120, 60, 0])
+    return lambda: sorted(answered) == [1, 2] and answered[2] < 129
+
+
+def slow_calls_wait(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call comes when the only thread ends: it waits for it, or has another."""
+    scheduler.functions = CREW.split()
+    answered = stdio(mcp, scheduler, [5, -3, 2], 1)
+    return lambda: sorted(answered) == [0, 2]
+
+
+def threads_are_refused(mcp: Any, scheduler: Scheduler) -> Any:
+    """Now and then no thread can be started; the first and second are there already."""
+    scheduler.functions, scheduler.refused = CREW.split(), {3, 4, 6, 7}
+    answered = stdio(mcp, scheduler, [5, 1, -60, 0, -60, 0])
+    return lambda: sorted(answered) == [0, 1, 3, 5]
+
+
+def no_thread_is_left(mcp: Any, scheduler: Scheduler) -> Any:
+    """There is a reader, and no other thread: each request is answered."""
+    scheduler.functions = [*WATCHDOG.split(), "run_aside"]
+    scheduler.refused = range(3, 10**6)
+    answered = stdio(mcp, scheduler, [3, 0, 2])
+    return lambda: sorted(answered) == [0, 1, 2]
+
+
+def no_thread_starts(mcp: Any, scheduler: Scheduler) -> Any:
+    """Not even a reader can be started: each request is answered."""
+    scheduler.refused = range(1, 10**6)
+    answered = stdio(mcp, scheduler, [3, 0, 2])
+    return lambda: sorted(answered) == [0, 1, 2]
+
+
+def opening(mcp: Any) -> dict[str, Any]:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+
+
+def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
+    """Serve a POST as an endpoint does; what it refuses, it says to the wire."""
+    endpoint.read_message = lambda exchange: message
+    endpoint._reaper = types.SimpleNamespace(ident=1)
+    try:
+        endpoint.post(wire)
+    except mcp.HttpError as refusal:
+        wire.start(refusal.status, {}, b"refused")
+
+
+def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
+    """An endpoint closes while sessions open and a client subscribes: none is left, and
+    each is answered."""
+    server = mcp.Server("s")
+    endpoint, one, two = mcp.Endpoint(server), Wire(mcp), Wire(mcp)
+    stream = mcp.Stream(two)
+    peer = mcp.PostPeer(endpoint, stream, {})
+    ended: list[int] = []
+    peer.close = lambda: ended.append(1)
+    scheduler.functions = "post watch register close handle _admit _initialize".split()
+    scheduler.spawn(lambda: post(mcp, endpoint, one, opening(mcp)), "initialize")
+    scheduler.spawn(lambda: endpoint.watch(stream, peer, wait), "subscribe")
+    scheduler.spawn(endpoint.close, "close")
+    endpoint._reaper = types.SimpleNamespace(ident=1)
+
+    def wait() -> None:
+        me().wait(lambda: ended)
+        stream.ended = True
+
+    return lambda: one.said and not (endpoint.sessions or endpoint.streams)
+
+
+def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
+    """Sessions open where there is room for one: never two, and who goes is closed."""
+    mcp.MAX_SESSIONS = 1
+    endpoint = mcp.Endpoint(mcp.Server("s"))
+    endpoint._reaper = types.SimpleNamespace(ident=1)
+    opened: list[Any] = []
+
+    def open_one() -> None:
+        session = mcp.HttpSession(endpoint, None, {})
+        opened.append(session)
+        session.register()
+        assert len(endpoint.sessions) <= 1, "too many sessions"
+
+    for name in "abc":
+        scheduler.spawn(open_one, name)
+    return lambda: (
+        len(endpoint.sessions) == 1 and sum(not one.closed for one in opened) == 1
+    )
+
+
+def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A request is cancelled while its handler registers a function: it runs once."""
+    server, told = mcp.Server("s"), []  # type: Any, list[int]
+    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
+    params = {"_meta": meta, "name": "tool"}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    peer = mcp.Peer()
+
+    def tool(ctx: Any) -> None:
+        ctx.on_cancel(lambda: told.append(1))
+        me().wait(lambda: ctx.cancelled)
+
+    tool.__annotations__ = {"ctx": mcp.Context, "return": None}
+    server.tool(tool)
+    scheduler.functions = "on_cancel _wake_with _cancel _end cancel_all".split()
+
+    def cancel() -> None:
+        me().wait(lambda: peer.running or told)
+        peer.cancel_all()
+
+    send = mcp.drop
+    scheduler.spawn(lambda: server.handle(call, send, peer=peer), "call")
+    scheduler.spawn(cancel, "cancel")
+    scheduler.spawn(cancel, "cancel again")
+    return lambda: told == [1] and not peer.running
+
+
 MODELS = [
     stream_is_whole,
     two_writers,
@@ -679,9 +891,19 @@ MODELS = [
     cancelled,
     resumes_at_the_edge,
     listener_ends,
+    listener_meets_close,
     initialize_meets_close,
     response_meets_cancel,
     connections,
+    watchdog_takes_over,
+    watchdog_wakes_up,
+    slow_calls_wait,
+    threads_are_refused,
+    no_thread_is_left,
+    no_thread_starts,
+    endpoint_closes,
+    sessions_make_way,
+    cancel_meets_on_cancel,
 ]
 
 # ---- planted bugs: the model that must find it, what is replaced, and by what
@@ -705,13 +927,26 @@ PLANTED = [
     ("a subscription is not forgotten", listener_ends, "        self.server.listeners.pop(self, None)\n        if self.peer.running", "        if self.peer.running"),
     ("the last changes are not told", listener_ends, "                if last:\n                    self._append_changes()\n", ""),
     ("a change goes before the acknowledgement", listener_ends, "                if last:\n                    self._append_changes()\n", "                self._append_changes()\n"),
-    ("closing is not seen by a new subscription", listener_ends, "        if self.closed:\n            ctx.closing()", "        if False:\n            ctx.closing()"),
+    ("closing is not seen by a new subscription", listener_meets_close, "        if self.closed:\n            ctx.end_subscription()", "        if False:\n            ctx.end_subscription()"),
     ("a session registers after close()", initialize_meets_close, "        if peer.closed:  # close() may", "        if False:  # close() may"),
     ("close() leaves the session a listener", initialize_meets_close, "            self.session.server.listeners.pop(self.session, None)  # [legacy]", "            pass  # [legacy]"),
     ("a request ends twice", response_meets_cancel, "            if self._ended:\n                return False\n", ""),
     ("the table of connections has no lock", connections, "        with self.lock:\n            waiting = ", "        if True:\n            waiting = "),
     ("an evicted connection goes on", connections, "            if link not in self.steps:\n                return False\n", "            self.steps.setdefault(link, ('', 0))\n"),
     ("a request that has begun is evicted", connections, 'if what == "waits"]', 'if what != ""]'),
+    ("two threads read after a take-over", watchdog_takes_over, "while self._reader == number and not self._left:", "while not self._left:"),
+    ("the watchdog is not woken", watchdog_wakes_up, "        if asleep:\n            self._wake_up()", ""),
+    ("a reader that was replaced runs nothing", slow_calls_wait, "        if self._reader != number:\n            self._calls.run()\n", ""),
+    ("a thread ends between two locks", slow_calls_wait, "                if not self.waiting:\n                    self.busy -= 1\n                    return\n                work", "                done = not self.waiting\n            if done:\n                with self.lock:\n                    self.busy -= 1\n                return\n            with self.lock:\n                work"),
+    ("a reader that did not start has the turn", no_thread_is_left, "                self._reader -= 1", "                pass"),
+    ("what no thread takes is lost", threads_are_refused, "    if not spawn(name, work):\n        with", "    if not spawn(name, work) and False:\n        with"),
+    ("a thread that did not start counts as busy", threads_are_refused, "                self._calls.busy -= 1", "                pass"),
+    ("without a reader nobody reads", no_thread_starts, "                self._read(0)  # without", "                pass  # without"),
+    ("a stream begins while its endpoint closes", endpoint_closes, "        self.start_reaper(peer)", "        pass"),
+    ("a session opens after its endpoint has closed", endpoint_closes, "        endpoint.start_reaper(self)", "        pass"),
+    ("the table of sessions has no lock", sessions_make_way, "        with endpoint.lock:\n            if len(sessions)", "        if True:\n            if len(sessions)"),
+    ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, "                return self._wakes.append(wake)\n        wake()", "                return self._wakes.append(wake)"),
+    ("on_cancel() looks without the lock", cancel_meets_on_cancel, "        with self._ending:\n            if not self.cancelled:\n                return self", "        if True:\n            if not self.cancelled:\n                return self"),
 ]  # fmt: skip
 
 
