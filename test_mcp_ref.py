@@ -5222,6 +5222,112 @@ def test_a_request_that_is_arriving_is_served_when_the_server_closes():
             closed.result(PATIENCE)
 
 
+@parametrize("how", ["session", "HTTP+SSE"])
+def test_calls_of_sessions_end_before_the_server_closes(how):
+    with exchanges() as site:
+        httpd = site.line.httpd
+        httpd.patience = 30
+        if how == "session":
+            site("session s 2025-06-18")
+            site('a = POST s :slow {"gate": "g"}')
+        else:
+            site("a = GET - /sse")
+            site("a event endpoint")
+            site("POST - /{endpoint} initialize {INIT} -> 202")
+            site("POST - /{endpoint} notifications/initialized -> 202")
+            site('POST - /{endpoint} :slow {"gate": "g"} -> 202')
+        site('a <* "progress":1')
+        closed = begin(httpd.close)
+        assert httpd.endpoint.closed.wait(PATIENCE)
+        threading.Event().wait(0.02)
+        site("open g")
+        site("a <* held")
+        site("a ends")
+        closed.result(PATIENCE)
+
+
+@needs_posix
+def test_connections_follow_the_limit_of_descriptors(monkeypatch):
+    import resource
+
+    listen = 'POST modern subscriptions/listen {"notifications": {}}'
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (36, 36))
+    with exchanges() as site:  # two connections, and one may last
+        site(f"a = {listen}")
+        site(f"until {listen} -> 503 too many streams")
+        site("until POST - ping -> 200")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (-1, -1))
+    with exchanges() as site:
+        site(f"a = {listen}")
+        site(f"b = {listen}")
+
+
+def test_one_exception_does_not_end_the_reaper(capfd):
+    server, cancelled = mcp.Server("s"), threading.Event()
+
+    class Wire(mcp.Exchange):
+        looks = 0
+
+        def gone(self) -> bool:
+            self.looks += 1
+            if self.looks == 1:
+                raise RuntimeError("no socket")
+            return True
+
+    @server.tool
+    def waits(ctx: Context) -> None:
+        ctx.on_cancel(cancelled.set)
+        cancelled.wait(PATIENCE)
+
+    call = modern("tools/call", name="waits")
+    body = mcp.encode(call)
+    headers = {**headers_of(call), "Content-Length": str(len(body))}
+    wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
+    with contextlib.closing(mcp.Endpoint(server)) as endpoint:
+        begin(endpoint.serve, wire).result(2 * PATIENCE)
+    assert cancelled.is_set() and "no socket" in capfd.readouterr().err
+
+
+def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
+    server, told = mcp.Server("s"), []
+
+    def fail(message):
+        raise OSError("broken pipe")
+
+    server.tool(lambda: None, name="new")
+    peers = [mcp.Peer(fail), mcp.Peer(told.append)]
+    hello = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {}}
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    for peer in peers:
+        server.handle(first, lambda message: None, peer=peer)
+        server.handle(ready, print, peer=peer)
+    server.changed("tools")
+    assert [one["method"] for one in told] == ["notifications/tools/list_changed"]
+    assert "broken pipe" in capfd.readouterr().err
+    for peer in peers:
+        peer.close()
+    server.changed("tools")
+    assert len(told) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
+def test_the_rule_for_hosts_holds_at_each_loopback_address():
+    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
+    with contextlib.closing(httpd):
+        begin(httpd.serve_forever, 0.01)
+        statuses = []
+        for host in ("127.0.0.2", "localhost", "evil.example"):
+            link = http.client.HTTPConnection(
+                "127.0.0.2", httpd.server_port, timeout=PATIENCE
+            )
+            headers = {"Host": host, "Content-Type": "application/json"}
+            link.request("POST", "/mcp", HTTP_PING, {**headers, "Connection": "close"})
+            statuses.append(link.getresponse().status)
+            link.close()
+    assert statuses == [200, 200, 403]
+
+
 def test_bearer_tokens_and_principals(capfd):
     answers = {
         "object": object(),
