@@ -1278,6 +1278,8 @@ class Server(Registry):
                 "run() would block loop=: await asyncio.to_thread(server.run)"
             )
         given = sys.argv[1:] if arguments is None else arguments
+        if isinstance(given, str):
+            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
         words = " ".join(given).replace("=", " ").split()
         if "--http" not in words:
             if options and "endpoint" not in options:

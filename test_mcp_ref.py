@@ -3750,6 +3750,12 @@ def test_a_reader_without_memory_ends_the_program():
         assert program.wait(PATIENCE) == 7
 
 
+def test_the_arguments_of_run_are_a_list(monkeypatch):
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: None)
+    with pytest.raises(TypeError, match="list"):
+        mcp.Server("s").run("--http 0")
+
+
 @needs_posix
 @parametrize("words", [[], ["--http", "0"]])
 def test_stop_ends_one_run(words):
