@@ -549,7 +549,15 @@ def lock_file(file: Any) -> None:
 
         lock = vars(msvcrt)  # mypy knows only this platform's modules
         file.seek(0)
-        lock["locking"](file.fileno(), lock["LK_LOCK"], 1)
+        end = time.monotonic() + 60
+        while True:
+            try:  # LK_LOCK tries once a second, and gives up after ten times
+                lock["locking"](file.fileno(), lock["LK_NBLCK"], 1)
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
 
 
 # ==== 6. The hook =====================================================================
