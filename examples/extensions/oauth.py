@@ -1080,8 +1080,12 @@ class Browser:
         to."""
         import webbrowser
 
-        if not webbrowser.open(url):
-            print("Open this page to log in:", url, file=sys.stderr)
+        def show(open_page: Callable[[str], Any]) -> None:
+            if not open_page(url):
+                print("Open this page to log in:", url, file=sys.stderr)
+
+        # On a thread: one in the terminal returns only when its user leaves it.
+        threading.Thread(target=show, args=[webbrowser.open], daemon=True).start()
         end = time.monotonic() + self.seconds
         # A connection has a thread, so that a slow one holds up nobody.
         while not self._server.address:

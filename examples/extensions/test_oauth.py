@@ -658,6 +658,19 @@ def test_a_slow_visitor_does_not_hold_up_a_login():
         over.set()
 
 
+def test_a_browser_that_stays_in_the_foreground_can_log_in():
+    """As w3m does, or what the variable BROWSER names."""
+    browser = oauth.Browser(seconds=PATIENCE)
+    with browser.listen("", "s") as uri, pytest.MonkeyPatch.context() as patch:
+
+        def visit(url: str) -> bool:
+            address = uri + "?code=c&state=s"
+            return real_fetch("GET", address, {}, None, PATIENCE)[0] == 200
+
+        patch.setattr("webbrowser.open", visit)
+        assert "code=c" in browser.visit("https://issuer.test/")
+
+
 def test_a_timeout_covers_what_machines_do_for_a_login():
     over = threading.Event()
 
