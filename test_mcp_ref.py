@@ -125,6 +125,7 @@ import time
 import tokenize
 import typing
 import weakref
+import zipapp
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
@@ -6379,6 +6380,34 @@ def test_a_timeout_covers_a_server_that_hangs_at_its_start():
     assert time.monotonic() - start < 5  # it is also ended
 
 
+def test_a_timeout_covers_waiting_for_another_thread_that_connects():
+    gate, starting = threading.Event(), threading.Event()
+
+    class Held(client.MemoryTransport):
+        def start(self):
+            starting.set()
+            gate.wait(PATIENCE)
+            super().start()
+
+    gate.set()
+    with client.connect(Held(fixture(Stage())), timeout=PATIENCE) as one:
+        one.transport.stop()
+        gate.clear()
+        starting.clear()
+        first = begin(one.ping)
+        assert starting.wait(PATIENCE)
+        with pytest.raises(TimeoutError, match="not connected"):
+            one.call_tool("add", {"a": 1}, timeout=0.05)
+        gate.set()
+        first.result(PATIENCE)
+
+
+def test_a_server_that_is_installed_first_has_time_to_start():
+    """By npx or uvx; 3 s were not enough."""
+    default = inspect.signature(client.connect).parameters["probe"].default
+    assert default == client.PROBE_SECONDS and default >= 10
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is started twice")
 def test_a_server_that_cannot_start_is_started_once(tmp_path):
     code = f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); import nothing_at_all"
@@ -6974,6 +7003,7 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
         from mcp_ref import Context
         def good(ctx: Context) -> str:
             "\x1b[2J"
+            print("\x1b[2Jon stderr")
             found = ctx.elicit("Which \x1b]0;branch?", branch=str)
             ctx.progress(1, 2, "\x1b[31mred")
             return f"\x1b]52;c;AAAA\x07{found['content']['branch']}\x9b2J"
@@ -6997,9 +7027,43 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
                     os.write(master, b"main\n")
     os.close(master)
     assert process.returncode == 0 and b"AAAA" in said and b"main\\x9b2J" in said, said
+    assert b"\\x1b[2Jon stderr" in said, said
     # the command's own, around the line that moves
     assert b"\x1b" not in said.replace(b"\r\x1b[K", b""), said
     assert b"\x07" not in said and b"\xc2\x9b" not in said, said
+
+
+def test_names_and_errors_of_a_server_are_printed_in_plain(capsys):
+    def answer(verb: str, headers: dict, method: str, text: str):
+        message = json.loads(text)
+        if method == "tools/list":
+            message["result"]["tools"] = [{"name": "a\x1b[2J", "inputSchema": {}}]
+        elif method == "x/y":
+            error = {"code": 7, "message": "no \x1b]0;title\x07"}
+            message = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        yield http_answer(200, JSON, json.dumps(message))
+
+    with answering(answer) as site:
+        assert [cli.main([*words, site.url]) for words in (["list"], ["ping"])] == [
+            0,
+            0,
+        ]
+        assert cli.main(["request", site.url, "x/y"]) == 4
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "a\\x1b[2J" in printed.out and "no \\x1b]0;title\\x07" in printed.err
+
+
+def test_the_command_in_an_archive_serves_a_file(tmp_path):
+    """As README makes it; the file is not run with a path inside the archive."""
+    (tmp_path / "mcp").mkdir()
+    for file in (MCP_REF, Path(client.__file__), Path(cli.__file__)):
+        shutil.copy(file, tmp_path / "mcp")
+    archive = tmp_path / "mcp.pyz"
+    zipapp.create_archive(tmp_path / "mcp", archive, main="mcp_cli:start")
+    (tmp_path / "tools.py").write_text("def seven() -> int: return 7\n")
+    found = command(str(archive), "call", str(tmp_path / "tools.py"), "seven")
+    assert (found.returncode, found.stdout) == (0, "7\n"), found.stderr
 
 
 def test_the_command_line_finds_servers_and_files(tmp_path, capsys, monkeypatch):
