@@ -2804,7 +2804,7 @@ def _read_hint(hint: Any) -> Reading:
     args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
         return _read_annotated(args[0], hint.__metadata__)
-    if kind in (Any, object):
+    if kind in (Any, object) or hint == Union[Any, None]:  # 3.9 makes it of `= None`
         return {}, _keep
     if kind in list(_SCALARS):
         # For JSON, 1.0 is an integer, too.
@@ -4595,7 +4595,7 @@ def main(words: list[str]) -> None:
     """Run the command line."""
     if not words or words[0].startswith("--http"):
         demo().run(words)
-    elif words[0] in ("-h", "--help") or words[1:] in (["-h"], ["--help"]):
+    elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
         print(USAGE)
     elif words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
