@@ -323,7 +323,7 @@ def fixture_tools(server, stage: Stage):
 
     @server.tool(
         title="Echo!",
-        annotations={"readOnlyHint": True},
+        annotations={"title": "Echoes", "readOnlyHint": True},
         _meta={"k": 1},
         icons=[{"src": "https://example.org/i.png"}],
     )
@@ -1615,6 +1615,16 @@ open a
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
 [..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} {"field": "a", "reason": "*"}
 [..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} {"field": "nobody"}
+== a session that sets no level hears from "info" on | on: legacy memory
+> 1 :talk
+< - notifications/message {"level": "info"}
+< - notifications/message {"level": "notice"}
+< - notifications/message {"level": "warning"}
+< - notifications/message {"level": "error"}
+< - notifications/message {"level": "critical"}
+< - notifications/message {"level": "alert"}
+< - notifications/message {"level": "emergency"}
+< 1 {}
 == a tool that raises gives isError, also for NotFound; an RpcError is the error of the request
 :fail {"how": "value"} => {"isError": true, "content": [{"text": "told you"}]}
 :fail {"how": "silent"} => {"isError": true}
@@ -1702,6 +1712,8 @@ test_batches = scripts(r"""
 == a batch of more members than the limit | on: 2025-03-26 | limits: {"MAX_BATCH": 3}
 > [1, 2, 3, 4]
 < ? error {INVALID_REQUEST}
+> [1, 2, 3]
+< ["*", "*", "*"]
 """)
 
 # ---- the era of a request, and the handshake
@@ -1975,6 +1987,12 @@ example.org/verb {"x": 5} => {"got": 5, "version": "{VERSION}"}
 :b {"what": "error"} => {"isError": true}
 :c => "['NoneType', 'NoneType', 'KeyboardInterrupt', 'NoneType']"
 completion/complete {"ref": {}, "argument": {"mine": 1}} => {"completion": {"values": ["mine"]}}
+== a tool had a title among its annotations before it had one itself | on: memory
+[2025-06-18..] tools/list => {"tools": ["*", {"title": "Echo!",
+    "annotations": {"title": "Echoes", "readOnlyHint": true}}, "..."]}
+[2025-03-26] tools/list => {"tools": ["*", {"title": null,
+    "annotations": {"title": "Echoes", "readOnlyHint": true}}, "..."]}
+[2024-11-05] tools/list => {"tools": ["*", {"title": null, "annotations": null}, "..."]}
 == pages | on: 2025-11-25 modern memory | server: paged
 resources/templates/list => {"resourceTemplates": [{"name": "a"}, {"name": "b"}],
     "nextCursor": "*"}
@@ -2266,10 +2284,35 @@ def test_state_is_bound_to_the_principal_and_shared_by_the_key():
     ):
         answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
         assert answer.get("code") == (None if good else CODES["INVALID_PARAMS"]), answer
+    one.prompt(name="rounds")(lambda: "another method")
+    answer = ask(one, "prompts/get", ann, name="rounds", requestState=state)
+    assert answer.get("code") == CODES["INVALID_PARAMS"], answer
     one.state_key, peer, sent = object(), mcp.Peer(), []  # it cannot sign
     for name in ("rounds", "twice"):
         one.handle(modern("tools/call", name=name), sent.append, peer=peer)
     assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
+
+
+def test_a_cancelled_call_no_longer_waits_for_an_answer():
+    server, sent, ended = mcp.Server("s"), queue.Queue(), queue.Queue()
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        try:
+            ctx.elicit("?", x=int)
+        except mcp.AskError as problem:
+            ended.put(str(problem))
+
+    peer = mcp.Peer(sent.put)
+    for message in (OPENING, json.loads(READY)):
+        server.handle(message, lambda _: None, peer=peer)
+    params = {"name": "asks", "arguments": {}}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+    begin(server.handle, call, sent.put, peer=peer)
+    assert sent.get(timeout=PATIENCE)["method"] == "elicitation/create"
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+    server.handle({"jsonrpc": "2.0", **cancel}, sent.put, peer=peer)
+    assert "cancelled" in ended.get(timeout=PATIENCE)
 
 
 # Without a state, the key alone has to do: the official suite sends answers before any
@@ -2767,7 +2810,15 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
             else ()
         ),
         *(
-            [(TypedDict("Some", {"a": "int", "b": "typing.NotRequired[int]"}), SOME)]
+            [
+                (TypedDict("Some", {"a": "int", "b": "typing.NotRequired[int]"}), SOME),
+                (
+                    TypedDict(
+                        "Few", {"a": "typing.Required[int]", "b": "int"}, total=False
+                    ),
+                    SOME,
+                ),
+            ]
             if hasattr(typing, "NotRequired")
             else ()
         ),
@@ -3970,7 +4021,7 @@ def test_a_principal_that_is_not_json_is_named(capsys):
 @parametrize("depth, fits", [(mcp.MAX_DEPTH, True), (mcp.MAX_DEPTH + 1, False)])
 def test_depth_is_bounded_before_a_message_is_decoded(depth, fits, opening, closing):
     # What stands in strings, and what stands beside it, does not count.
-    text = f'{opening * (depth - 1)}["{"]" * 999}\\"\\\\"]{closing * (depth - 1)}'
+    text = f'{opening * (depth - 1)}["{"[]]" * 999}\\"\\\\"]{closing * (depth - 1)}'
     flat = "[" + '["["],' * 999 + "0]"
     assert len(mcp.decode(flat.encode())) == 1000
     with (
@@ -4858,6 +4909,7 @@ def send_http(site: Talk, data: bytes) -> str:
 
 FRAMES = [  # what is sent; the statuses of the answers to it and to LAST behind it
     (GOOD + b"\r\n" + GOOD, "200 200 200"),
+    (GOOD.replace(b"Host", b"Connection: Close\r\nHost"), "200"),
     (TALK.replace(b"1.1", b"1.0"), "200"),
     (
         CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n",
@@ -4940,6 +4992,7 @@ FRAMES = [  # what is sent; the statuses of the answers to it and to LAST behind
         )
     ],
     (CHUNKED + b"ffffffff\r\n", "413"),
+    (CHUNKED + (b"1;" + b"x" * 900 + b"\r\n \r\n") * 5000, "413"),
     (
         CHUNKED
         + b"%x\r\n%b\r\n2\r\n" % (mcp.MAX_MESSAGE_BYTES, b" " * mcp.MAX_MESSAGE_BYTES),
@@ -4971,6 +5024,8 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     secret = TALK.replace(b"Host", heads)
     with exchanges(endpoint={"stateless": True}) as site:
         send_http(site, secret + LAST.replace(b"127.0.0.1", b"evil.example"))
+    mode = (tmp_path / "trace").stat().st_mode
+    assert os.name == "nt" or mode & 0o77 == 0, f"others may read it: {mode:o}"
     begins, sent, head, *events, refusal = map(
         json.loads, (tmp_path / "trace").read_text().splitlines()
     )
@@ -5021,6 +5076,20 @@ def test_a_connection_that_waits_for_a_request_makes_room():
         while not ended.done():
             send_http(site, LAST)
         assert ended.result() == b""
+
+
+def test_the_connection_that_waits_for_longest_makes_room():
+    served, idle, new = (mock.Mock(name=name) for name in ("served", "idle", "new"))
+    with (
+        limits(MAX_CONNECTIONS=2),
+        contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
+    ):
+        for link in (served, idle):
+            assert httpd.verify_request(link, ("host", 1))
+        for what in ("serves", "waits"):
+            assert httpd.step(served, what, PATIENCE)
+        assert httpd.verify_request(new, ("host", 1))
+        assert list(httpd.steps) == [served, new]
 
 
 @parametrize("how", ["shutdown_request", "handle_error"])
@@ -5403,6 +5472,51 @@ def test_a_mounted_endpoint_says_when_to_hang_up():
         assert one.end.mock_calls == [mock.call(False)]
         site("close")
         serve(*LISTEN.split(" ", 1))  # ends at once
+
+
+def serve_mounted(site, verb: str, line: str, write=lambda data: None):
+    """Have the endpoint serve a request whose client takes events with `write`."""
+    verb, path, headers, data = site.line.request(verb, line)
+    headers.update({"Content-Length": str(len(data or "")), "Host": "localhost"})
+    one = mcp.Exchange(verb, path, headers.items(), io.BytesIO(data))
+    one.write = write
+    site.line.httpd.endpoint.serve(one)
+
+
+def test_a_change_is_told_before_its_subscription_ends():
+    told = []
+    with exchanges() as site:
+
+        def write(data):
+            told.extend(re.findall(rb'acknowledged|prompts/\w+|"result"', data))
+            if told == [b"acknowledged"]:
+                site("changed prompts")
+                site.line.httpd.endpoint.close()
+
+        serve_mounted(site, *LISTEN.split(" ", 1), write)
+    assert told == [b"acknowledged", b"prompts/list_changed", b'"result"']
+
+
+def test_a_handler_does_not_wait_for_a_client_that_has_left():
+    left = mock.Mock(side_effect=OSError)
+    with exchanges(limits={"AHEAD_BYTES": 0}) as site:
+        site("session s 2025-06-18")
+        call = 's tools/call {"name": "steps", "_meta": {"progressToken": 0}}'
+        begin(serve_mounted, site, "POST", call, left).result(PATIENCE)
+    assert left.call_count == 1
+
+
+def test_http_sse_ends_with_its_last_call_when_the_endpoint_closes():
+    with exchanges() as site:
+        site("a = GET - /sse")
+        site("a event endpoint")
+        site("POST - /{endpoint} initialize {INIT} -> 202")
+        site('POST - /{endpoint} :slow {"gate": "g"} -> 202')
+        site('a <* "progress":1')
+        site.line.httpd.endpoint.close()
+        site("open g")
+        site("a <* held")
+        site("a ends")
 
 
 def test_http_is_served_on_any_thread_and_at_its_own_addresses(capfd):
