@@ -698,6 +698,7 @@ def each(template: str, rows: str) -> str:
         place, _, values = line.rpartition(MARK)
         columns = [part.strip() for part in values.split(" | ")]
         script = re.sub(r"@(\d)", lambda match: columns[int(match[1]) - 1], template)
+        place = place.replace("\\", r"\\")  # of Windows, in a template
         found += re.sub(rf"(?m)^.*{MARK}(?=== )", place + MARK, script)
     return found
 
