@@ -2528,6 +2528,20 @@ def test_a_subscription_ends_with_its_peer(ordered):
         end = begin(server.handle, listen, sent.put, peer=peer)
 
 
+def test_a_change_right_after_the_acknowledgement_is_told():
+    server, methods = mcp.Server("s"), []
+    server.tool(name="any")(lambda: "")
+
+    def send(message):
+        methods.append(message["method"].rpartition("/")[2])
+        if methods == ["acknowledged"]:
+            server.changed("tools")
+
+    wanted = {"toolsListChanged": True}
+    server.handle(modern("subscriptions/listen", notifications=wanted), send)
+    assert methods == ["acknowledged", "list_changed"]
+
+
 def test_server_call_calls_a_tool():
     server = fixture(Stage())
     assert server.call("add", a=2, b=3)["structuredContent"] == {"result": 5}
