@@ -3754,7 +3754,8 @@ class Stream:
     greeting = b""  # the first event, which is not numbered
     started = False  # a handler has
     ended = False  # the response has been sent, or appended
-    endless = False  # it may last, as subscriptions do, and calls that ask users
+    lasts = False  # it will last, as a subscription does: watch() counts it
+    endless = False  # it is counted: it lasts, or its call asks the user
     is_always_ok = False  # the status of an error is 200, as in a session
     _carrier: threading.Thread | None = None
 
@@ -3858,8 +3859,7 @@ class PostPeer(Peer):
                     f"Header mismatch: {name} is {found}, the body has {value!r:.200}"
                 )
                 raise RpcError(HEADER_MISMATCH, problem)
-        if ctx.method == "subscriptions/listen":
-            self.endpoint.hold(self.stream)
+        self.stream.lasts = ctx.method == "subscriptions/listen"
 
     def tell(self, message: Message, send: Send) -> None:
         self.stream.log.tell(encode(message))
@@ -4082,7 +4082,10 @@ class Endpoint:
 
     # ---- streams: their number, their clients, their end
     def hold(self, stream: Stream) -> None:
-        """Count a stream that may last; HttpError if they leave no room for others."""
+        """Count a stream that may last; HttpError if they leave no room for others.
+
+        It is one of `streams` already: of two that come at once, none is overlooked.
+        """
         with self.lock:
             held = sum(one.endless for one in self.streams)
             if held >= (max_connections() * 3 // 4 or 1):
@@ -4097,6 +4100,8 @@ class Endpoint:
             self.streams[stream] = peer
         self.start_reaper(peer)
         try:
+            if stream.lasts:
+                self.hold(stream)
             work()
             stream.finish()
         finally:
@@ -4810,17 +4815,12 @@ class LegacyContext(Context):
 
 
 # The kinds of objects behind these members, for `fields` in FEATURES.
-_KINDS = {
-    "tools": "tool",
-    "resources": "resource",
-    "resourceTemplates": "template",
-    "prompts": "prompt",
-    "contents": "contents",
-    "content": "content",
-    "resource": "contents",
-    "messages": "message",
-    "annotations": "annotations",
-}
+_MEMBERS = """
+    tools:tool resources:resource resourceTemplates:template prompts:prompt
+    contents:contents content:content resource:contents messages:message
+    annotations:annotations
+"""
+_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
 
 
 def downgrade(rules: Rules, kind: str, value: Any) -> Any:
@@ -5093,14 +5093,16 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
         session.close()
         return answer(exchange, 200)
     last = re.fullmatch(r"(\w+)-(\d{1,9})", exchange.headers.get("last-event-id", ""))
-    stream = Stream(exchange)
-    endpoint.hold(stream)
     name, after = (last[1], int(last[2])) if last else (session.id, None)
-    log = session.logs.get(name)
-    if log is None or not log.open(exchange, after):
-        raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-    stream.log = log
-    endpoint.watch(stream, session, lambda: None)
+    stream, log = Stream(exchange), session.logs.get(name)
+
+    def resume() -> None:
+        if log is None or not log.open(exchange, after):
+            raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
+        stream.log = log
+
+    stream.lasts = True
+    endpoint.watch(stream, session, resume)
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5110,13 +5112,12 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
     stream = Stream(exchange)
-    endpoint.hold(stream)
+    stream.lasts = True
     stream.greeting = event(address.encode(), event="endpoint")
     stream.log = session.own
     stream.log.open(exchange)
-    session.register()
     try:
-        endpoint.watch(stream, session, lambda: None)
+        endpoint.watch(stream, session, session.register)
     finally:
         session.close()
 

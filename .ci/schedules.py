@@ -854,6 +854,33 @@ def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
     )
 
 
+def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
+    """Streams without an end come at once where there is room for one."""
+    mcp.MAX_CONNECTIONS = 2
+    endpoint = mcp.Endpoint(mcp.Server("s"))
+    endpoint._reaper = types.SimpleNamespace(ident=1)
+    held: list[int] = []
+    left = [3]
+
+    def listen() -> None:
+        stream = mcp.Stream(Wire(mcp))
+        stream.lasts = stream.ended = True
+
+        def work() -> None:
+            held.append(1)
+            left[0] -= 1
+            me().wait(lambda: left[0] == 0)
+
+        try:
+            endpoint.watch(stream, mcp.Peer(), work)
+        except mcp.HttpError:
+            left[0] -= 1
+
+    for name in "abc":
+        scheduler.spawn(listen, name)
+    return lambda: len(held) <= 1 and not endpoint.streams
+
+
 def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     """A request is cancelled while its handler registers a function: it runs once."""
     server, told = mcp.Server("s"), []  # type: Any, list[int]
@@ -903,6 +930,7 @@ MODELS = [
     no_thread_starts,
     endpoint_closes,
     sessions_make_way,
+    streams_leave_room,
     cancel_meets_on_cancel,
 ]
 
@@ -945,6 +973,8 @@ PLANTED = [
     ("a stream begins while its endpoint closes", endpoint_closes, "        self.start_reaper(peer)", "        pass"),
     ("a session opens after its endpoint has closed", endpoint_closes, "        endpoint.start_reaper(self)", "        pass"),
     ("the table of sessions has no lock", sessions_make_way, "        with endpoint.lock:\n            if len(sessions)", "        if True:\n            if len(sessions)"),
+    ("streams are counted without the lock", streams_leave_room, "        with self.lock:\n            held =", "        if True:\n            held ="),
+    ("a stream is counted before it can be seen", streams_leave_room, "        with self.lock:\n            self.streams[stream] = peer\n        self.start_reaper(peer)\n        try:\n            if stream.lasts:\n                self.hold(stream)\n", "        if stream.lasts:\n            self.hold(stream)\n        with self.lock:\n            self.streams[stream] = peer\n        self.start_reaper(peer)\n        try:\n"),
     ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, "                return self._wakes.append(wake)\n        wake()", "                return self._wakes.append(wake)"),
     ("on_cancel() looks without the lock", cancel_meets_on_cancel, "        with self._ending:\n            if not self.cancelled:\n                return self", "        if True:\n            if not self.cancelled:\n                return self"),
 ]  # fmt: skip
