@@ -4342,13 +4342,12 @@ class _Httpd:
         link, stream = handler.connection, handler.rfile
         self.step(link, "waits", SEND_SECONDS)
         begins = stream.peek(1)[:1]
-        if not (
-            self.step(link, "reads", SEND_SECONDS) and re.match(rb"[\r!-~]", begins)
-        ):
-            raise OSError("it has left, is evicted, or speaks TLS")
+        if not (self.step(link, "reads", SEND_SECONDS) and begins):
+            raise OSError("it has left, or is evicted")
         if begins == b"\r":
             stream.readline(2)  # RFC 9112 §2.2: an empty line before is ignored
-        line = stream.readline(MAX_LINE_BYTES)
+        is_text = re.match(rb"[\r!-~]", begins)  # TLS is not, and has no lines
+        line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         is_http = b" HTTP/1." in line
         while is_http and line.endswith(b"\r\n") and line != b"\r\n":
@@ -4434,7 +4433,7 @@ class SocketExchange(Exchange):
             or (self.chunked and "host" not in self.headers)
             or ("transfer-encoding" in self.headers and not self.chunked)
         ):
-            self.flaw = HttpError(400, "the headers are malformed")
+            self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
         elif absolute:
             self.headers["host"] = absolute[1]
 

@@ -5146,19 +5146,20 @@ def test_a_connection_may_end_while_another_is_accepted(how):
 @parametrize(
     "sent, answer",
     [
-        (b"\x16", ""),  # TLS
+        (b"\x16", "HTTP/1.1 400 "),  # TLS
         (b"GET /mcp\r\n", "HTTP/1.1 400 "),  # HTTP/0.9
         (b"PRI * HTTP/2.0\r\n", "HTTP/1.1 400 "),
         (b"POST /mcp HTTP/1.1\nHost: 127.0.0.1\n", "HTTP/1.1 400 "),
     ],
 )
-def test_what_is_not_http_is_refused_at_once(sent, answer):
+def test_what_is_not_http_is_refused_at_once(sent, answer, capfd):
     with (
         exchanges(server="empty", limits={"SEND_SECONDS": 3 * PATIENCE}) as site,
         socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link,
     ):
         link.sendall(sent)
         assert link.makefile("r").readline()[:13] == answer
+    assert "mcp_ref: 127.0.0.1 ? /: 400 " in capfd.readouterr().err
 
 
 def test_answers_have_a_date():
