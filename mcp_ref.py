@@ -1872,7 +1872,7 @@ class Context(Request):
             if self.peer.ordered:
                 self.notify(
                     "notifications/cancelled",
-                    {"requestId": self.id, "_meta": meta},
+                    {"requestId": self.id, "reason": "closing", "_meta": meta},
                 )
             self._finish(self._respond(self._shape({"_meta": meta})))
 
