@@ -140,6 +140,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = float(os.environ.get("MCP_PATIENCE", "10"))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # We are a shell's job in the background, and our servers would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 POSIX, OTHER = os.name == "posix", "Windows has other signals, descriptors and shells"
 COVERAGE = {
     name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")
