@@ -216,7 +216,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(part)
                 self.wfile.flush()
                 self.connection.settimeout(0.001)
-                with contextlib.suppress(TimeoutError, BlockingIOError):
+                with contextlib.suppress(socket.timeout, BlockingIOError):
                     if not self.connection.recv(1, socket.MSG_PEEK):
                         raise ConnectionError("closed")
                 self.connection.settimeout(None)
