@@ -212,7 +212,7 @@ LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
 # To add what is checked of a request's params: a row, or a word. `?` marks what may be
 # None, or left out.
-TYPES: dict[str, Any] = {
+TYPES: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -2485,8 +2485,8 @@ def signals(react: Func) -> Iterator[None]:
     """
     import signal
 
-    last: float = 0.0
-    found: dict[Any, Any] = {}
+    last = 0.0
+    found: Any = {}
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
@@ -5125,7 +5125,8 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     """Serve a message; what results goes to the session's stream."""
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
-    if threading.active_count() > 2 * MAX_CONNECTIONS + MAX_THREADS:
+    names = [thread.name for thread in threading.enumerate()]
+    if names.count("mcp-call") > MAX_CONNECTIONS + MAX_THREADS:
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:
