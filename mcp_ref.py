@@ -3212,7 +3212,7 @@ class Schema:
             for pattern, part in node.get("patternProperties", {}).items()
         ]
         rest = self._compile(node.get("additionalProperties", True))
-        required = list(node.get("required", ()))
+        required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> str | None:
             if not isinstance(value, dict):
@@ -4279,7 +4279,7 @@ class _Httpd:
     """For ThreadingHTTPServer: bounds for strangers, and an end that loses no call."""
 
     request_queue_size = 512  # with the usual 5, clients would wait for seconds
-    patience: float = 0.3  # seconds that close() leaves running requests
+    patience = 0.3  # seconds that close() leaves running requests
 
     def __init__(self: Any, endpoint: Endpoint, address: Any, handler: Any) -> None:
         self.endpoint = endpoint

@@ -3324,6 +3324,7 @@ def test_what_a_schema_lets_through(schema, valid, invalid):
         {"propertyNames": {"pattern": "("}},
         {"dependentSchemas": {"a": {"type": "thing"}}},
         {"dependentRequired": {"a": 1}},
+        {"required": [[]]},
     ],
     ids=str,
 )
