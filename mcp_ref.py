@@ -4318,7 +4318,10 @@ class _Httpd:
         """Take a connection, if need be in place of the one that waits for longest."""
         with self.lock:
             waiting = [one for one, (what, _) in self.steps.items() if what == "waits"]
-            is_full = len(self.steps) >= max_connections()
+            streams = list(self.endpoint.streams)
+            # Calls that wait for users whose clients have hung up hold no connection.
+            left = sum(one.endless and one.log.reader is None for one in streams)
+            is_full = len(self.steps) - left >= max_connections()
             if is_full and waiting:
                 del self.steps[waiting[0]]
                 hang_up(waiting[0])
