@@ -4403,7 +4403,9 @@ class _Httpd:
                 or (soon and (step == "reads" or is_ready(link, False)))
                 for link, (step, _) in list(self.steps.items())
             )
-        for peer in list(self.endpoint.streams.values()):
+        for peer in set(self.endpoint.streams.values()):
+            if peer.running:
+                log(f"requests abandoned: {len(peer.running)}")
             peer.cancel_all()
         for link in list(self.steps):
             hang_up(link)
