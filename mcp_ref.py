@@ -496,17 +496,6 @@ def from_base64(source: str) -> bytes:
     return base64.b64decode(source, validate=True)
 
 
-def unquote(text: str) -> str:
-    """Decode percent escapes; `urllib` is slow to import."""
-    return re.sub(
-        "(?:%[0-9A-Fa-f]{2})+",
-        lambda escapes: bytes.fromhex(escapes[0].replace("%", "")).decode(
-            "utf-8", "replace"
-        ),
-        text,
-    )
-
-
 def is_id(value: Any) -> bool:
     """Tell whether a value may be an id or a progress token."""
     return type(value) in (str, int) and len(str(value)) < 2**16  # not bool
@@ -4945,9 +4934,12 @@ __all__ += """
 class SessionStream(Stream):
     """The answer to a POST in a session: it outlives its connection."""
 
-    def __init__(self, exchange: Exchange, owner: HttpSession) -> None:
+    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
         super().__init__(exchange)
-        self.owner = owner
+        self.owner, self.ident = owner, ident
+        # Once the log is forgotten, its name still says whose response is missing: the
+        # session it begins with, the request it ends with.
+        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex()}"
 
     def new_log(self) -> Log:
         """Make a log in the session; some begin with an id and no message."""
@@ -5082,7 +5074,7 @@ def legacy_stream(
     elif "mcp-session-id" in exchange.headers:
         owner = find_session(endpoint, exchange)
     if isinstance(owner, HttpSession):
-        stream = SessionStream(exchange, owner)
+        stream = SessionStream(exchange, owner, request.get("id"))
     # Answers in a session have status 200, but for a refused batch.
     is_session = owner.session is not None
     stream.is_always_ok = is_session and not isinstance(message, list)
@@ -5096,12 +5088,21 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
     if exchange.method == "DELETE":
         session.close()
         return answer(exchange, 200)
-    last = re.fullmatch(r"(\w+)-(\d{1,9})", exchange.headers.get("last-event-id", ""))
-    name, after = (last[1], int(last[2])) if last else (session.id, None)
+    last = re.fullmatch(
+        r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})",
+        exchange.headers.get("last-event-id", ""),
+    )
+    name, after = (last[1], int(last[3])) if last else (session.id, None)
     stream, log = Stream(exchange), session.logs.get(name)
 
     def resume() -> None:
-        if log is None or not log.open(exchange, after):
+        if last and not log and name.startswith(session.id[:8]):
+            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
+            stream.begin(here=True)
+            stream(error_response(lost, {"id": decode(bytes.fromhex(last[2]))}))
+        elif log and log.open(exchange, after):
+            stream.log = log
+        else:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         stream.log = log
 
