@@ -199,13 +199,12 @@ METHODS = read_table(
 )
 
 # basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-_RESERVED = "io.modelcontextprotocol/"
-META_VERSION = _RESERVED + "protocolVersion"
-META_CLIENT = _RESERVED + "clientInfo"
-META_CAPABILITIES = _RESERVED + "clientCapabilities"
-META_LOG_LEVEL = _RESERVED + "logLevel"
-META_SUBSCRIPTION = _RESERVED + "subscriptionId"
-META_SERVER = _RESERVED + "serverInfo"
+META_VERSION = "io.modelcontextprotocol/protocolVersion"
+META_CLIENT = "io.modelcontextprotocol/clientInfo"
+META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+META_SERVER = "io.modelcontextprotocol/serverInfo"
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
@@ -432,7 +431,7 @@ class RpcError(Exception):
 
 def invalid(problem: str, data: Any = None) -> RpcError:
     """Make the error for wrong params."""
-    return RpcError(INVALID_PARAMS, "Invalid params: " + problem, data)
+    return RpcError(INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
 def without_none(**members: Any) -> Message:
@@ -476,7 +475,7 @@ def encode(message: Any) -> bytes:
 
     TypeError, ValueError, RecursionError: it cannot be sent.
     """
-    line = (_encode(message) + "\n").encode()
+    line = f"{_encode(message)}\n".encode()
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
@@ -527,7 +526,7 @@ def kind_of(message: Any) -> str:
             'a request must have "jsonrpc": "2.0", an id (string or integer), a method '
             "(string), and params that are an object, if any"
         )
-    raise RpcError(INVALID_REQUEST, "Invalid request: " + problem)
+    raise RpcError(INVALID_REQUEST, f"Invalid request: {problem}")
 
 
 def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> Message:
@@ -1182,9 +1181,8 @@ class Server(Registry):
         with self._lock:
             if not self._loop:
                 loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=run_forever, name="mcp-loop", daemon=True
-                ).start()
+                if not spawn("mcp-loop", run_forever):
+                    raise RuntimeError("no thread is left for the event loop")
                 self._loop = loop
         if self.is_on_loop() or self._given_loop and not self._loop.is_running():
             coroutine.close()
@@ -1225,7 +1223,7 @@ class Server(Registry):
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
         changed."""
         kind = "resources/updated" if ":" in what else what + "/list_changed"
-        name = "notifications/" + kind
+        name = f"notifications/{kind}"
         if name not in NOTIFICATIONS:
             raise ValueError(f"{what!r}: expected tools, prompts, resources or a URI")
         params = {"uri": what} if ":" in what else {}
@@ -1509,7 +1507,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Steps:
 
 def find_entry(ctx: Context, kind: str, name: str) -> Entry:
     """Return the tool or prompt of this name, or RpcError."""
-    table = ctx.server.offered(kind + "s", ctx)
+    table = ctx.server.offered(f"{kind}s", ctx)
     if name not in table:
         raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
     return table[name]
@@ -1543,6 +1541,8 @@ def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
         return resources[uri], {}
     for template, entry in list(ctx.server.offered("templates", ctx).items()):
         if match := entry.pattern.fullmatch(uri):
+            from urllib.parse import unquote  # it is slow to import
+
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
                 if (
@@ -1935,10 +1935,8 @@ class Context(Request):
 
     def _check_declared(self, question: Message) -> None:
         """Check that the client declared what a question needs: basic/index §_meta."""
-        name, params = (
-            METHODS[question["method"]].capability,
-            question.get("params", {}),
-        )
+        name = METHODS[question["method"]].capability
+        params = question.get("params", {})
         part = params.get("mode", "tools" if "tools" in params else "")
         declared = self.client_capabilities.get(name)
         if isinstance(declared, dict):
@@ -3018,12 +3016,7 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Check = Callable[[Any], "str | None"]
-_REFUSED = {
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "$dynamicRef",
-    "dependencies",
-}
+_REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 # fmt: off
 _TYPES: dict[str, Func] = {
@@ -3102,7 +3095,7 @@ _LIMITS: dict[str, tuple[str, Func, str]] = {
 def _limit(keyword: str, limit: Any) -> Check:
     """Make the check of a keyword in _LIMITS."""
     kind, test, reason = _LIMITS[keyword]
-    applies, flaw = _TYPES[kind], ": " + reason.format(limit)
+    applies, flaw = _TYPES[kind], f": {reason.format(limit)}"
     # Trying it on an empty value raises an exception if the limit has the wrong type.
     test({"number": 0, "string": "", "array": [], "object": {}}[kind], limit)
     return lambda value: flaw if applies(value) and not test(value, limit) else None
@@ -3133,7 +3126,7 @@ class Schema:
             flaw = self._check(value)
         except RecursionError:
             flaw = ": must not be nested so deeply"
-        return "/" + flaw if flaw and flaw[0] == ":" else flaw
+        return f"/{flaw}" if flaw and flaw[0] == ":" else flaw
 
     def _compile(self, node: Any) -> Check:
         """Return the check of a subschema."""
@@ -3160,6 +3153,8 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
+        from urllib.parse import unquote  # it is slow to import
+
         target: Any = {"#": self._targets[0]}
         try:
             for step in unquote(node["$ref"]).split("/"):
@@ -3337,11 +3332,14 @@ def printable(text: str, kept: str = "") -> str:
     """Return a text with escapes for its control characters and line ends."""
     if text.isprintable():
         return text
-    shown = ""
-    for one in text:
-        is_shown = one.isprintable() or one in kept
-        shown += one if is_shown else one.encode("unicode_escape").decode()
-    return shown
+    return "".join(
+        (
+            one
+            if one.isprintable() or one in kept
+            else one.encode("unicode_escape").decode()
+        )
+        for one in text
+    )
 
 
 def log(entry: str) -> None:
@@ -3525,7 +3523,7 @@ class Exchange:
         for name, value in headers:
             name, value = name.lower(), value.strip(" \t")
             if name in self.headers:
-                value = self.headers[name] + ", " + value
+                value = f"{self.headers[name]}, {value}"
                 if re.fullmatch(_UNIQUE, name):
                     self.flaw = HttpError(400, f"the header {name} is repeated")
             self.headers[name] = value
@@ -3958,7 +3956,7 @@ class Endpoint:
     ) -> None:
         Server.served, self.server, self.metadata = True, server, metadata
         check_completions(server)
-        self.path = "/" + path.strip("/")
+        self.path = f"/{path.strip('/')}"
         self.hosts = None if hosts is None else set(map(str.lower, hosts))
         self.origins, self.authorize, self.cors = set(origins), authorize, cors
         self.stateless, self.sse_on_get = stateless, sse_on_get
@@ -3966,9 +3964,7 @@ class Endpoint:
         # Guards streams and sessions, and that none is looked at once it has ended.
         self.lock = threading.Lock()
         self.streams: dict[Stream, Peer] = {}  # those whose clients may hang up
-        self._reaper = threading.Thread(
-            target=self._reap, name="mcp-reaper", daemon=True
-        )
+        self._reaps = False  # the reaper runs
         self.sessions: dict[str, HttpSession] = {}  # by id  # [legacy]
         self.kept: dict[Log, Any] = {}  # of streams that have ended  # [legacy]
 
@@ -4102,9 +4098,9 @@ class Endpoint:
     def start_reaper(self, peer: Peer) -> None:
         """Start the thread that notices who has left, if it does not run; close a
         peer that comes too late."""
-        if not self._reaper.ident:
-            with self.lock, suppress(RuntimeError):  # or no thread is left
-                self._reaper.start()
+        if not self._reaps:
+            with self.lock:
+                self._reaps = self._reaps or spawn("mcp-reaper", self._reap)
         if self.closed.is_set():
             peer.close()
 
@@ -4825,7 +4821,7 @@ def downgrade(rules: Rules, kind: str, value: Any) -> Any:
     block = value.get("type") if kind == "content" else ""
     if block == "audio" and "audio" not in rules.features:
         return embedded(
-            "data:" + value["mimeType"], from_base64(value["data"]), value["mimeType"]
+            f"data:{value['mimeType']}", from_base64(value["data"]), value["mimeType"]
         )
     if block == "resource_link" and "resource links" not in rules.features:
         return text("{name}: {uri}".format(**value))
@@ -4937,13 +4933,13 @@ class SessionStream(Stream):
     def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
         super().__init__(exchange)
         self.owner, self.ident = owner, ident
-        # Once the log is forgotten, its name still says whose response is missing: the
-        # session it begins with, the request it ends with.
-        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex()}"
 
     def new_log(self) -> Log:
         """Make a log in the session; some begin with an id and no message."""
         log, session = Log(REPLAY_BYTES), self.owner.session
+        # Once the log is forgotten, its name still says whose response is missing: the
+        # session it begins with, the request it ends with.
+        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex()}"
         self.owner.logs[log.name] = log
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{log.name}-0", retry=RETRY_MS)
@@ -5104,7 +5100,6 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
             stream.log = log
         else:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-        stream.log = log
 
     stream.lasts = True
     endpoint.watch(stream, session, resume)

@@ -679,6 +679,7 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     mcp.MAX_CONNECTIONS = 1
     httpd = object.__new__(mcp._Httpd)
     httpd.lock, httpd.steps = Lock(), {}
+    httpd.endpoint = mcp.Endpoint(mcp.Server("s"))
     hung: list[str] = []
     mcp.hang_up = hung.append
     served: list[str] = []
@@ -805,7 +806,7 @@ def opening(mcp: Any) -> dict[str, Any]:
 def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
     """Serve a POST as an endpoint does; what it refuses, it says to the wire."""
     endpoint.read_message = lambda exchange: message
-    endpoint._reaper = types.SimpleNamespace(ident=1)
+    endpoint._reaps = True
     try:
         endpoint.post(wire)
     except mcp.HttpError as refusal:
@@ -825,7 +826,7 @@ def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
     scheduler.spawn(lambda: post(mcp, endpoint, one, opening(mcp)), "initialize")
     scheduler.spawn(lambda: endpoint.watch(stream, peer, wait), "subscribe")
     scheduler.spawn(endpoint.close, "close")
-    endpoint._reaper = types.SimpleNamespace(ident=1)
+    endpoint._reaps = True
 
     def wait() -> None:
         me().wait(lambda: ended)
@@ -838,7 +839,7 @@ def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
     """Sessions open where there is room for one: never two, and who goes is closed."""
     mcp.MAX_SESSIONS = 1
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint._reaper = types.SimpleNamespace(ident=1)
+    endpoint._reaps = True
     opened: list[Any] = []
 
     def open_one() -> None:
@@ -858,7 +859,7 @@ def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
     """Streams without an end come at once where there is room for one."""
     mcp.MAX_CONNECTIONS = 2
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint._reaper = types.SimpleNamespace(ident=1)
+    endpoint._reaps = True
     held: list[int] = []
     left = [3]
 
