@@ -1405,13 +1405,20 @@ def check_completions(server: Server) -> None:
 
 def compile_template(uri: str) -> re.Pattern[str]:
     """Return the pattern of what a URI template stands for; of a URI, too."""
-    pattern = re.sub(
-        r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}",
-        lambda found: "(?P<{}>{})".format(found[2], ".+" if found[1] else "[^/?#]+"),
-        re.escape(str(uri)),
-    )
+
+    def group(found: Any) -> str:
+        before = found.string[: found.start()]
+        _, earlier, between = before.rpartition("}")
+        one = "." if found[1] else "[^/?#]"
+        if earlier and (not found[1] or "{\\+" in before):
+            # Of "{name}.{ext}", ext has no dot: there is one way to match, not many,
+            # and a stranger's URI of a million dots is refused at once.
+            one = f"(?:(?!{between}){one})"
+        return f"(?P<{found[2]}>{one}+)"
+
+    pattern = re.sub(r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}", group, re.escape(str(uri)))
     is_uri = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", str(uri))
-    if not is_uri or re.search("[{}]", pattern):
+    if not is_uri or "}{" in uri or re.search("[{}]", pattern):
         raise ValueError(
             f"{uri!r} must be an ASCII URI with a scheme, and perhaps with {{name}} or"
             ' {+name}, as in @server.resource("notes://{id}")'

@@ -2350,6 +2350,61 @@ def test_an_answer_serves_the_text_of_its_question_only(key, with_state):
     assert reply(first)["content"][0]["text"] == "decline"
 
 
+def test_a_template_with_two_variables_has_one_way_to_match():
+    server = mcp.Server("s")
+    server.resource("img://{name}.{ext}")(lambda name, ext: f"{name} {ext}")
+    server.resource("at:///{+path}/{day}-{no}?x={x}")(
+        lambda path, day, no, x: f"{path} {day} {no} {x}"
+    )
+    for uri, shown in (
+        ("img://a.b.png", "a.b png"),
+        ("at:///a/b/2-1-3?x=4-5==", "a/b 2-1 3 4-5=="),
+    ):
+        answer = ask(server, "resources/read", uri=uri)
+        assert answer["contents"][0]["text"] == shown, answer
+    # With several ways to match, these would take hours.
+    for uri in ("img://" + "." * 200_000 + "/", "at:///" + "a-/" * 70_000):
+        answer = ask(server, "resources/read", uri=uri)
+        assert answer["code"] == CODES["INVALID_PARAMS"]
+
+
+def test_the_text_of_an_argument_may_be_as_deep_as_a_message():
+    server = mcp.Server("s")
+
+    @server.prompt
+    def number(n: float) -> str:
+        return str(n)
+
+    for given in ("[" * 100_000, "NaN", "Infinity", ["5"]):
+        answer = ask(server, "prompts/get", name="number", arguments={"n": given})
+        assert answer["code"] == CODES["INVALID_PARAMS"], answer
+    answer = ask(server, "prompts/get", name="number", arguments={"n": "5"})
+    assert answer["messages"][0]["content"]["text"] == "5"
+
+
+def test_an_answer_of_the_wrong_kind_is_no_answer_to_a_form_made_by_hand():
+    server, sent = mcp.Server("s"), []
+
+    @server.tool
+    def asks(ctx: Context) -> str:
+        return str(ctx.elicit("?", schema={"properties": {"a": {"type": "string"}}}))
+
+    peer, hello = mcp.Peer(sent.append), {"capabilities": {"elicitation": {}}}
+    hello = {**hello, "protocolVersion": LEGACY[0], "clientInfo": {}}
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    server.handle(first, sent.append, peer=peer)
+    server.handle(json.loads(READY), sent.append, peer=peer)
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    call["params"] = {"name": "asks"}
+    called = begin(server.handle, call, sent.append, peer=peer)
+    wait_until(lambda: sent[-1].get("method") == "elicitation/create")
+    result = {"action": "accept", "content": [1]}
+    response = {"jsonrpc": "2.0", "id": sent[-1]["id"], "result": result}
+    server.handle(response, sent.append, peer=peer)
+    called.result(PATIENCE)
+    assert "not valid" in sent[-1]["result"]["content"][0]["text"]
+
+
 def test_lists_are_whole_while_another_thread_unregisters():
     server = fixture(Stage())
     add = server.tools["add"]
@@ -2585,7 +2640,7 @@ def completes_wrong(typed: str) -> str:
             "lastmodified",
             lambda s: s.resource("x:", annotations={"lastmodified": 1})(lambda: ""),
         ),
-        ("list of str", lambda s: s.completion("p", "a")(completes_wrong)),
+        ("x:{a}{b}", lambda s: s.resource("x:{a}{b}")(lambda a, b: "")),
         ("ftp", lambda s: client.connect("ftp://x")),
         ("1999", lambda s: client.connect(s, revision="1999-01-01")),
     ],
