@@ -736,7 +736,7 @@ class Request:
             try:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
-                log(f"the result of {self.method} cannot be sent: {problem!r}")
+                _log(f"the result of {self.method} cannot be sent: {problem!r}")
                 if self.method == "tools/call" and "result" in response:
                     result = tool_error(f"the result cannot be sent: {problem!s:.200}")
                     response = self._respond(self._shape(result))
@@ -874,7 +874,7 @@ class Registry:
             entry.stays |= run is None
             called = name or entry.name
             if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", called):
-                log(
+                _log(
                     f"tool {called!r:.200}: some hosts refuse names other than 1 to 128"
                     " letters, digits, _ - and . (server/tools §Tool Names); see name="
                 )
@@ -1342,7 +1342,6 @@ class Elsewhere:
     def __init__(self, post: Func | None) -> None:
         self.post = post
         self._threads: dict[int, None] = {}  # those that run a function of ours now
-        self._is_stuck = False  # one was never called: logged once
 
     def call(self, ctx: Context, function: Func) -> Any:
         """Have a function called there, wait for it, and return its result."""
@@ -1386,9 +1385,7 @@ class Elsewhere:
                 since = time.monotonic()
             is_late = time.monotonic() - since > RUN_SECONDS
             if (is_late or ctx.cancelled) and outcome.cancel() and is_late:
-                if not self._is_stuck:
-                    log("run= did not call what it was given: does its thread run?")
-                self._is_stuck = True
+                _log_once("run= did not call what it was given: does its thread run?")
                 raise RpcError(
                     INTERNAL_ERROR,
                     f"the application has not run this within {RUN_SECONDS} s",
@@ -1400,7 +1397,7 @@ def check_completions(server: Server) -> None:
     for reference, argument in server.completions:
         entry = server.prompts.get(reference) or server.templates.get(reference)
         if not entry or argument not in entry.parameters:
-            log(f"completion({reference!r}, {argument!r}): there is no such argument")
+            _log(f"completion({reference!r}, {argument!r}): there is no such argument")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2185,7 +2182,10 @@ class Peer:
 
     def tell(self, message: Message, send: Send) -> None:
         """Tell the client of a change: with `send`, unless this might block."""
-        send(message)
+        try:
+            send(message)
+        except Exception as problem:  # others hear of it all the same
+            _log(f"{message['method']} has not reached a client: {problem!r:.200}")
 
     def carry(self, ctx: Context) -> None:
         """Carry a subscription to its end; on a pipe, no thread waits for that."""
@@ -2398,7 +2398,7 @@ class Pipe(Peer):
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=self._start)
         except RpcError as error:
-            log(f"{error}, in: {line!s:.200}")
+            _log(f"{error}, in: {line!s:.200}")
             self.send(error_response(error, None, self))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
@@ -2464,7 +2464,7 @@ class Pipe(Peer):
             time.sleep(BLINK_SECONDS)
         join_all("mcp-reader mcp-call mcp-answer mcp-close", self._deadline)
         if self.running:
-            log(f"the client has left; requests abandoned: {len(self.running)}")
+            _log(f"the client has left; requests abandoned: {len(self.running)}")
         self.cancel_all()
         await_cancelling()
 
@@ -3375,6 +3375,15 @@ def log(entry: str) -> None:
             sys.stderr.write(line)
             sys.stderr.flush()  # PyPy buffers it
 
+def _log(entry: str) -> None:
+    """Log an entry of ours: what an author put in the place of log() may raise."""
+    with suppress(Exception):
+        log(entry)
+
+
+_log_once = cache(_log)
+
+
 
 _log_slots = threading.Semaphore(64)  # threads that wait to write a line
 
@@ -3397,7 +3406,7 @@ def tracer() -> Func:
     `http`, `status` and `closed` (it has hung up) are other members of the record. The
     first record is about this run. Without MCP_TRACE, nothing is written.
     """
-    path, log_once = os.environ.get("MCP_TRACE", ""), functools.cache(log)
+    path = os.getenv("MCP_TRACE", "")
     if not path:
         return lambda *_, **__: None
 
@@ -3410,7 +3419,7 @@ def tracer() -> Func:
             with open(path, "ab", opener=opener) as file:
                 file.write(encode({"time": stamp, **members}))
         except Exception as problem:
-            log_once(f"MCP_TRACE: {problem}")
+            _log_once(f"MCP_TRACE: {problem}")
 
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
@@ -3446,7 +3455,7 @@ def log_failure(what: str, problem: BaseException) -> None:
     lines = [f"{what} failed"]
     for line in traceback.format_exception(type(problem), problem, frames):
         lines.append(f"{line.rstrip():.2000}")  # a client's text may be large
-    log(printable("\n".join(lines), "\n"))
+    _log(printable("\n".join(lines), "\n"))
 
 
 # ======== Part II: the same over HTTP =================================================
@@ -4141,7 +4150,7 @@ def answer(exchange: Exchange, status: int, line: bytes = b"") -> None:
     refusal."""
     if status >= 400 and status not in (404, 405):
         who = f"{exchange.address} {exchange.name}".lstrip()
-        log(f"{who}: {status} {line.decode():.500}".rstrip())
+        _log(f"{who}: {status} {line.decode():.500}".rstrip())
     kind = {"Content-Type": "application/json"} if line else {}
     with suppress(OSError):  # the client has hung up
         exchange.start(status, {**kind, **exchange.extra}, line)
@@ -4195,7 +4204,7 @@ def serve_http(
 
     stop = functools.partial(react, signal.SIGTERM)
     with signals(react), server.stoppable(stop), closing(httpd):
-        log(
+        _log(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
@@ -4320,15 +4329,15 @@ class _Httpd:
             if waiting or not is_full:
                 self.steps[link] = "waits", time.monotonic() + SEND_SECONDS
                 return True
-        log(f"503 for {address[0]}: too many connections")
+        _log(f"503 for {address[0]}: too many connections")
         with suppress(OSError):
             link.sendall(
                 b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
             )
         return False
 
-    def handle_error(self: Any, link: Any, address: Any) -> None:
-        log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
+    def handle_error(self, link: Any, address: Any) -> None:
+        _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
         with self.lock:
             self.steps.pop(link, None)  # or the thread that accepts would linger
 
@@ -4397,7 +4406,7 @@ class _Httpd:
             )
         for peer in set(self.endpoint.streams.values()):
             if peer.running:
-                log(f"requests abandoned: {len(peer.running)}")
+                _log(f"requests abandoned: {len(peer.running)}")
             peer.cancel_all()
         for link in list(self.steps):
             hang_up(link)

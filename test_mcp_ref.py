@@ -2695,6 +2695,46 @@ def test_the_log_may_be_replaced(monkeypatch, capsys):
     server = mcp.Server("s")
     server.tool(lambda: 1 / 0, name="t")
     assert server.call("t")["isError"]
+def test_a_log_that_raises_ends_nothing(monkeypatch):
+    def broken(entry: str):
+        raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr(mcp, "log", broken)
+    source = (
+        f"import sys; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"
+        "import mcp_ref as mcp\ndef log(entry): raise BrokenPipeError\n"
+        "mcp.log = log\nmcp.Server('s').run()"
+    )
+    done = command(
+        "-c", source, text='{\n{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    )
+    refusal, answer = map(json.loads, done.stdout.splitlines())
+    assert refusal["error"]["code"] == CODES["PARSE_ERROR"] and answer["result"] == {}
+    with (
+        exchanges(server="empty", limits={"MAX_CONNECTIONS": 1}) as site,
+        socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link,
+    ):
+        link.sendall(LAST[:-9].replace(b"Host", b"Expect: 100-continue\r\nHost"))
+        assert b"100" in link.recv(999)
+        site("POST - ping -> 200")
+
+
+def test_what_a_caller_may_see_may_depend_on_its_capabilities():
+    class Choosy(mcp.Server):
+        def offered(self, kind, ctx):
+            can_ask = "elicitation" in ctx.client_capabilities and ctx.client_info
+            return super().offered(kind, ctx) if can_ask else {}
+
+    server = Choosy("s")
+    server.tool(lambda: "done", name="t")
+    with http_serving(server) as httpd:
+        with client.connect(httpd.url, elicit=lambda params: None) as one:
+            assert one.modern and one.call_tool("t")["content"] == [mcp.text("done")]
+        with client.connect(httpd.url) as one:
+            with pytest.raises(mcp.RpcError, match="Unknown tool"):
+                one.call_tool("t")
+
+
     assert len(lines) == 1 and "ZeroDivisionError" in lines[0]
     assert capsys.readouterr().err == ""
 
