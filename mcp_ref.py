@@ -86,8 +86,10 @@ import typing
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cache, lru_cache, partial
+from math import inf
 from operator import ge, gt, le, lt
-from typing import Any, Union
+from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
 __version__ = "1.0.dev"
 __all__ = """
@@ -388,7 +390,7 @@ class Rules:
                 self.hidden.update(row.fields.split())
 
 
-rules = functools.cache(Rules)
+rules = cache(Rules)
 
 
 def versions(era: str = "") -> list[str]:
@@ -823,10 +825,10 @@ class Registry:
 
     # ---- registering. `members` are icons and _meta; resources also have a size. Each
     # returns the function as it is. TypeError, ValueError: it cannot be used.
-    @typing.overload
+    @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
-    @typing.overload
+    @overload
     def tool(
         self,
         *,
@@ -937,10 +939,10 @@ class Registry:
 
         return register
 
-    @typing.overload
+    @overload
     def prompt(self, function: F, **options: Any) -> F: ...
 
-    @typing.overload
+    @overload
     def prompt(
         self,
         *,
@@ -1007,9 +1009,7 @@ class Registry:
         """
 
         def register(function: F) -> F:
-            self.completions[reference, argument] = entry = Entry(function, {})
-            if entry.returns is str:
-                raise TypeError(f"{entry.name}() must return a list of str, not a str")
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
 
@@ -1161,7 +1161,7 @@ class Server(Registry):
         batch, too, once their arguments are valid. It returns what the function does:
         if it is overridden, a thread waits for each coroutine.
         """
-        call = functools.partial(entry.call, arguments, ctx, *values)
+        call = partial(entry.call, arguments, ctx, *values)
         result = call() if entry.stays else self.elsewhere.call(ctx, call)
         if not hasattr(result, "__await__"):
             return result
@@ -1790,7 +1790,7 @@ class Context(Request):
     becomes True: stop soon.
     """
 
-    _progress = float("-inf")  # the last that was sent
+    _progress = -inf  # the last that was sent
 
     # ---- telling the client something while the request runs
     def notify(self, method: str, params: Message | None = None) -> None:
@@ -1877,7 +1877,7 @@ class Context(Request):
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
-        call = functools.partial(function, *arguments)
+        call = partial(function, *arguments)
         return self.server.elsewhere.call(self, call)
 
     def on_cancel(self, function: Func) -> None:
@@ -1885,7 +1885,7 @@ class Context(Request):
 
         When a program ends, such functions have 0.1 s together.
         """
-        self._wake_with(functools.partial(run_aside, "mcp-cancel", function))
+        self._wake_with(partial(run_aside, "mcp-cancel", function))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
@@ -2175,7 +2175,7 @@ class Peer:
         self.running: dict[Any, Any] = {}  # by id
         self.session: Session | None = None  # [legacy]
         self.questions: dict[Any, Send] = {}  # [legacy]
-        self.question_ids = iter(range(1, sys.maxsize))  # [legacy]
+        self.question_ids = itertools.count(1)  # [legacy]
 
     def check(self, ctx: Any) -> None:
         """Check what the transport knows of a modern request, before its version."""
@@ -2310,7 +2310,7 @@ class Pipe(Peer):
         self._writing = threading.Lock()
 
         self._left = False  # the client has left, or a signal has come
-        self._deadline = float("inf")  # until then, running handlers may finish
+        self._deadline = inf  # until then, running handlers may finish
 
         self._turn = threading.Lock()
         self._reader = 0
@@ -2409,7 +2409,7 @@ class Pipe(Peer):
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
         try:
-            if spawn("mcp-reader", functools.partial(self._read, 0)):
+            if spawn("mcp-reader", partial(self._read, 0)):
                 self._watch()
             else:
                 self._read(0)  # without a watchdog
@@ -2439,7 +2439,7 @@ class Pipe(Peer):
             # First the numbers: the new thread looks at them as soon as it runs.
             self._reader += 1
             self._calls.busy += 1
-            if spawn("mcp-reader", functools.partial(self._read, self._reader)):
+            if spawn("mcp-reader", partial(self._read, self._reader)):
                 self._since = None
             else:  # no thread is left; the next check tries again
                 self._reader -= 1
@@ -2601,7 +2601,7 @@ class Entry:
     ) -> None:
         self.function = function
         # A partial has no name of its own, and an object that of its class.
-        named = function.func if isinstance(function, functools.partial) else function
+        named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
         self.description, notes = _documentation(named.__doc__ or "")
         try:
@@ -2624,7 +2624,6 @@ class Entry:
             raise TypeError(f"{self.name}(): {problem}") from None
         # It runs where the request is served, in spite of `run=`.
         self.stays = signature.is_async
-        self.returns = hints.get("return")
         self.input_schema = input_schema
         self.input = Schema(input_schema)  # what the arguments must match
         self.output_schema = output_schema or None
@@ -2673,7 +2672,7 @@ class Signature:
     """How a function is called; without `inspect`, which is slow to import.
 
     It is that of the innermost function: under decorators (`__wrapped__`), in methods,
-    functools.partial, and objects with a `__call__` method. `names` are the parameters
+    partial, and objects with a `__call__` method. `names` are the parameters
     that are left for a caller, in order; `defaults` are theirs; `is_open` tells whether
     there is a `**others`.
     """
@@ -2682,7 +2681,7 @@ class Signature:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
         while True:
-            if isinstance(function, functools.partial):
+            if isinstance(function, partial):
                 places += len(function.args)
                 given.update(function.keywords)
                 function = function.func
@@ -2720,7 +2719,7 @@ class Signature:
     def hints(self, strict: bool = True) -> Message:
         """Return the hints by name; TypeError if they make no sense and are needed."""
         try:
-            return typing.get_type_hints(self._function, include_extras=True)
+            return get_type_hints(self._function, include_extras=True)
         except Exception as problem:
             if strict:
                 raise TypeError(
@@ -2734,7 +2733,7 @@ def _find_context(names: list[str], hints: Message) -> str:
     takers = []
     for name in names:
         hint = hints.get(name)
-        if hint is Context or Context in typing.get_args(hint):
+        if hint is Context or Context in get_args(hint):
             takers.append(name)
     if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
         raise TypeError(
@@ -2795,7 +2794,7 @@ def _keep(value: Any) -> Any:
 
 
 def _read_hint(hint: Any) -> Reading:
-    args, kind = typing.get_args(hint), typing.get_origin(hint) or hint
+    args, kind = get_args(hint), get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
         return _read_annotated(args[0], hint.__metadata__)
     if kind in (Any, object) or hint == Union[Any, None]:  # 3.9 makes it of `= None`
@@ -2876,9 +2875,6 @@ def _read_list(kind: Any, hint: Any) -> Reading:
     items, convert = _read_hint(hint)
     schema = without_none(type="array", items=items or None)
     if kind in (set, frozenset):
-        item = typing.get_origin(hint) or hint
-        if getattr(item, "__hash__", item) is None:
-            raise TypeError(f"a set cannot contain {hint}: use a list")
         schema["uniqueItems"] = True
     return schema, lambda value: kind(map(convert, value))
 
@@ -2894,13 +2890,13 @@ def _read_choices(hint: Any, choices: Any) -> Message:
 
 def _read_typed_dict(kind: Any) -> Reading:
     """A TypedDict may have more members than it names."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(typing.get_origin(hint), "_name", "")
+        wrapper = getattr(get_origin(hint), "_name", "")
         if wrapper in ("Required", "NotRequired"):
-            hints[name] = typing.get_args(hint)[0]
+            hints[name] = get_args(hint)[0]
             optional.discard(name)
         if wrapper == "NotRequired":
             optional.add(name)
@@ -2909,7 +2905,7 @@ def _read_typed_dict(kind: Any) -> Reading:
 
 def _read_class(kind: Any) -> Reading:
     """A dataclass or a NamedTuple."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -3057,10 +3053,10 @@ def _is_multiple(value: Any, of: Any) -> bool:
     # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
     from fractions import Fraction
 
-    return abs(value) < float("inf") and Fraction(str(value)) % Fraction(str(of)) == 0
+    return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
 
 
-@functools.lru_cache(maxsize=1000)
+@lru_cache(1000)
 def _regex(pattern: str) -> re.Pattern[str]:
     # ECMA-262 differs: \d and \w are ASCII; `$`, outside of escapes and [sets], is the
     # very end.
@@ -3242,7 +3238,7 @@ class Schema:
 
     def _contains(self, node: Message) -> Check:
         one = self._compile(node["contains"])
-        least, most = node.get("minContains", 1), node.get("maxContains", float("inf"))
+        least, most = node.get("minContains", 1), node.get("maxContains", inf)
         words = f"from {least} to {most} items that match"
         flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
 
@@ -3414,7 +3410,7 @@ def tracer() -> Func:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
         stamp += f".{int(now % 1 * 1000):03}Z"
-        opener = functools.partial(os.open, mode=0o600)
+        opener = partial(os.open, mode=0o600)
         try:
             with open(path, "ab", opener=opener) as file:
                 file.write(encode({"time": stamp, **members}))
@@ -4062,7 +4058,7 @@ class Endpoint:
         peer: Any = PostPeer(self, stream, message)
         stream, peer = legacy_stream(stream, peer, message)  # [legacy]
 
-        start = functools.partial(self.watch, stream, peer)
+        start = partial(self.watch, stream, peer)
         self.server.handle(
             message, stream, peer=peer, principal=exchange.principal, start=start
         )
@@ -4202,7 +4198,7 @@ def serve_http(
         httpd.endpoint.closed.set()
         return bool(before)
 
-    stop = functools.partial(react, signal.SIGTERM)
+    stop = partial(react, signal.SIGTERM)
     with signals(react), server.stoppable(stop), closing(httpd):
         _log(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
@@ -4360,8 +4356,8 @@ class _Httpd:
         self.step(link, "serves")
         return SocketExchange(self, handler, bytes(data))
 
-    def step(self: Any, link: Any, what: str, seconds: float = float("inf")) -> bool:
-        """Note what a connection does now, on its own thread; False: it has no place
+    def step(self, link: Any, what: str, seconds: float = inf) -> None:
+        """Note what a connection does now, on its own thread; OSError: it has no place
         any longer."""
         with self.lock:
             if link not in self.steps:
@@ -4397,13 +4393,17 @@ class _Httpd:
         busy = True
         while busy and (passed := time.monotonic() - began) < self.patience:
             time.sleep(self.patience / 100)
-            # Requests that are arriving are served, too, if they soon have arrived.
-            soon = passed < self.patience / 10
-            busy = any(
-                step == "serves"
-                or (soon and (step == "reads" or is_ready(link, False)))
-                for link, (step, _) in list(self.steps.items())
-            )
+            now, steps = time.monotonic(), dict(self.steps)
+            running = [one.running for one in list(self.endpoint.streams.values())]
+            # A request that is served, of which nothing has been sent, has no limit.
+            if any(running) or ("serves", inf) in steps.values():
+                quiet = now
+            # What is arriving is served, too, and answers are sent, if that is soon.
+            elif now > quiet + self.patience / 10 or not any(
+                what != "idle" or is_ready(link, False)
+                for link, (what, _) in steps.items()
+            ):
+                break
         for peer in set(self.endpoint.streams.values()):
             if peer.running:
                 _log(f"requests abandoned: {len(peer.running)}")
@@ -4499,7 +4499,7 @@ class SocketExchange(Exchange):
         return True
 
 
-@functools.lru_cache(1)
+@lru_cache(1)
 def http_date(seconds: int) -> str:
     """Return a time as a Date header has it: RFC 9110 §6.6.1."""
     from email.utils import formatdate
@@ -4762,12 +4762,13 @@ class LegacyContext(Context):
                     outcome.set_result({key: answers[key] for key in questions})
 
         asked = {next(self.peer.question_ids): key for key in questions}
-        if isinstance(self._send, SessionStream):
-            self._send.owner.endpoint.hold(self._send)
-        self._wake_with(functools.partial(take, "", None))
+        stream = getattr(self._send, "stream", self._send)  # of a batch
+        if isinstance(stream, SessionStream):
+            stream.owner.endpoint.hold(stream)
+        self._wake_with(partial(take, "", None))
         try:
             for ident, key in asked.items():
-                self.peer.questions[ident] = functools.partial(take, key)
+                self.peer.questions[ident] = partial(take, key)
                 self._emit(self._as_request(ident, questions[key]))
             if self.peer.closed:
                 take("", None)
