@@ -77,6 +77,7 @@ import io
 import itertools
 import json
 import os
+import reprlib
 import re
 import sys
 import threading
@@ -1455,7 +1456,7 @@ def serve_listen(server: Server, ctx: Context) -> None:
             server.on_watch(uri, ctx)
     # Other names, with a slash, are for Server.notify().
     names = [name[:200] for name in wanted if "/" in name and wanted[name]]
-    keys.update(names[:MAX_URIS])
+    keys.update(names[:100])
     ctx.filter = {**ctx.granted, "resourceSubscriptions": keys}
     ctx.peer.carry(ctx)
 
@@ -2046,7 +2047,7 @@ def digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value."""
     import hashlib
 
-    text = json.dumps(value, sort_keys=True, allow_nan=False, default=_refuse)
+    text = json.dumps(value, sort_keys=True, default=_refuse)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -2109,7 +2110,10 @@ def usable_answer(question: Message, answer: Any) -> Message:
     fields: Message = {}
     if form and isinstance(answer, dict) and answer.get("action") == "accept":
         answer = {**answer, "content": answer.get("content") or {}}
-        schema, fields = {"properties": {"content": form}}, form.get("properties", {})
+        schema, fields = (
+            {"properties": {"content": {"type": "object", **form}}},
+            form.get("properties", {}),
+        )
     if flaw := Schema({"type": "object", **schema}).flaw(answer):
         raise AskError(f"the client's answer is not valid: {flaw}")
     for name, field in fields.items():
@@ -2653,8 +2657,8 @@ class Entry:
         values: Message = dict(texts)
         for name, schema in self.input_schema["properties"].items():
             if name in texts and Schema(schema).flaw(texts[name]):
-                with suppress(TypeError, ValueError):
-                    values[name] = json.loads(texts[name])
+                with suppress(AttributeError, RpcError, ValueError):
+                    values[name] = decode(texts[name].encode())
         if flaw := self.input.flaw(values):
             raise invalid(flaw)
         return values
@@ -3180,7 +3184,7 @@ class Schema:
             for test in tests:
                 if test(value):
                     return None
-            return f"{flaw}, found {value!r:.40}"
+            return f"{flaw}, found {reprlib.repr(value):.40}"
 
         return check
 
