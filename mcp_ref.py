@@ -622,6 +622,7 @@ class Request:
         if self.method == "initialize" and version is None:  # a copy without part III
             version = self.params.get("protocolVersion", "")
         else:
+            self._identify(self.meta)
             check_params("_meta", self.meta)
             self.peer.check(self)
 
@@ -632,17 +633,17 @@ class Request:
                 f"Unsupported protocol version: {version!s:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._resolve(version, self.meta)
+        self._resolve(version)
         self._submit(start)
 
-    def _resolve(self, version: str, client: Message) -> None:
-        """Find the method's function; check the params.
-
-        `client` says who the client is, under the keys of a `_meta`.
-        """
-        self.version, self._rules, self._client = version, rules(version), client
+    def _identify(self, client: Message) -> None:
+        """Note who the client is, under the keys of a `_meta`."""
+        self._client = client
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
+    def _resolve(self, version: str) -> None:
+        """Find the method's function; check the params."""
+        self.version, self._rules = version, rules(version)
 
         method, server = self.method, self.server
         self._row = METHODS.get(method)  # None: an extension's
@@ -1232,10 +1233,7 @@ class Server(Registry):
         for listener in list(self.listeners):
             granted = listener.filter.get(NOTIFICATIONS[name].filter, ())
             if key in granted if params else granted:
-                try:
-                    listener.tell(name, params)
-                except Exception as problem:  # others hear of it all the same
-                    log(f"{name} has not reached a client: {problem!r:.200}")
+                listener.tell(name, params)
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to no request, and is no change.
@@ -4702,7 +4700,8 @@ class LegacyContext(Context):
             raise invalid(
                 "send initialize and notifications/initialized first, or use _meta"
             )
-        self._resolve(session.rules.version, session.meta)
+        self._identify(session.meta)
+        self._resolve(session.rules.version)
         self._submit(start)
 
     def _initialize(self) -> Message:

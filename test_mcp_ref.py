@@ -5503,8 +5503,10 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
         server.handle(first, lambda message: None, peer=peer)
         server.handle(ready, print, peer=peer)
     server.changed("tools")
-    assert [one["method"] for one in told] == ["notifications/tools/list_changed"]
-    assert "broken pipe" in capfd.readouterr().err
+    server.notify("example.org/news")
+    methods = ["notifications/tools/list_changed", "example.org/news"]
+    assert [one["method"] for one in told] == methods
+    assert capfd.readouterr().err.count("broken pipe") == 2
     for peer in peers:
         peer.close()
     server.changed("tools")
