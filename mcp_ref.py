@@ -72,13 +72,12 @@ multiprocessing must call run() under `if __name__ == "__main__":`.
 
 from __future__ import annotations
 
-import functools
 import io
 import itertools
 import json
 import os
-import reprlib
 import re
+import reprlib
 import sys
 import threading
 import time
@@ -622,8 +621,8 @@ class Request:
         if self.method == "initialize" and version is None:  # a copy without part III
             version = self.params.get("protocolVersion", "")
         else:
-            self._identify(self.meta)
             check_params("_meta", self.meta)
+            self._identify(self.meta)
             self.peer.check(self)
 
         is_known = META_VERSION in self.meta and version in REVISIONS
@@ -641,10 +640,10 @@ class Request:
         self._client = client
         self.client_info: Message = client.get(META_CLIENT) or {}
         self.client_capabilities: Message = client[META_CAPABILITIES]
+
     def _resolve(self, version: str) -> None:
         """Find the method's function; check the params."""
         self.version, self._rules = version, rules(version)
-
         method, server = self.method, self.server
         self._row = METHODS.get(method)  # None: an extension's
         is_extended = method in server.methods
@@ -1460,8 +1459,7 @@ def serve_listen(server: Server, ctx: Context) -> None:
 
 
 def uri_key(uri: Any) -> str:
-    """Return what is kept of a URI that somebody watches; RpcError if it is too
-    long."""
+    """Return what is kept of a URI that somebody watches; or RpcError."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -3373,6 +3371,10 @@ def log(entry: str) -> None:
             sys.stderr.write(line)
             sys.stderr.flush()  # PyPy buffers it
 
+
+_log_slots = threading.Semaphore(64)  # threads that wait to write a line
+
+
 def _log(entry: str) -> None:
     """Log an entry of ours: what an author put in the place of log() may raise."""
     with suppress(Exception):
@@ -3380,10 +3382,6 @@ def _log(entry: str) -> None:
 
 
 _log_once = cache(_log)
-
-
-
-_log_slots = threading.Semaphore(64)  # threads that wait to write a line
 
 
 def fingerprint() -> str:
@@ -3777,7 +3775,7 @@ class Stream:
         else:
             self.begin()
             self.log.add(line, last)
-        self.ended = self.ended or last
+        self.ended |= last
 
     def begin(self, here: bool = False) -> None:
         """Become a stream of events: carried here in the end, or elsewhere at once."""
@@ -3785,11 +3783,14 @@ class Stream:
             self.log = self.new_log()
             self.log.open(self.exchange)
             if not here:
-                carrier = threading.Thread(
+                self._carrier = threading.Thread(
                     target=self.carry, name="mcp-stream", daemon=True
                 )
-                carrier.start()
-                self._carrier = carrier
+                try:
+                    self._carrier.start()
+                except RuntimeError:  # no thread is left
+                    self.log = _NO_LOG
+                    raise
 
     def new_log(self) -> Log:
         """Make a log for the events."""
@@ -3847,19 +3848,19 @@ class PostPeer(Peer):
         }
         member = row.mirrored if row else server.mirrored.get(ctx.method)
         others: Message = {"Mcp-Name": params.get(member)} if member else {}
-        tool = server.offered("tools", ctx).get(str(params.get("name")))
-        if ctx.method == "tools/call" and tool:
-            others.update(
-                mirrored_arguments(tool.input_schema, params.get("arguments"))
-            )
+        if ctx.method == "tools/call":
+            tool = server.offered("tools", ctx).get(str(params.get("name")))
+            schema = tool.input_schema if tool else {}
+            others.update(mirrored_arguments(schema, params.get("arguments")))
         for name, value in {**plain, **others}.items():
             sent = self.stream.exchange.headers.get(name.lower())
             if not (sent == value if name in plain else same_value(sent, value)):
-                found = "missing" if sent is None else f"{sent!r:.200}"
-                problem = (
-                    f"Header mismatch: {name} is {found}, the body has {value!r:.200}"
+                raise RpcError(
+                    HEADER_MISMATCH,
+                    f"Header mismatch: {name} is "
+                    f"{'missing' if sent is None else repr(sent):.200}, "
+                    f"the body has {value!r:.200}",
                 )
-                raise RpcError(HEADER_MISMATCH, problem)
         self.stream.lasts = ctx.method == "subscriptions/listen"
 
     def tell(self, message: Message, send: Send) -> None:
@@ -3974,7 +3975,7 @@ class Endpoint:
         self.hosts = None if hosts is None else set(map(str.lower, hosts))
         self.origins, self.authorize, self.cors = set(origins), authorize, cors
         self.stateless, self.sse_on_get = stateless, sse_on_get
-        self.closed = threading.Event()
+        self.closed = False
         # Guards streams and sessions, and that none is looked at once it has ended.
         self.lock = threading.Lock()
         self.streams: dict[Stream, Peer] = {}  # those whose clients may hang up
@@ -4037,7 +4038,7 @@ class Endpoint:
         if (
             origin is not None
             and not self.origins & {origin, "*"}
-            and name_of(origin) not in (_LOOPBACK if hosts is None else hosts)
+            and name_of(origin) not in (hosts or _LOOPBACK)
         ):
             raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
         if self.cors:
@@ -4070,10 +4071,12 @@ class Endpoint:
     def read_message(self, exchange: Exchange) -> Any:
         """Read and decode the body; HttpError or RpcError if that fails."""
         exchange.length()  # refuse a body that is too large before anything else
-        if not re.match(
-            r"(?i)application/json\s*(;|$)", exchange.headers.get("content-type", "")
-        ):
-            raise HttpError(415, "Content-Type must be application/json")
+        kind = exchange.headers.get("content-type", "")
+        is_json = re.match(r"(?i)application/json\s*(;|$)", kind)
+        if not is_json or "content-encoding" in exchange.headers:
+            raise HttpError(
+                415, "Content-Type must be application/json, without Content-Encoding"
+            )
         try:
             return decode(exchange.body())
         except OSError:  # it has hung up, or is too slow
@@ -4115,12 +4118,13 @@ class Endpoint:
         if not self._reaps:
             with self.lock:
                 self._reaps = self._reaps or spawn("mcp-reaper", self._reap)
-        if self.closed.is_set():
+        if self.closed:
             peer.close()
 
     def _reap(self) -> None:
         """Notice clients that hung up, five times a second."""
-        while not self.closed.wait(0.2):
+        while not self.closed:
+            time.sleep(0.2)
             try:
                 for stream, peer in list(self.streams.items()):
                     with self.lock:
@@ -4136,7 +4140,7 @@ class Endpoint:
     def close(self) -> None:
         """End all subscriptions and sessions; it cannot serve again. What runs is
         answered."""
-        self.closed.set()
+        self.closed = True
         peers = list(self.streams.values())
         peers += self.sessions.values()  # [legacy]
         for peer in peers:
@@ -4195,9 +4199,9 @@ def serve_http(
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
 
     def react(number: int) -> bool:  # after the first SIGTERM, running requests may end
-        drains = number == signal.SIGTERM and not httpd.endpoint.closed.is_set()
+        drains = number == signal.SIGTERM and not httpd.endpoint.closed
         before, httpd.patience = httpd.patience, DRAIN_SECONDS if drains else 0
-        httpd.endpoint.closed.set()
+        httpd.endpoint.closed = True
         return bool(before)
 
     stop = partial(react, signal.SIGTERM)
@@ -4274,58 +4278,60 @@ class _Closed(Exception):
     """Ends the loop of serve_forever()."""
 
 
-class _Httpd:
+_AnyServer: Any = object  # http_server() puts the library's behind it
+
+
+class _Httpd(_AnyServer):  # type: ignore[misc]
     """For ThreadingHTTPServer: bounds for strangers, and an end that loses no call."""
 
     request_queue_size = 512  # with the usual 5, clients would wait for seconds
     patience = 0.3  # seconds that close() leaves running requests
 
-    def __init__(self: Any, endpoint: Endpoint, address: Any, handler: Any) -> None:
+    def __init__(self, endpoint: Endpoint, address: Any, handler: Any) -> None:
         self.endpoint = endpoint
-        # What each connection does, and until when it may: it "waits" for a request,
-        # "reads" or "serves" one. The lock guards this; nobody waits while holding it.
+        # What each connection does, and until when it may: it is "idle", "reads" a
+        # request or "serves" one, and makes room for others in this order. The lock
+        # guards this; nobody waits while holding it.
         self.steps: dict[Any, tuple[str, float]] = {}
         self.lock = threading.Lock()
         self.trace = tracer()
         self._accepting = threading.RLock()  # held by serve_forever()
-        super().__init__(address, handler)  # type: ignore[call-arg]
+        super().__init__(address, handler)
         host, self.server_port = self.server_address[:2]
         is_loopback = host in _LOOPBACK or host.startswith("127.")
         self.hosts = _LOOPBACK | {host} if is_loopback else None
-        self.socket.setblocking(False)
+        # Accepting must not block; with a timeout, what is accepted still may.
+        self.socket.settimeout(1)
 
-    def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
         """Serve until close() or shutdown() is called."""
         with self._accepting, suppress(_Closed):
             self.service_actions()
-            super().serve_forever(min(poll_interval, 0.1))  # type: ignore[misc]
+            super().serve_forever(min(poll_interval, 0.1))
 
-    def service_actions(self: Any) -> None:
+    def service_actions(self) -> None:
         """End what takes too long, and the library's loop, which calls this."""
         for link, (_, due) in list(self.steps.items()):
             if due < time.monotonic():
                 hang_up(link)
-        if self.endpoint.closed.is_set():
+        if self.endpoint.closed:
             raise _Closed
 
-    def get_request(self: Any) -> Any:
-        link, address = self.socket.accept()
-        link.setblocking(True)  # elsewhere than on Linux it is as the listener
-        return link, address
-
-    def verify_request(self: Any, link: Any, address: Any) -> bool:
-        """Take a connection, if need be in place of the one that waits for longest."""
+    def verify_request(self, link: Any, address: Any) -> bool:
+        """Take a connection, if need be in place of one that has long been idle."""
         with self.lock:
-            waiting = [one for one, (what, _) in self.steps.items() if what == "waits"]
             streams = list(self.endpoint.streams)
             # Calls that wait for users whose clients have hung up hold no connection.
             left = sum(one.endless and one.log.reader is None for one in streams)
             is_full = len(self.steps) - left >= max_connections()
-            if is_full and waiting:
-                del self.steps[waiting[0]]
-                hang_up(waiting[0])
-            if waiting or not is_full:
-                self.steps[link] = "waits", time.monotonic() + SEND_SECONDS
+            if is_full:
+                oldest = min(self.steps, key=self.steps.__getitem__)
+                is_full = self.steps[oldest][0] == "serves"
+                if not is_full:
+                    del self.steps[oldest]
+                    hang_up(oldest)
+            if not is_full:
+                self.steps[link] = "idle", time.monotonic() + SEND_SECONDS
                 return True
         _log(f"503 for {address[0]}: too many connections")
         with suppress(OSError):
@@ -4339,50 +4345,49 @@ class _Httpd:
         with self.lock:
             self.steps.pop(link, None)  # or the thread that accepts would linger
 
-    def next_request(self: Any, handler: Any) -> SocketExchange:
+    def next_request(self, handler: Any) -> SocketExchange:
         """Wait for a request, and read its head; OSError: none comes."""
         link, stream = handler.connection, handler.rfile
-        self.step(link, "waits", SEND_SECONDS)
-        begins = stream.peek(1)[:1]
-        if not (self.step(link, "reads", SEND_SECONDS) and begins):
-            raise OSError("it has left, or is evicted")
-        if begins == b"\r":
-            stream.readline(2)  # RFC 9112 §2.2: an empty line before is ignored
-        is_text = re.match(rb"[\r!-~]", begins)  # TLS is not, and has no lines
-        line = stream.readline(MAX_LINE_BYTES) if is_text else b""
-        data = bytearray(line)
-        is_http = b" HTTP/1." in line
-        while is_http and line.endswith(b"\r\n") and line != b"\r\n":
-            line = stream.readline(MAX_LINE_BYTES - len(data))
-            data += line
+        self.step(link, "idle", SEND_SECONDS)
+        begin = stream.peek(1)
+        self.step(link, "reads", SEND_SECONDS)
+        if not begin:
+            raise OSError("it has left")
+        if begin[:2] == b"\r\n":  # RFC 9112 §2.2: an empty line before is ignored
+            begin = begin[len(stream.read(2)) :]
+        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
+        data = line = stream.readline(MAX_LINE_BYTES) if is_text else b""
+        if b" HTTP/1." in line:
+            # Usually the rest of the head has arrived, too, and is taken at once.
+            size = begin.find(b"\r\n\r\n") - len(line) + 2
+            data += stream.read(max(size, 0))
+            while line.endswith(b"\r\n") and line != b"\r\n":
+                line = stream.readline(MAX_LINE_BYTES - len(data))
+                data += line
         self.step(link, "serves")
-        return SocketExchange(self, handler, bytes(data))
+        return SocketExchange(self, handler, data)
 
     def step(self, link: Any, what: str, seconds: float = inf) -> None:
         """Note what a connection does now, on its own thread; OSError: it has no place
         any longer."""
         with self.lock:
             if link not in self.steps:
-                return False
-            del self.steps[link]  # the longest waiting stand first
+                raise OSError("it was evicted")
             self.steps[link] = what, time.monotonic() + seconds
-            return True
 
-    def shutdown_request(self: Any, link: Any) -> None:
+    def shutdown_request(self, link: Any) -> None:
         """Close a connection; first read what comes, or a reset could swallow the
         answer."""
-        import socket
-
-        self.step(link, "waits", 2)
         with suppress(OSError):
-            link.shutdown(socket.SHUT_WR)
+            self.step(link, "idle", 2)
+            link.shutdown(1)  # SHUT_WR
             while link in self.steps and link.recv(2**16):
                 pass
         with self.lock:
             self.steps.pop(link, None)
         self.close_request(link)
 
-    def close(self: Any) -> None:
+    def close(self) -> None:
         """Close the endpoint and all connections; its port is free at once."""
         self.endpoint.close()
         began = time.monotonic()
@@ -4392,8 +4397,8 @@ class _Httpd:
             while is_ready(self.socket, False) and time.monotonic() < began + 1:
                 self.handle_request()
         self.server_close()
-        busy = True
-        while busy and (passed := time.monotonic() - began) < self.patience:
+        quiet = now = began  # since then, no handler runs
+        while now < began + self.patience:
             time.sleep(self.patience / 100)
             now, steps = time.monotonic(), dict(self.steps)
             running = [one.running for one in list(self.endpoint.streams.values())]
@@ -4425,7 +4430,9 @@ class SocketExchange(Exchange):
         method, target, version, lines = (
             head.groups() if head else ("?", "/", "HTTP/1.0", "")
         )
-        fields = [line.split(":", 1) for line in lines.split("\r\n")[:-1]]
+        fields = [
+            line.split(":", 1) for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]
+        ]
         absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
         super().__init__(
             method, target[absolute.end() :] if absolute else target, fields, stream
@@ -4456,9 +4463,7 @@ class SocketExchange(Exchange):
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         # After a flaw or an unread body, what follows may look like another request.
-        self.closing |= (
-            self.unread or bool(self.flaw) or self.httpd.endpoint.closed.is_set()
-        )
+        self.closing |= self.unread or bool(self.flaw) or self.httpd.endpoint.closed
         framing = {"Connection": "close"} if self.closing else {}
         if body is not None and status != 204:
             framing["Content-Length"] = str(len(body))
@@ -4469,9 +4474,10 @@ class SocketExchange(Exchange):
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
-        self.httpd.trace("<", body or b"", self.port, http=self.name, status=status)
-        sent = b"" if self.method == "HEAD" else body or b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + sent)
+        data = body or b""
+        self.httpd.trace("<", data, self.port, http=self.name, status=status)
+        data = b"" if self.method == "HEAD" else data
+        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
 
     def _send(self, data: bytes) -> None:
         # If this fails, a part may have been sent: nothing may follow.
@@ -4511,10 +4517,8 @@ def http_date(seconds: int) -> str:
 
 def hang_up(link: Any) -> None:
     """Shut a socket down, on any thread; close() would wait for those who use it."""
-    import socket
-
     with suppress(OSError):
-        link.shutdown(socket.SHUT_RDWR)
+        link.shutdown(2)  # SHUT_RDWR
 
 
 # ======== 10. The command line ========================================================
@@ -4785,8 +4789,8 @@ class LegacyContext(Context):
                 f"the client did not answer within {ASK_SECONDS:g} s"
             ) from None
         finally:
-            if isinstance(self._send, SessionStream):
-                self._send.endless = False
+            if isinstance(stream, SessionStream):
+                stream.endless = False
             for ident in asked:
                 if self.peer.questions.pop(ident, None) and not self.peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
@@ -4880,6 +4884,8 @@ def serve_batch(
         deliver = send if "method" in message else answers.append
         deliver(message)
 
+    setattr(collect, "stream", send)  # what holds the connection
+
     def serve_all() -> None:
         for member in batch:
             if isinstance(member, dict) and member.get("method") != "initialize":
@@ -4959,7 +4965,7 @@ class SessionStream(Stream):
         log, session = Log(REPLAY_BYTES), self.owner.session
         # Once the log is forgotten, its name still says whose response is missing: the
         # session it begins with, the request it ends with.
-        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex()}"
+        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex():.998}"
         self.owner.logs[log.name] = log
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{log.name}-0", retry=RETRY_MS)
@@ -5136,10 +5142,8 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     stream.greeting = event(address.encode(), event="endpoint")
     stream.log = session.own
     stream.log.open(exchange)
-    try:
+    with closing(session):
         endpoint.watch(stream, session, session.register)
-    finally:
-        session.close()
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5147,7 +5151,10 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
     names = [thread.name for thread in threading.enumerate()]
-    if names.count("mcp-call") > MAX_CONNECTIONS + MAX_THREADS:
+    is_many = names.count("mcp-call") > MAX_CONNECTIONS + MAX_THREADS
+    # Answers are always taken: a call may wait for this one.
+    is_answer = isinstance(message, dict) and "method" not in message
+    if not is_answer and (is_many or len(session.running) > MAX_THREADS):
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:

@@ -2691,6 +2691,10 @@ def test_the_log_may_be_replaced(monkeypatch, capsys):
     server = mcp.Server("s")
     server.tool(lambda: 1 / 0, name="t")
     assert server.call("t")["isError"]
+    assert len(lines) == 1 and "ZeroDivisionError" in lines[0]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_log_that_raises_ends_nothing(monkeypatch):
     def broken(entry: str):
         raise BrokenPipeError("nobody reads")
@@ -2729,10 +2733,6 @@ def test_what_a_caller_may_see_may_depend_on_its_capabilities():
         with client.connect(httpd.url) as one:
             with pytest.raises(mcp.RpcError, match="Unknown tool"):
                 one.call_tool("t")
-
-
-    assert len(lines) == 1 and "ZeroDivisionError" in lines[0]
-    assert capsys.readouterr().err == ""
 
 
 def test_each_package_may_have_its_own_copy(tmp_path):
@@ -4713,6 +4713,7 @@ POST - Origin=http://localhost:3000|https://127.0.0.1|~ ping -> 200 !access-cont
 POST - Accept=text/html|*/*|text/event-stream|application/json|~ ping -> 200
 POST - Content-Type=text/plain|~ ping -> 415 "error"
 POST - Content-Type=Application/JSON;%20charset=utf-8 ping -> 200
+POST - Content-Encoding=gzip|identity ping -> 415 Content-Encoding
 == headers must agree with the arguments, whatever their type; invalid base64 is no value
 name all Mcp-Param-N=42 Mcp-Param-On=true Mcp-Param-Deep==?base64?w6k=?=
 name large :place {"n": 9007199254740993}
@@ -4864,6 +4865,17 @@ until e = POST modern :slow {"gate": "h"}
 until POST v ping -> 200
 open g
 open h
+== those of a batch, too | limits: {"MAX_CONNECTIONS": 4}
+name asking [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}]
+session s 2025-03-26
+session t 2025-03-26
+session u 2025-03-26
+session v 2025-03-26
+a = POST s {asking}
+b = POST t {asking}
+c = POST u {asking}
+a|b|c <* elicitation
+POST v {asking} -> 200 failed
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
@@ -4979,6 +4991,20 @@ GET - /sse -> 404
 POST - /a/{endpoint} initialize {INIT} -> 202
 POST - /a/{endpoint} :talk -> 202
 a <* said
+== calls over HTTP+SSE are bounded, and what they wait for is not | limits: {"MAX_THREADS": 1}
+a = GET - /sse
+a event "endpoint"
+POST - /{endpoint} initialize {INIT} -> 202
+POST - /{endpoint} notifications/initialized -> 202
+name one {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}
+name two {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "ask"}}
+POST - /{endpoint} {one} -> 202
+POST - /{endpoint} {two} -> 202
+a|a <* elicitation
+POST - /{endpoint} ping -> 503 "retry-after"
+POST - /{endpoint} {"jsonrpc": "2.0", "id": 1, "result": {NO}} -> 202
+a <* decline
+POST - /{endpoint} ping -> 202
 == HTTP+SSE on the endpoint itself; large answers | server: core | endpoint: {"sse_on_get": true}
 a = GET -
 a event "event": "endpoint" & "mcp/messages?session_id=
@@ -5199,10 +5225,27 @@ def test_the_connection_that_waits_for_longest_makes_room():
     ):
         for link in (served, idle):
             assert httpd.verify_request(link, ("host", 1))
-        for what in ("serves", "waits"):
-            assert httpd.step(served, what, PATIENCE)
+        for what in ("serves", "idle"):
+            httpd.step(served, what, mcp.SEND_SECONDS)
         assert httpd.verify_request(new, ("host", 1))
         assert list(httpd.steps) == [served, new]
+        with pytest.raises(OSError, match="evicted"):
+            httpd.step(idle, "reads")
+
+
+def test_a_request_that_arrives_slowly_makes_room_but_not_one_that_is_served():
+    slow, served, new = (mock.Mock(name=name) for name in ("slow", "served", "new"))
+    with (
+        limits(MAX_CONNECTIONS=2),
+        contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
+    ):
+        for link, what in ((served, "serves"), (slow, "reads")):
+            assert httpd.verify_request(link, ("host", 1))
+            httpd.step(link, what, PATIENCE)
+        assert httpd.verify_request(new, ("host", 1))
+        assert list(httpd.steps) == [served, new]
+        httpd.step(new, "serves")
+        assert not httpd.verify_request(slow, ("host", 1))
 
 
 @parametrize("how", ["shutdown_request", "handle_error"])
@@ -5210,11 +5253,10 @@ def test_a_connection_may_end_while_another_is_accepted(how):
     reading, gate = threading.Event(), threading.Event()
 
     class Steps(dict):
-        def items(self):
-            for item in super().items():
-                gate.set()
-                wait([ending], 0.02)
-                yield item
+        def __getitem__(self, link):
+            gate.set()
+            wait([ending], 0.02)
+            return super().__getitem__(link)
 
     def end():
         arguments = [link] if how == "shutdown_request" else [link, ("host", 1)]
@@ -5228,7 +5270,10 @@ def test_a_connection_may_end_while_another_is_accepted(how):
         return b""
 
     link, others = mock.Mock(recv=recv), [mock.Mock(), mock.Mock()]
-    with contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd:
+    with (
+        limits(MAX_CONNECTIONS=2),
+        contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
+    ):
         for one in (link, others[0]):
             assert httpd.verify_request(one, ("host", 1))
         httpd.steps = Steps(httpd.steps)
@@ -5406,7 +5451,7 @@ def test_a_request_that_is_arriving_is_served_when_the_server_closes():
             link.sendall(LAST[:-9].replace(b"Host", b"Expect: 100-continue\r\nHost"))
             assert b"100" in link.recv(999)  # it reads the body
             closed = begin(httpd.close)
-            assert httpd.endpoint.closed.wait(PATIENCE)
+            wait_until(lambda: httpd.endpoint.closed)
             threading.Event().wait(0.05)
             link.sendall(LAST[-9:])
             assert b" 200 " in link.recv(999)
@@ -5429,12 +5474,84 @@ def test_calls_of_sessions_end_before_the_server_closes(how):
             site('POST - /{endpoint} :slow {"gate": "g"} -> 202')
         site('a <* "progress":1')
         closed = begin(httpd.close)
-        assert httpd.endpoint.closed.wait(PATIENCE)
+        wait_until(lambda: httpd.endpoint.closed)
         threading.Event().wait(0.02)
         site("open g")
         site("a <* held")
         site("a ends")
         closed.result(PATIENCE)
+
+
+def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
+    server, called = mcp.Server("s"), threading.Event()
+    server.tool(lambda: called.set() or "x" * 2**23, name="large")
+    call = modern("tools/call", name="large")
+    body = mcp.encode(call)
+    lines = {**headers_of(call), "Host": "127.0.0.1", "Content-Length": len(body)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    with http_serving(server) as httpd:
+        httpd.patience = 1.5 * PATIENCE
+        port = httpd.server_port
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
+            link.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+            assert called.wait(PATIENCE)
+            # It waits for the client, and no longer for a tenth of its patience.
+            begin(httpd.close).result(PATIENCE)
+
+
+def test_a_second_signal_may_come_while_the_first_one_is_handled():
+    code = (
+        f"import signal, sys, threading; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"
+        "import mcp_ref as mcp\nkind = threading.Condition\nreal = kind.notify_all\n"
+        "def notify_all(condition):\n"  # as Event.set() does, with its lock
+        "    kind.notify_all = real\n    signal.raise_signal(signal.SIGTERM)\n"
+        "    real(condition)\n"
+        "def log(entry):\n    print(entry, flush=True)\n"
+        "    kind.notify_all = notify_all\n"  # no thread starts any more
+        "mcp.log = log\nmcp.Server('s').run()\nsys.exit(7)"
+    )
+    with listening("-c", code) as (child, _):
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE) == 7
+
+
+def test_without_a_thread_for_its_stream_a_call_is_answered(monkeypatch):
+    server, start = mcp.Server("s"), threading.Thread.start
+
+    @server.tool
+    def careful(ctx: Context) -> str:
+        for step in range(2 * mcp.AHEAD_BYTES // 100):
+            with contextlib.suppress(RuntimeError):
+                ctx.progress(step, message="x" * 100)
+        return "done"
+
+    def start_some(thread):
+        if thread.name == "mcp-stream":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    call = modern("tools/call", name="careful")
+    call["params"]["_meta"]["progressToken"] = 0
+    with http_serving(server) as httpd:
+        status, _, answer = exchange(
+            httpd.server_port, "POST", "/mcp", headers_of(call), mcp.encode(call)
+        )
+    assert status == 200 and answer["result"]["content"] == [mcp.text("done")]
+
+
+def test_a_long_id_is_not_kept_in_each_event():
+    with exchanges() as site:
+        site("session s 2025-11-25")
+        call = {"jsonrpc": "2.0", "id": "x" * 60_000, "method": "tools/call"}
+        call["params"] = {"name": "steps", "_meta": {"progressToken": 0}}
+        line = f"s {json.dumps(call)}"
+        _, _, events = exchange(site.line.port, *site.line.request("POST", line))
+        events = events if isinstance(events, str) else events.decode()
+        idents = re.findall(r"(?m)^id: (\S+)", events)
+        assert len(idents) > 3 and max(map(len, idents)) < 1100
+        site.line.names["a"] = idents[0]
+        site("GET s Last-Event-ID={a} -> 200 done")
 
 
 def test_what_a_server_abandons_when_it_closes_is_logged(capfd):
@@ -5510,7 +5627,7 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
     for peer in peers:
         peer.close()
     server.changed("tools")
-    assert len(told) == 1
+    assert len(told) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
