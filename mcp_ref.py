@@ -552,6 +552,18 @@ def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> M
 # that the revision wants; and the response is sent. Context (section 5) adds what the
 # handler sees, and LegacyContext (section 11) what differs in a session.
 #
+# From Server.handle() to the author's function, and back:
+#
+#     _admit()     may it be served? The error, if not, is the response
+#       _resolve() finds the method's function (section 4), and checks the params
+#       _submit()  gives _perform() to the transport, which calls it on some thread
+#     _perform()   runs the steps; after a coroutine, it is called again to go on
+#       _run()     never raises; sends the response
+#       _outcome() turns exceptions into errors
+#       _call()    has the answers of the user, or asks (section 5)
+#       serve_*()  one for each method; calls the author's function, shapes its result
+#     _finish()    ends the request
+#
 # A request ends once: answered, cancelled by the client, or abandoned because the
 # client has left. _end() is the only place that decides which.
 #
@@ -672,13 +684,13 @@ class Request:
     def _perform(self) -> None:
         """Run the handler and send the response, whatever happens.
 
-        If the peer's `answers` take care of a coroutine, this returns, and runs again
+        If the peer's `responders` take care of a coroutine, this returns, and runs again
         when that has ended.
         """
         for future in self._steps:
-            answers = self.peer.answers
-            if answers and self._send is self.peer.send:  # not in a batch
-                future.add_done_callback(lambda _: answers.add(self._perform))
+            crew = self.peer.responders
+            if crew and self._send is self.peer.send:  # not in a batch
+                future.add_done_callback(lambda _: crew.add(self._perform))
                 return
 
     def _run(self) -> Steps:
@@ -1922,12 +1934,12 @@ class Context(Request):
         for question in questions.values():
             self._check_declared(question)
         with self._ending:
-            if self._names.keys() & questions.keys():
+            if self._digests.keys() & questions.keys():
                 raise ValueError(
                     "the same question was asked twice: give each its own key="
                 )
             for key, question in questions.items():
-                self._names[key] = digest([key, question])[:16]
+                self._digests[key] = digest([key, question])[:16]
 
         async def later() -> Any:
             return take(await self._obtain_later(questions))
@@ -1960,9 +1972,9 @@ class Context(Request):
         found, missing = {}, {}
         for key, question in questions.items():
             # Without a state nothing says what was asked under a key.
-            place = self._names[key] if "requestState" in self.params else key
+            name = self._digests[key] if "requestState" in self.params else key
             try:
-                found[key] = usable_answer(question, self._answers.get(place))
+                found[key] = usable_answer(question, self._answers.get(name))
             except AskError:
                 missing[key] = question
         with self._ending:
@@ -1978,9 +1990,9 @@ class Context(Request):
     # ---- request state
     def _call(self) -> Steps:
         """Run the handler with the answers so far; or return its questions."""
-        self._names: Message = {}  # of the questions in this run, by key
-        self._missing: Message = {}  # those that have no answer, by key
-        self._answers: Message = {}  # by such a name
+        self._digests: Message = {}  # of the questions in this run, by key
+        self._missing: Message = {}  # questions that have no answer, by key
+        self._answers: Message = {}  # by digest, or by key
         if self._may_ask:
             self._restore()
         try:
@@ -1995,7 +2007,7 @@ class Context(Request):
                 raise
         # basic/patterns/mrtr §InputRequiredResult
         expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._names, self._answers]))
+        state = to_base64(encode([expires, self._digests, self._answers]))
         return {
             "resultType": "input_required",
             "inputRequests": dict(self._missing),
@@ -2171,7 +2183,7 @@ class Peer:
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
         self.send: Send = send or drop
         self.ordered, self.closed = ordered, False
-        self.answers: Crew | None = None  # for coroutines; None: a thread waits
+        self.responders: Crew | None = None  # for coroutines; None: a thread waits
         self.running: dict[Any, Any] = {}  # by id
         self.session: Session | None = None  # [legacy]
         self.questions: dict[Any, Send] = {}  # [legacy]
@@ -2320,7 +2332,7 @@ class Pipe(Peer):
         self._wake.acquire()
 
         self._calls = Crew("mcp-call", MAX_THREADS, self._turn)
-        self.answers = Crew("mcp-answer", 1, self._turn)
+        self.responders = Crew("mcp-answer", 1, self._turn)
 
     def _write(self, message: Any) -> None:
         line = encode(message)
@@ -3629,6 +3641,9 @@ class Log:
     connection, or runs a stranger's code, while holding it. Any thread may call any
     method; only add() waits, for the reader of this log, and copy(), which the carrier
     calls. The last `keeps` bytes are kept, with numbers, for clients that come back.
+
+        1 ... dropped | kept, though copied ... `sent` | waiting ... `count`
+                      |         `events` has all of these
     """
 
     def __init__(self, keeps: int = 0) -> None:
@@ -3748,12 +3763,16 @@ class Stream:
     The messages of a request come one after the other (Request._lock). The first that
     is not the response makes it a stream of events, and starts the thread that carries
     them. All else happens on the connection's thread.
+
+        nothing has been sent    `log` is _NO_LOG
+        answered in JSON         `log` is _NO_LOG, `ended`
+        a stream of events       `log` has them; `ended` with the response
     """
 
     greeting = b""  # the first event, which is not numbered
     started = False  # a handler has
     ended = False  # the response has been sent, or appended
-    lasts = False  # it will last, as a subscription does: watch() counts it
+    lasts = False  # it will last, as a subscription does: run_handler() counts it
     endless = False  # it is counted: it lasts, or its call asks the user
     is_always_ok = False  # the status of an error is 200, as in a session
     _carrier: threading.Thread | None = None
@@ -4061,7 +4080,7 @@ class Endpoint:
         peer: Any = PostPeer(self, stream, message)
         stream, peer = legacy_stream(stream, peer, message)  # [legacy]
 
-        start = partial(self.watch, stream, peer)
+        start = partial(self.run_handler, stream, peer)
         self.server.handle(
             message, stream, peer=peer, principal=exchange.principal, start=start
         )
@@ -4094,7 +4113,7 @@ class Endpoint:
                 raise HttpError(503, "too many streams", {"Retry-After": "1"})
             stream.endless = True
 
-    def watch(self, stream: Stream, peer: Peer, work: Func) -> None:
+    def run_handler(self, stream: Stream, peer: Peer, work: Func) -> None:
         """Run a handler and end its stream; the reaper notices if the client hangs
         up."""
         stream.started = True
@@ -4942,6 +4961,13 @@ SERVED.update(
 # a client that lost its connection names the last one it saw, and a GET carries the
 # rest of that stream. Another GET carries what belongs to no request; in HTTP+SSE, the
 # transport of 2024-11-05, everything.
+#
+# An event's id is the name of its log and its number. A session's own log has the
+# session's id for a name; that of a POST begins like it, and ends with the JSON of the
+# request's id in hexadecimal. So the answer to a client that comes back too late can
+# name the request, although nothing is kept of it:
+#
+#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3   event 3 of request 7, written as one word
 
 MAX_SESSIONS = 1000  # beyond that, the longest unused one is closed
 SESSION_SECONDS = 3600  # without a request, until a session expires
@@ -5128,7 +5154,7 @@ def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
 
     stream.lasts = True
-    endpoint.watch(stream, session, resume)
+    endpoint.run_handler(stream, session, resume)
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5143,7 +5169,7 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     stream.log = session.own
     stream.log.open(exchange)
     with closing(session):
-        endpoint.watch(stream, session, session.register)
+        endpoint.run_handler(stream, session, session.register)
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:

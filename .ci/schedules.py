@@ -826,7 +826,7 @@ def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
     peer.close = lambda: ended.append(1)
     scheduler.functions = "post watch register close handle _admit _initialize".split()
     scheduler.spawn(lambda: post(mcp, endpoint, one, opening(mcp)), "initialize")
-    scheduler.spawn(lambda: endpoint.watch(stream, peer, wait), "subscribe")
+    scheduler.spawn(lambda: endpoint.run_handler(stream, peer, wait), "subscribe")
     scheduler.spawn(endpoint.close, "close")
     endpoint._reaps = True
 
@@ -875,7 +875,7 @@ def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
             me().wait(lambda: left[0] == 0)
 
         try:
-            endpoint.watch(stream, mcp.Peer(), work)
+            endpoint.run_handler(stream, mcp.Peer(), work)
         except mcp.HttpError:
             left[0] -= 1
 
