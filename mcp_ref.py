@@ -684,7 +684,7 @@ class Request:
     def _perform(self) -> None:
         """Run the handler and send the response, whatever happens.
 
-        If the peer's `responders` take care of a coroutine, this returns, and runs again
+        If the peer's `responders` take care of a coroutine, this returns; it runs again
         when that has ended.
         """
         for future in self._steps:
@@ -1417,7 +1417,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         before = found.string[: found.start()]
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
-        if earlier and (not found[1] or "{\\+" in before):
+        if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
             # Of "{name}.{ext}", ext has no dot: there is one way to match, not many,
             # and a stranger's URI of a million dots is refused at once.
             one = f"(?:(?!{between}){one})"
@@ -3799,26 +3799,24 @@ class Stream:
     def begin(self, here: bool = False) -> None:
         """Become a stream of events: carried here in the end, or elsewhere at once."""
         if self.log is _NO_LOG:
-            self.log = self.new_log()
-            self.log.open(self.exchange)
+            log = self.new_log()
+            log.open(self.exchange)
             if not here:
-                self._carrier = threading.Thread(
-                    target=self.carry, name="mcp-stream", daemon=True
+                carrier = threading.Thread(
+                    target=self.carry, args=(log,), name="mcp-stream", daemon=True
                 )
-                try:
-                    self._carrier.start()
-                except RuntimeError:  # no thread is left
-                    self.log = _NO_LOG
-                    raise
+                carrier.start()  # RuntimeError: no thread is left
+                self._carrier = carrier
+            self.log = log
 
     def new_log(self) -> Log:
         """Make a log for the events."""
         return Log()
 
-    def carry(self) -> None:
+    def carry(self, log: Log) -> None:
         """Write what the log has for the client, until there is no more, or another
         carries on. Only the thread that runs this writes to the connection."""
-        exchange, log = self.exchange, self.log
+        exchange = self.exchange
         try:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
@@ -3843,7 +3841,7 @@ class Stream:
             if self._carrier:
                 self._carrier.join()
             else:
-                self.carry()
+                self.carry(self.log)
 
 
 _NO_LOG = Log()  # of a stream that has not begun
@@ -4371,11 +4369,13 @@ class _Httpd(_AnyServer):  # type: ignore[misc]
         begin = stream.peek(1)
         self.step(link, "reads", SEND_SECONDS)
         if not begin:
-            raise OSError("it has left")
-        if begin[:2] == b"\r\n":  # RFC 9112 §2.2: an empty line before is ignored
-            begin = begin[len(stream.read(2)) :]
+            raise OSError  # it has left
+        if begin[:1] == b"\r":  # RFC 9112 §2.2: an empty line before is ignored
+            stream.readline(2)
+            begin = stream.peek(1)
         is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
-        data = line = stream.readline(MAX_LINE_BYTES) if is_text else b""
+        line = stream.readline(MAX_LINE_BYTES) if is_text else b""
+        data = bytearray(line)
         if b" HTTP/1." in line:
             # Usually the rest of the head has arrived, too, and is taken at once.
             size = begin.find(b"\r\n\r\n") - len(line) + 2
@@ -4391,7 +4391,7 @@ class _Httpd(_AnyServer):  # type: ignore[misc]
         any longer."""
         with self.lock:
             if link not in self.steps:
-                raise OSError("it was evicted")
+                raise OSError  # it was evicted
             self.steps[link] = what, time.monotonic() + seconds
 
     def shutdown_request(self, link: Any) -> None:
@@ -4420,12 +4420,12 @@ class _Httpd(_AnyServer):  # type: ignore[misc]
         while now < began + self.patience:
             time.sleep(self.patience / 100)
             now, steps = time.monotonic(), dict(self.steps)
-            running = [one.running for one in list(self.endpoint.streams.values())]
+            peers = list(self.endpoint.streams.values())
             # A request that is served, of which nothing has been sent, has no limit.
-            if any(running) or ("serves", inf) in steps.values():
+            if any(one.running for one in peers) or ("serves", inf) in steps.values():
                 quiet = now
             # What is arriving is served, too, and answers are sent, if that is soon.
-            elif now > quiet + self.patience / 10 or not any(
+            elif now > quiet + self.patience / 5 or not any(
                 what != "idle" or is_ready(link, False)
                 for link, (what, _) in steps.items()
             ):
@@ -4441,7 +4441,7 @@ class _Httpd(_AnyServer):  # type: ignore[misc]
 class SocketExchange(Exchange):
     """A request on a connection: RFC 9112 §2.2, §3, §5."""
 
-    def __init__(self, httpd: Any, handler: Any, data: bytes) -> None:
+    def __init__(self, httpd: Any, handler: Any, data: bytearray) -> None:
         self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
         self.address, self.port = handler.client_address[:2]
         self.hosts = httpd.hosts
@@ -4967,7 +4967,7 @@ SERVED.update(
 # request's id in hexadecimal. So the answer to a client that comes back too late can
 # name the request, although nothing is kept of it:
 #
-#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3   event 3 of request 7, written as one word
+#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 
 MAX_SESSIONS = 1000  # beyond that, the longest unused one is closed
 SESSION_SECONDS = 3600  # without a request, until a session expires

@@ -408,7 +408,7 @@ def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
     def carry(wire: Wire) -> None:
         stream = mcp.Stream(wire)
         stream.log = log
-        stream.carry()
+        stream.carry(stream.log)
 
     def write() -> None:
         for number in range(3):
@@ -444,7 +444,7 @@ def reader_makes_way(mcp: Any, scheduler: Scheduler) -> Any:
         stream = mcp.Stream(wire)
         stream.log = log
         log.open(wire)
-        stream.carry()
+        stream.carry(stream.log)
 
     def take_over() -> None:
         me().wait(lambda: log.reader is first)
@@ -468,7 +468,7 @@ def reader_leaves(mcp: Any, scheduler: Scheduler) -> Any:
         stream = mcp.Stream(wire)
         stream.log = log
         if log.open(wire, after):
-            stream.carry()
+            stream.carry(stream.log)
 
     def write() -> None:
         for number in range(4):
@@ -535,7 +535,7 @@ def resumes_at_the_edge(mcp: Any, scheduler: Scheduler) -> Any:
         me().wait(lambda: log.count >= 1)
         if log.open(wire, 1):
             scheduler.spawn(end, "end")
-            stream.carry()
+            stream.carry(stream.log)
 
     def end() -> None:
         me().wait(lambda: log.reader is not wire or not log.changes)
