@@ -4872,8 +4872,8 @@ until e = POST modern :slow {"gate": "h"}
 until POST v ping -> 200
 open g
 open h
-== those of a batch, too | limits: {"MAX_CONNECTIONS": 4}
-name asking [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}]
+== those of a batch, too | server: core | limits: {"MAX_CONNECTIONS": 4}
+name asking [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "roots"}}]
 session s 2025-03-26
 session t 2025-03-26
 session u 2025-03-26
@@ -4881,8 +4881,8 @@ session v 2025-03-26
 a = POST s {asking}
 b = POST t {asking}
 c = POST u {asking}
-a|b|c <* elicitation
-POST v {asking} -> 200 failed
+a|b|c <* roots/list
+POST v {asking} -> 200 too many streams
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
