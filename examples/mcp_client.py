@@ -120,7 +120,6 @@ MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
 
-_ACTIONS = ("accept", "decline", "cancel")
 Message = dict[str, Any]
 Hook = Optional[Callable[..., Any]]
 
@@ -621,7 +620,9 @@ class Client(AbstractContextManager["Client"]):
         except RpcError as problem:
             self.record("<", place, text=data.decode("utf-8", "replace"))
             text = f"expected a message, found {data[:200]!r} ({problem})"
-            ident = _id_in(data)
+            ident = None
+            with suppress(ValueError, RecursionError):  # NaN, for instance, is not JSON
+                ident = _object(json.loads(data.decode("utf-8", "replace"))).get("id")
             if not is_id(ident) or ident not in self.running:
                 raise Malformed(text) from None
             self.running[ident].settle(Malformed(text))
@@ -660,9 +661,7 @@ class Client(AbstractContextManager["Client"]):
             }
             # the disk is full, or the line is too long
             with suppress(OSError, ValueError):
-                self._file.write(
-                    encode({k: v for k, v in line.items() if v is not None})
-                )
+                self._file.write(encode(line))
 
     def lost(self, problem: BaseException) -> None:
         """Fail all pending calls: the connection is lost."""
@@ -693,7 +692,7 @@ class Client(AbstractContextManager["Client"]):
     def _more_input(self, method: str, result: Message, tag: Any) -> Message:
         """Answer the questions in a modern result; return the params to add to the
         retry: basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
-        more: Message = {}
+        more = {}
         if "requestState" in result:
             more["requestState"] = result["requestState"]
         if "inputRequests" in result:
@@ -760,7 +759,7 @@ class Client(AbstractContextManager["Client"]):
 
         answer = _called(ask, params, tags)
         action = _object(answer).get("action")
-        if action in _ACTIONS and "action" not in fields:
+        if action in ("accept", "decline", "cancel") and "action" not in fields:
             if mode == "url" or action != "accept":
                 return {"action": action}
             answer = answer.get("content", {})
@@ -769,9 +768,6 @@ class Client(AbstractContextManager["Client"]):
         elif answer in (None, False, "decline", "cancel"):
             return {"action": answer or "decline"}
 
-        unknown = ", ".join(sorted(set(answer) - set(fields)))
-        if unknown:
-            raise ValueError(f"the form has no field {unknown}")
         content = {
             name: part["default"]
             for name, part in fields.items()
@@ -920,8 +916,9 @@ class Client(AbstractContextManager["Client"]):
         """Subscribe to changes of "tools", "prompts", "resources" or URIs. See
         Subscription."""
         self.open()
-        names = [wanted] if isinstance(wanted, str) else list(wanted)
-        subscription = Subscription(self, names, timeout)
+        if isinstance(wanted, str):
+            wanted = [wanted]
+        subscription = Subscription(self, list(wanted), timeout)
         if callback:
 
             def forward() -> None:
@@ -1049,13 +1046,6 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
-def _id_in(data: bytes) -> Any:
-    """Return the id of a message that cannot be decoded, if it can be seen."""
-    with suppress(ValueError, RecursionError):  # NaN, for instance, is not JSON
-        return _object(json.loads(data.decode("utf-8", "replace"))).get("id")
-    return None
-
-
 def _object(value: Any, *names: str) -> Message:
     """Return a value, or a member at any depth, if it is an object, else an empty
     one."""
@@ -1102,6 +1092,7 @@ def _form(form: Message) -> tuple[Message, Schema]:
         {
             "type": "object",
             "properties": dict(zip(fields, known)),
+            "additionalProperties": False,
             "required": list(map(str, form.get("required", []))),
         }
     )
@@ -1111,10 +1102,12 @@ def _roots(found: Any) -> Message:
     """Return the result of roots/list; ValueError if a root is wrong (client/roots)."""
     roots = []
     for one in [found] if isinstance(found, (str, Path, dict)) else found or []:
-        uri = str(one)
-        root = one if isinstance(one, dict) else {"uri": uri}
-        if root is not one and "://" not in uri:
-            root = {"uri": Path(os.path.abspath(uri)).as_uri()}
+        if isinstance(one, dict):
+            root = one
+        else:
+            uri = str(one)
+            is_uri = "://" in uri
+            root = {"uri": uri if is_uri else Path(os.path.abspath(uri)).as_uri()}
         uri = str(root["uri"])
         if not uri.startswith("file://") or ".." in unquote(uri).split("/"):
             raise ValueError(
@@ -1229,7 +1222,7 @@ class MemoryTransport(Transport):
 # others.
 _INHERITED = """APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOCALAPPDATA LOGNAME
     PATH PATHEXT PROGRAMFILES SHELL SYSTEMDRIVE SYSTEMROOT TEMP TERM TMP TMPDIR TZ USER USERNAME
-    USERPROFILE WINDIR"""
+    USERPROFILE WINDIR""".split()
 
 
 class StdioTransport(Transport):
@@ -1246,8 +1239,7 @@ class StdioTransport(Transport):
         self.command = list(command)
         self.cwd = cwd
         self.process: Any = None
-        names = _INHERITED.split()
-        self.env = {name: os.environ[name] for name in names if name in os.environ}
+        self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.env.update(env or {})
         self.say = stderr or super().say  # type: ignore[method-assign]
 
@@ -1832,25 +1824,22 @@ class HttpTransport(Transport):
     def _send(self, call: _Call, url: str, granted: Any) -> _Wire:
         """Send an HTTP request, and read the head of the response."""
         verb, message, session = call.verb, call.message, self.session
-        body = encode(message)[:-1] if message else None
+        shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
+        body = None
+        if message:
+            shown["message"], body = message, encode(message)[:-1]
         sent = {"User-Agent": "mcp_ref", **call.headers}
         if session:
             sent["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
             sent["MCP-Protocol-Version"] = self.client.version
-        shown = {**sent}  # what is added next may be secret
+        shown["headers"] = {**sent}  # what is added next may be secret
         for more in (self.own, granted):
             sent.update(more(verb, url) if callable(more) else more)
 
         wire = self._take_wire(call.request)
         wire.session = session
-        self.client.record(
-            ">",
-            wire.place,
-            http=f"{verb} {urlsplit(url).path}",
-            message=message,
-            headers=shown,
-        )
+        self.client.record(">", wire.place, **shown)
         try:
             wire.exchange(verb, url, sent, body)
             return wire
