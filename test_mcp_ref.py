@@ -6814,6 +6814,34 @@ def test_client_never_logs_in_to_leave():
     assert asked == []
 
 
+def test_client_prints_no_control_characters(capsys):
+    """Over HTTP, too: of a tool that it refuses, and of a question."""
+    seen = threading.Event()
+    tool = {
+        "name": "\x1b[2J",
+        "inputSchema": {"properties": {"a": {"x-mcp-header": ""}}},
+    }
+    question = {"jsonrpc": "2.0", "id": 1, "method": "\x1b[2J"}
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "POST" and method is None:  # the answer to the question
+            seen.set()
+        body = text.replace('"tools": []', f'"tools": [{json.dumps(tool)}]')
+        data = f"data: {json.dumps(question)}\n\ndata: {body}\n\n"
+        stream = method == "ping" and verb == "POST"
+        yield STREAM + data.encode() if stream else http_answer(200, JSON, body)
+
+    with answering(answer) as site:
+        with client.connect(site.url) as one:
+            assert one.list_tools() == []
+        with client.connect(site.url, revision=LEGACY[0], timeout=PATIENCE) as one:
+            one.ping()
+            assert seen.wait(PATIENCE)
+    printed = capsys.readouterr().err
+    assert "ignored the tool" in printed and "Method not found" in printed
+    assert "\x1b" not in printed
+
+
 def test_closing_does_not_wait_for_a_notification():
     reached, gate = threading.Event(), threading.Event()
 

@@ -251,7 +251,8 @@ class Client(AbstractContextManager["Client"]):
     """A connection to one server; a context manager. connect() is another name for it.
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a
-    Transport. `env`, `cwd`, `stderr`: see StdioTransport; `headers`, `tls`,
+    Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
+    user, such as those that a server on stdio writes to stderr; `headers`, `tls`,
     `authorize`: see HttpTransport. `revision`: speak this one or fail. `timeout`:
     seconds for a response, and for connecting; `probe`: how long a server on stdio may
     be silent before it counts as legacy.
@@ -320,7 +321,9 @@ class Client(AbstractContextManager["Client"]):
         elif isinstance(target, Transport):
             self.transport = target
         else:
-            self.transport = StdioTransport(target, env, cwd, stderr)
+            self.transport = StdioTransport(target, env, cwd)
+        if stderr:
+            self.transport.say = stderr
         self._prepare()
         self.open()
 
@@ -789,7 +792,7 @@ class Client(AbstractContextManager["Client"]):
             answer: Message = {"result": self._answer(message, tags)}
             encode(answer)
         except Exception as problem:  # a callback may raise anything
-            self.transport.say(f"{method} failed: {type(problem).__name__}: {problem}")
+            self.transport.say(f"{method!r:.200} failed: {problem!r}")
             code = problem.code if isinstance(problem, RpcError) else INTERNAL_ERROR
             answer = {"error": {"message": f"{problem}", "code": code}}
 
@@ -841,7 +844,7 @@ class Client(AbstractContextManager["Client"]):
             try:  # .../streamable-http §Schema Extension
                 _mirrors(tool.get("inputSchema"), {})
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"ignored the tool {tool['name']}: {problem}")
+                self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
                 tools.remove(tool)
         return tools
 
@@ -1226,22 +1229,17 @@ _INHERITED = """APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOC
 
 
 class StdioTransport(Transport):
-    """A server that we start: basic/transports/stdio. `stderr`: called with each line
-    it writes to stderr; `env`: variables in addition to _INHERITED."""
+    """A server that we start: basic/transports/stdio. `env`: variables in addition to
+    _INHERITED."""
 
     def __init__(
-        self,
-        command: Iterable[str],
-        env: Any = None,
-        cwd: Any = None,
-        stderr: Any = None,
+        self, command: Iterable[str], env: Any = None, cwd: Any = None
     ) -> None:
         self.command = list(command)
         self.cwd = cwd
         self.process: Any = None
         self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.env.update(env or {})
-        self.say = stderr or super().say  # type: ignore[method-assign]
 
     def start(self) -> None:
         import shutil
@@ -1300,7 +1298,7 @@ class StdioTransport(Transport):
                     if line.strip():
                         self.client.receive(line)
                 except Exception as problem:  # not a message, or a callback failed
-                    self.say(f"{type(problem).__name__}: {problem}")
+                    self.say(repr(problem))
             self._lose(process)
 
     def _forward(self, process: Any) -> None:
