@@ -6483,6 +6483,22 @@ def test_client_ends_a_server_and_its_children(before, after, last, tmp_path):
 
 
 @needs_posix
+def test_client_ends_a_server_although_its_closing_is_interrupted(tmp_path):
+    """By a second Ctrl-C, while the server takes its time."""
+    os.mkfifo(tmp_path / "held")
+    main, end = threading.main_thread().ident, begin((tmp_path / "held").read_bytes)
+    before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)"
+    one = program(
+        before + "; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "sys.stdin.read(); os.write(2, b'end'); os.close(2); signal.pause()",
+        stderr=lambda line: signal.pthread_kill(main, signal.SIGINT),
+    )
+    with limits(CLOSE_STEP_SECONDS=PATIENCE), pytest.raises(KeyboardInterrupt):
+        one.close()
+    assert end.result(PATIENCE) == b""
+
+
+@needs_posix
 def test_client_and_processes_of_every_kind(monkeypatch):
     monkeypatch.setenv("SOME_TOKEN", "secret")
     with limits(CLOSE_STEP_SECONDS=0.05):

@@ -1340,9 +1340,13 @@ class StdioTransport(Transport):
             self.outgoing.put(None)
             # A server that never said a word has nothing to finish.
             patience = CLOSE_STEP_SECONDS if self.heard else 0.2
-            for step in ("SIGTERM", "SIGKILL"):
-                if not self.exited.wait(patience):
-                    _kill(process, step)
+            try:
+                for step in ("SIGTERM", "SIGKILL"):
+                    if not self.exited.wait(patience):
+                        _kill(process, step)
+            except BaseException:  # a second Ctrl-C leaves no process behind
+                _kill(process, "SIGKILL")
+                raise
 
             self.exited.wait(patience)
             self.silent.wait(patience)
