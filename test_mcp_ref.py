@@ -6896,6 +6896,58 @@ def test_client_keeps_http_connections(tmp_path):
     assert len({line["on"] for line in lines if "on" in line}) <= 3
 
 
+class Kept(Site):
+    """An HTTP server that answers with streams, and counts its connections."""
+
+    connections = 0
+
+    def finish_request(self, connection, _):
+        self.connections += 1
+        with (
+            connection.makefile("rb") as file,
+            contextlib.suppress(OSError, ValueError),
+        ):
+            while True:
+                for part in self.answer(*self.read(file)):
+                    connection.sendall(part)
+
+
+def chunk(text: str) -> bytes:
+    return f"{len(text):x}\r\n{text}\r\n".encode()
+
+
+CHUNKED = STREAM.replace(b"Connection: close", b"Transfer-Encoding: chunked")
+
+
+def test_client_keeps_a_connection_whose_stream_has_ended():
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield CHUNKED + chunk(f"data: {text}\n\n") + chunk("")
+
+    with answering(answer, Kept) as site, client.connect(site.url) as one:
+        for _ in range(5):
+            assert one.list_prompts() == []
+    assert site.connections <= 2 and len(site.asked) == 6
+
+
+def test_a_stream_that_does_not_end_after_its_response_keeps_no_thread():
+    """Whatever the server then sends, or however slowly."""
+    gate = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield CHUNKED + chunk(f"data: {text}\n\n")
+        while method == "prompts/list" and not gate.wait(0.01):
+            yield b"0"  # a digit of the length of the next chunk
+
+    with answering(answer, Kept) as site, client.connect(site.url) as one:
+        end = time.monotonic() + PATIENCE
+        for _ in range(3):
+            assert one.list_prompts() == []
+        while "mcp-post" in [thread.name for thread in threading.enumerate()]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        gate.set()
+
+
 def keeping(verb: str, headers: dict, method: str, text: str):
     """Answer, and say that the connection stays."""
     head = {**JSON, "Content-Length": len(text)}

@@ -1491,19 +1491,24 @@ class _Wire:
 
     def free(self) -> bool:
         """Leave the owner; tell whether another request may use the connection."""
-        response = self.response
-        with suppress(OSError, HTTPException, ValueError, AttributeError):
-            self.socket.settimeout(RETRY_SECONDS)  # the end of a stream may be near
-            response.read(65536)
         with self.lock:
             self.owner, self.since, self.sent = None, monotonic(), False
-        return response and response.isclosed() and not response.will_close
+        return self.response and not self.response.will_close
 
     def is_fresh(self) -> bool:
-        """Tell whether a kept connection still looks usable: it has not ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.socket, selectors.EVENT_READ)
-            return not selector.select(0) and monotonic() - self.since < IDLE_SECONDS
+        """Tell whether a kept connection looks usable: its last answer has ended, and
+        it has not."""
+        with suppress(OSError, HTTPException, ValueError, TypeError):
+            self.socket.settimeout(0)
+            self.response.read(65536)  # the end of a stream, if it has come
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.socket, selectors.EVENT_READ)
+                return (
+                    self.response.isclosed()
+                    and not selector.select(0)
+                    and monotonic() - self.since < IDLE_SECONDS
+                )
+        return False
 
 
 def fetch(
