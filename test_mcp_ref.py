@@ -6876,15 +6876,21 @@ def test_closing_does_not_wait_for_a_notification():
         gate.set()
 
 
-def test_changes_that_nobody_reads_are_an_error():
+@parametrize("limit, most", [("MAX_UNREAD", 3), ("MAX_CHANGE", 9)])
+def test_changes_that_nobody_reads_are_an_error(limit, most):
     server = fixture(Stage())
-    with limits(MAX_UNREAD=3), client.connect(server) as one:
+    with limits(**{limit: most}), client.connect(server) as one:
         with one.listen("tools") as subscription:
             for _ in range(9):
                 server.changed("tools")
-            heard = []
-            with pytest.raises(client.Malformed, match="not read"):
-                heard.extend(itertools.takewhile(lambda _: True, subscription))
+            for _ in "12":  # the next iteration raises it, too
+                with pytest.raises(client.Malformed, match="not read"):
+                    for heard in subscription:
+                        assert heard == "tools"
+        end = time.monotonic() + PATIENCE
+        while server.listeners:  # it is cancelled
+            assert time.monotonic() < end
+            time.sleep(0.001)
 
 
 def test_client_keeps_http_connections(tmp_path):

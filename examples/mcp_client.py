@@ -93,7 +93,7 @@ from mcp_ref import (
 __version__ = "1.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
-    MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS
+    MAX_CHANGE MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS
     MAX_REDIRECTS MAX_ROUNDS MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
@@ -108,6 +108,7 @@ MAX_ROUNDS = 10  # rounds of questions in one request
 MAX_PAGES = 1000  # pages of one list
 MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
 MAX_UNREAD = 1000  # changes that a subscription keeps for its reader
+MAX_CHANGE = 2**14  # characters of each, unless no other waits
 # in one result; of a legacy server, open at a time: more are ignored
 MAX_QUESTIONS = 64
 # wait for a server to exit: after closing its stdin, after SIGTERM
@@ -682,11 +683,13 @@ class Client(AbstractContextManager["Client"]):
         if is_id(ident) and ident in self.running:
             found.append(self.running[ident])
         for request in found:
-            if len(request.inbox) < MAX_UNREAD:
+            waiting = len(request.inbox)
+            fits = waiting < MAX_UNREAD and len(str(params)) < MAX_CHANGE
+            if fits or not waiting:
                 request.put({"method": name, "params": params})
-            elif isinstance(request, Subscription) and not request.settled:
+            elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:
                 # Its reader must know that it missed something.
-                request.settle(Malformed(f"{MAX_UNREAD} changes were not read"))
+                request.put(Malformed("changes were not read, or too large"))
         if self._on_log and name == "notifications/message":
             self._on_log(params)
         if self._on_notification:
@@ -1005,7 +1008,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             except Exception as problem:
                 if self.cancelled:  # by close()
                     return
-                self.settle(problem)  # for the next iteration
+                self.put(problem)  # for the next iteration
                 raise
             name = message.get("method", "/")
             what = name.split("/")[-2:][0]
@@ -1026,7 +1029,6 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             self.cancel()
             self.settled = self.settled or not self.client.modern  # nothing to cancel
             self.client._finish(self)
-            self.hang_up()
 
 
 # ==== 4. Checks and other small functions =====================
