@@ -6213,6 +6213,40 @@ def test_client_hears_of_changes(version, carrier):
         assert carrier == "http" or len(server.listeners) == 1
 
 
+@needs_posix
+def test_client_answers_no_more_questions_than_a_server_reads():
+    """A question is open until its answer is written."""
+    code = """if True:
+        import json, os, signal, sys, time
+        def read():
+            return json.loads(sys.stdin.readline())
+        def write(**members):
+            print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        write(id=read()["id"], result={"protocolVersion": "2025-11-25", "capabilities": {}})
+        for _ in range(100):
+            write(id="x" * 60_000, method="ping")
+            time.sleep(0.002)
+        write(method="notifications/x")
+        signal.sigwait([signal.SIGUSR1])
+        found = [read()]
+        while found[-1].get("method") != "count":
+            found.append(read())
+        write(id=found[-1]["id"], result={"read": len(found)})
+        sys.stdin.read()
+    """
+
+    sent = threading.Event()
+    started = client.StdioTransport([sys.executable, "-c", code])
+    options = {"revision": "2025-11-25", "timeout": PATIENCE}
+    options["on_notification"] = lambda message: sent.set()
+    with limits(MAX_QUESTIONS=2), client.connect(started, **options) as one:
+        assert sent.wait(PATIENCE)
+        found = begin(one.request, "count")
+        os.kill(started.process.pid, signal.SIGUSR1)
+        assert found.result(PATIENCE)["read"] < 9
+
+
 def test_client_answers_no_more_questions_than_its_limit():
     gate = threading.Event()
     with talk(

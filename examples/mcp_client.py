@@ -1276,19 +1276,19 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        self.outgoing.put(encode(message))
+        self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
-        if not request.response:
-            request.settle({})
 
     def _write(self, process: Any) -> None:
         """Write lines; runs on mcp-write, the only thread that a slow server can
         block."""
         with suppress(OSError), process.stdin:
-            for line in iter(self.outgoing.get, None):
+            for line, request in iter(self.outgoing.get, None):
                 process.stdin.write(line)
                 process.stdin.flush()
+                if not request.response:
+                    request.settle({})
         self._lose(process)
 
     def _read(self, process: Any) -> None:
