@@ -6037,6 +6037,18 @@ prompts/get {"requestState": "a"} => {"resultType": "input_required", "inputRequ
 > 1 prompts/get {"requestState": null}
 << {"jsonrpc": "2.0", "id": {ID:1}, "result": {"messages": []}}
 returns {"messages": []}
+== a result of an unknown type asks nobody | on: memory modern | connect: {"elicit": {"x": 5}}
+call get_prompt p
+prompts/get => {"resultType": "example.org/x", "inputRequests": {
+    "a": {"method": "elicitation/create", "params": @FORM}}}
+raises Malformed unknown
+== what is acknowledged as false is not granted | on: memory modern
+call listen tools
+> subscriptions/listen
+< - notifications/subscriptions/acknowledged {"notifications": {"toolsListChanged": false},
+    "_meta": {"{META}subscriptionId": {ID}}}
+> - notifications/cancelled
+raises ServerLacks tools
 == who subscribes to nothing that the server has is told so | on: modern
 call listen prompts
 subscriptions/listen => error {METHOD_NOT_FOUND}

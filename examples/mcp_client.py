@@ -538,6 +538,8 @@ class Client(AbstractContextManager["Client"]):
                 return result
             if kind in self.result_types:
                 return self.result_types[kind](method, result, request.tag)
+            if kind != "input_required":
+                raise Malformed(f"unknown result of {method}: {result!r:.200}")
             more = self._more_input(method, result, request.tag)
             if request.cancelled:  # while a question was being answered
                 raise RequestCancelled(f"{method} was cancelled")
@@ -708,8 +710,8 @@ class Client(AbstractContextManager["Client"]):
             more["inputResponses"] = {
                 key: self.answer(question, tag) for key, question in questions.items()
             }
-        if result["resultType"] != "input_required" or not more:
-            raise Malformed(f"unexpected result of {method}: {result!r:.200}")
+        if not more:
+            raise Malformed(f"{method} asked for no input: {result!r:.200}")
         return more
 
     def answer(self, question: Any, tag: Any = None) -> Message:
