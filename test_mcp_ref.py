@@ -6863,6 +6863,23 @@ def test_the_text_of_an_error_is_short():
     assert 1000 < len(str(caught.value)) < 20_000
 
 
+def test_a_stream_that_is_reopened_has_time_to_log_in():
+    asked = queue.Queue()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb != "GET":
+            yield http_answer(200 if text else 202, JSON, text)
+        elif len([verb for verb, _, _ in site.asked if verb == "GET"]) == 1:
+            yield STREAM + b"retry: 50\n\n"
+        else:
+            yield http_answer(401, {})
+
+    with answering(answer) as site:
+        options = {"authorize": asked.put, "on_log": print, "timeout": PATIENCE}
+        with client.connect(site.url, revision=LEGACY[0], **options):
+            assert asked.get(timeout=PATIENCE).seconds > PATIENCE
+
+
 def test_client_never_logs_in_to_leave():
     asked = []
 

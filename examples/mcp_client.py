@@ -1756,6 +1756,7 @@ class HttpTransport(Transport):
                 wire = self._get(stream)
                 if not (self.sse or stream.settled):
                     stream.settle({})  # it is open
+                stream.deadline = float("inf")
                 self._read_stream(wire, stream, None)
                 if self.sse:
                     raise Disconnected("the server ended its stream")
