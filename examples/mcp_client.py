@@ -982,9 +982,9 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             "resourceSubscriptions": [],
             **_object(first, "params", "notifications"),
         }
-        names = [*agreed, *_member(agreed, "resourceSubscriptions", list)]
+        uris = _member(agreed, "resourceSubscriptions", list)
         self.granted = [
-            what for what in wanted if what in names or what + "ListChanged" in names
+            what for what in wanted if what in uris or agreed.get(what + "ListChanged")
         ]
 
     def _open_legacy(self, wanted: list[str]) -> None:
