@@ -6815,7 +6815,8 @@ def test_a_timeout_covers_a_server_that_hangs_at_its_start():
     assert time.monotonic() - start < 5  # it is also ended
 
 
-def test_a_timeout_covers_waiting_for_another_thread_that_connects():
+@parametrize("connecting, calling", [(PATIENCE, 0.05), (0.05, PATIENCE)])
+def test_a_timeout_covers_waiting_for_another_thread_that_connects(connecting, calling):
     gate, starting = threading.Event(), threading.Event()
 
     class Held(client.MemoryTransport):
@@ -6829,12 +6830,13 @@ def test_a_timeout_covers_waiting_for_another_thread_that_connects():
         one.transport.stop()
         gate.clear()
         starting.clear()
-        first = begin(one.ping)
+        one.timeout = connecting
+        first = begin(one.request, "server/discover", timeout=PATIENCE)
         assert starting.wait(PATIENCE)
-        with pytest.raises(TimeoutError, match="not connected"):
-            one.call_tool("add", {"a": 1}, timeout=0.05)
+        with pytest.raises(TimeoutError, match="not connected within 0.05"):
+            one.call_tool("add", {"a": 1}, timeout=calling)
         gate.set()
-        first.result(PATIENCE)
+        first.exception(PATIENCE)
 
 
 def test_a_server_that_is_installed_first_has_time_to_start():

@@ -364,7 +364,7 @@ class Client(AbstractContextManager["Client"]):
 
     def open(self, timeout: Any = None) -> None:
         """Connect, unless connected. A server that has exited is restarted."""
-        seconds = self.timeout if timeout is None else timeout
+        seconds = self.timeout if timeout is None else min(timeout, self.timeout)
         end = monotonic() + seconds
         if not self._opening.acquire(timeout=min(seconds, LONGEST_SECONDS)):
             raise TimeoutError(f"not connected within {seconds:g} s")
