@@ -6088,6 +6088,7 @@ returns []
 {"visit": false} | elicitation/create @PAGE | {"action": "decline"}
 {"sample": null} | sampling/createMessage {"messages": [], "maxTokens": 1} | error -1
 {"sample": "hi"} | sampling/createMessage {"messages": [], "tools": []} | error {INVALID_PARAMS}
+{"sample": "hi"} | sampling/createMessage {"messages": [], "toolChoice": {}} | error {INVALID_PARAMS}
 {} | sampling/createMessage {"messages": [], "maxTokens": 1} | error {METHOD_NOT_FOUND}
 {} | ping {} | {}
 """,

@@ -740,7 +740,8 @@ class Client(AbstractContextManager["Client"]):
 
     def _answer_sampling(self, params: Message, tags: list[Any]) -> Message:
         """Have a model answer: client/sampling."""
-        if "tools" in params and "tools" not in self._offers["sampling"]:
+        needed = {"tools", "toolChoice"} & params.keys()
+        if needed and "tools" not in self._offers["sampling"]:
             raise RpcError(INVALID_PARAMS, "sampling.tools was not declared")
         answer = _called(self._sample, params, tags)
         if answer is None:  # [2025-11-25] client/sampling §Error Handling
