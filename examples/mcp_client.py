@@ -1524,8 +1524,8 @@ def fetch(
     timeout: float = 30,
 ) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
-    case) and body. `timeout`: seconds for all of it. Raises Disconnected, also on
-    timeout."""
+    case) and body. `timeout`: seconds to connect to each address of the host, and as
+    many for the rest. Raises Disconnected, also on timeout."""
     wire = _Wire(url, None, timeout)
     timer = threading.Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
