@@ -7192,6 +7192,9 @@ list --header X-A URL | 2 | - | NAME:VALUE
 list nothing.py | 2 | - | nothing.py
 list --timeout soon URL | 2 | - | seconds
 list --jsn URL | 2 | - | --json
+list ftp://localhost/ | 2 | - | http(s)
+list --revision 2020-01-01 URL | 2 | - | unknown revision
+list --root https://example.org/ URL | 2 | - | root
 """
 
 

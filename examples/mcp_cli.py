@@ -1166,7 +1166,7 @@ class Terminal:
 
 def status_of(problem: Exception) -> int:
     """Return the exit status for what went wrong."""
-    if isinstance(problem, UsageError):
+    if isinstance(problem, (UsageError, ValueError)):
         return 2
     if isinstance(problem, (RpcError, Malformed, ServerLacks, AskError)):
         return 4
@@ -1177,7 +1177,7 @@ def error_text(problem: Exception) -> str:
     """Return what went wrong, as a line or more."""
     if isinstance(problem, RpcError):
         return f"the server answered with error {problem.code}: {problem}"
-    if isinstance(problem, UsageError):
+    if isinstance(problem, (UsageError, ValueError)):
         return f"mcp_cli.py: {problem}"
     if isinstance(problem, Disconnected) and problem.exit_status is not None:
         # What it wrote to stderr is on the screen already.
