@@ -7577,6 +7577,67 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
     assert b"\x07" not in said and b"\xc2\x9b" not in said, said
 
 
+@needs_posix
+@parametrize(
+    "words, stream, end, status",
+    [
+        ("--help", 1, "closed", 0),
+        ("list nothing.py --json", 1, "closed", 2),
+        ("list nothing.py", 2, "closed", 2),
+        ("list nothing.py", 0, "closed", 2),
+        ("--help", 1, "unread", 0),
+        ("list nothing.py --json", 1, "unread", 2),
+        ("list nothing.py", 2, "unread", 2),
+        ("--help", 1, "full", 3),
+    ],
+)
+def test_the_command_line_has_a_status_without_a_stream(words, stream, end, status):
+    """That it was closed before is something else than that its reader has left."""
+    if end == "full" and not Path("/dev/full").exists():
+        pytest.skip("only Linux has it")
+    reader, unread = os.pipe()
+    os.close(reader)
+    target = {"closed": "&-", "unread": "&0", "full": "/dev/full"}[end]
+    program = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), *words.split()]
+    found = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stream}>{target}', "sh", *program],
+        stdin=unread,
+        stdout=-1,
+        stderr=-1,
+        timeout=PATIENCE,
+    )
+    os.close(unread)
+    assert found.returncode == status and b"Traceback" not in found.stderr
+
+
+def test_a_form_can_be_changed_before_it_is_sent(monkeypatch):
+    """client/elicitation: allow users to review and modify their responses."""
+
+    class Typed(io.StringIO):
+        def isatty(self):
+            return True
+
+    fields = {"a": {"type": "string"}, "b": {"type": "integer"}}
+    form = {"message": "m", "requestedSchema": {"properties": fields}}
+    for typed, wanted in (
+        ("x\n1\n\n", {"a": "x", "b": 1}),
+        ("x\n1\nn\ny\n2\ny\n", {"a": "y", "b": 2}),
+        ("x\n1\n", "decline"),
+        ("x\n", "decline"),
+    ):
+        monkeypatch.setattr(sys, "stdin", Typed(typed))
+        assert cli.Terminal({}).elicit(form) == wanted
+    given = cli.Terminal({})
+    given.answers = {"a": "x", "b": "1"}
+    assert given.elicit(form) == {"a": "x", "b": 1}
+
+
+def test_binary_output_does_not_reach_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(["read", "--output", "-", "http://127.0.0.1:1/", "a://b"]) == 2
+    assert "terminal" in capsys.readouterr().err
+
+
 def test_names_and_errors_of_a_server_are_printed_in_plain(capsys):
     def answer(verb: str, headers: dict, method: str, text: str):
         message = json.loads(text)

@@ -1083,20 +1083,29 @@ class Terminal:
             return self.prepared(form)
 
         self.note("(Ctrl-D declines.)")
-        answer: Message = {}
         if not form.schemas:
             said = self.ask("Agree? [y/N] ")
             return {} if said and said.lower() in ("y", "yes") else "decline"
-        for name, part in form.schemas.items():
-            field = form.resolved(part)
-            given = self.answers.pop(name, None)
-            try:
-                value = self.field(form, name, field, given)
-            except EOFError:
+        while True:
+            typed = [name for name in form.schemas if name not in self.answers]
+            answer: Message = {}
+            for name, part in form.schemas.items():
+                given = self.answers.pop(name, None)
+                try:
+                    value = self.field(form, name, form.resolved(part), given)
+                except EOFError:
+                    return "decline"
+                if value is not None:
+                    answer[name] = value
+
+            # client/elicitation: the user can change what an earlier field has
+            said = ""
+            if len(typed) > 1:
+                said = self.ask(f"Send {value_text(answer)}? [Y/n] ")
+            if said is None:
                 return "decline"
-            if value is not None:
-                answer[name] = value
-        return answer
+            if not said.lower().startswith("n"):
+                return answer
 
     def prepared(self, form: Parameters) -> Any:
         """Answer a form with --answer only; decline if that does not suffice."""
@@ -1202,6 +1211,8 @@ def run(arguments: list[str]) -> int:
     given = Given(arguments)
     terminal = Terminal(given.options)
     terminal.answers = given.pairs("--answer", "=")
+    if given.options.get("--output") == "-" and sys.stdout.isatty():
+        raise UsageError("--output -: standard output is a terminal")
     with ExitStack() as stack:
         client = stack.enter_context(open_client(given, terminal, stack))
         value, lines = RUN[given.verb](client, given, terminal)
@@ -1215,26 +1226,44 @@ def run(arguments: list[str]) -> int:
     return 1 if isinstance(value, dict) and value.get("isError") else 0
 
 
+def report(problem: Exception, as_json: bool) -> None:
+    """Print what went wrong, without a traceback."""
+    if as_json:
+        print_json(error_json(problem))
+    else:
+        print(clean(error_text(problem)), file=sys.stderr)
+
+
 def main(arguments: list[str]) -> int:
     """Run the command line; print what went wrong; return the exit status."""
+    # A stream is None if it was closed before we began.
+    sys.stdin = sys.stdin or open(os.devnull)
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    status = 0
     try:
-        return run(arguments)
+        try:
+            status = run(arguments)
+        except Finished as end:
+            print(end, flush=True)
+        except BrokenPipeError:
+            raise
+        except Exception as problem:
+            status = status_of(problem)
+            report(problem, "--json" in arguments)
+        return status
     except KeyboardInterrupt:
         return 130  # the shell convention for SIGINT
-    except BrokenPipeError:
-        # Whoever read our output has left; now the flush at exit must not fail.
+    except OSError as problem:
+        # Nobody reads our output, which is no error, or the disk is full.
+        if not isinstance(problem, BrokenPipeError):
+            status = status_of(problem)
+            with suppress(OSError):
+                report(problem, as_json=False)
+        # Now the flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except Finished as end:
-        print(end)
-        return 0
-    except Exception as problem:  # no traceback
-        if "--json" in arguments:
-            print_json(error_json(problem))
-        else:
-            print(clean(error_text(problem)), file=sys.stderr)
-        return status_of(problem)
+        return status
 
 
 def start() -> NoReturn:
