@@ -34,7 +34,8 @@ operation.
 Known limits: no completion; a legacy upstream cannot ask a modern client and gets an
 error; log messages, and questions on stdio, pass only while all calls to the upstream
 are from one client; that a server on another machine has gone is noticed after
-CHECK_SECONDS, unless it announces changes; a host that never asks for its tools again
+CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
+MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
 must be started after the application.
 """
 
@@ -112,7 +113,9 @@ CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "res
 
 
 def note(line: str) -> None:
-    print("gateway:", line, file=sys.stderr)
+    """Log a line. What an upstream says must not control a terminal, or add a line."""
+    plain = (one if one.isprintable() else ascii(one)[1:-1] for one in line)
+    print("gateway:", "".join(plain), file=sys.stderr)
 
 
 def name_of(prefix: str, theirs: str) -> str:
@@ -320,6 +323,7 @@ class Upstream:
         if METHODS[method].capability not in client.capabilities:
             return []
         found: list[Message] = []
+        bad: list[Any] = []
         params: Message = {}
         size = 0
         for _ in range(MAX_PAGES):
@@ -335,7 +339,9 @@ class Upstream:
                 ):
                     found.append(item)
                 else:
-                    self.note(f"{item}", f": left out of {kind}: {item!r:.200}")
+                    bad.append(item)
+            if bad:
+                self.note(f"bad {kind}", f": left out of {kind}: {bad!r:.200}")
             if result.get("nextCursor") is None:
                 return found
             params = {"cursor": result["nextCursor"]}

@@ -487,4 +487,69 @@ def test_gateway_leaves_out_a_malformed_tool(version, capsys):
         with fronting(gw.Upstream("bad", options)) as front:
             assert names_of(front) == ["bad__first", "bad__last"]
             assert front.call_tool("bad__last")["content"][0]["text"] == "done"
-    assert capsys.readouterr()[1].count("bad: left out of tools") == 2
+    printed = capsys.readouterr()[1]
+    assert printed.count("bad: left out of tools") == 1 and "\x1b" not in printed
+
+
+def test_gateway_logs_what_an_upstream_says_in_plain(capsys):
+    """That it is down, for instance, with what it said then."""
+
+    def answer(verb: str, headers: dict, message):
+        yield http_answer(500, {}, "\x1b[2J\ngateway: another line")
+
+    with contextlib.closing(Site(answer)) as site:
+        upstream = gw.Upstream("evil", {"url": site.url})
+        with fronting(upstream):
+            assert upstream.tried.wait(PATIENCE)
+    printed = capsys.readouterr()[1]
+    assert "evil is down" in printed and "\x1b" not in printed
+    gw.note("a\nb")
+    assert capsys.readouterr()[1] == "gateway: a\\nb\n"
+
+
+def test_gateway_collects_changes(monkeypatch):
+    """An upstream that announces one with every list does not keep it busy."""
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", PATIENCE)
+    listed = []
+
+    class Busy(mcp.Server):
+        def handle(self, message, *others, **options):
+            super().handle(message, *others, **options)
+            if message.get("method") == "tools/list":
+                listed.append(message)
+                self.changed("tools")
+
+    server = Busy("busy")
+    server.tool(lambda: "done", name="work")
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("busy", {"url": serving.url})
+        with fronting(upstream) as front:
+            assert names_of(front) == ["busy__work"]
+            assert upstream.woken.wait(PATIENCE)
+            time.sleep(0.02)
+    assert len(listed) == 1
+
+
+@needs_posix
+def test_gateway_leaves_no_upstream_behind(tmp_path):
+    """Hosts end its input and, some time later, send a signal."""
+    code = """if True:
+        import os, signal, sys
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        held = os.open("held", os.O_WRONLY)
+        os.write(2, b"ready\\n")
+        sys.stdin.read()
+        os.write(2, b"end\\n")
+        signal.pause()
+    """
+    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
+    end = begin((tmp_path / "held").read_bytes)
+    options = {"command": sys.executable, "args": ["-c", code], "cwd": str(tmp_path)}
+    config = configure(tmp_path, {"servers": {"it": options}})
+    with subprocess.Popen([*GATEWAY, config], stdin=-1, stderr=-1) as process:
+        assert any(b"ready" in line for line in process.stderr)
+        process.stdin.close()
+        assert any(b"end" in line for line in process.stderr)
+        process.terminate()
+        assert end.result(PATIENCE) == b""
+        assert process.wait(PATIENCE) == 0
