@@ -112,7 +112,7 @@ MAX_CHANGE = 2**14  # characters of each, unless no other waits
 # in one result; of a legacy server, open at a time: more are ignored
 MAX_QUESTIONS = 64
 # wait for a server to exit: after closing its stdin, after SIGTERM
-CLOSE_STEP_SECONDS = 2
+CLOSE_STEP_SECONDS = 2.0
 MAX_LAST_LINES = 20  # lines of a server's stderr quoted when it exits
 MAX_LINE_TEXT = 500  # characters of each
 MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`

@@ -48,6 +48,7 @@ import hashlib
 import json
 import re
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -59,7 +60,17 @@ from urllib.parse import urlsplit
 
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
-from mcp_client import Client, Malformed, ServerLacks, Subscription, connect
+import mcp_client
+from mcp_client import (
+    Client,
+    HttpTransport,
+    Malformed,
+    ServerLacks,
+    StdioTransport,
+    Subscription,
+    Transport,
+    connect,
+)
 
 from mcp_ref import (
     LOG_LEVELS,
@@ -87,7 +98,9 @@ START_SECONDS = 10.0  # how long clients wait for upstreams when the gateway sta
 LIST_SECONDS = 20.0  # timeout of upstream requests other than calls
 CALL_SECONDS = 3600.0  # timeout of calls; clients cancel sooner
 CHECK_SECONDS = 30.0  # wait before an upstream's lists are fetched again in any case
+CHANGE_SECONDS = 0.1  # wait for further changes, before lists are fetched again
 CLOSE_SECONDS = 5.0  # how long the end waits for all upstreams
+STEP_SECONDS = 0.5  # for an upstream, to end by itself; hosts end us after about 2 s
 MAX_PAGES = 1000  # of one list
 MAX_WATCHED = 200  # URIs of one upstream that clients can subscribe to
 MAX_LIST_BYTES = 2**20  # of one list of one upstream; a larger one is left out
@@ -169,6 +182,7 @@ class Upstream:
         self.place = place_of(options.get("url", ""))
         self.profiles: list[Profile] = []  # the profiles that include it
         self.client: Client | None = None  # None while it is down
+        self.transport: Transport | None = None  # of the latest connection
         self.why = "it has not answered yet"
         self.said: dict[str, str] = {}  # the last line logged, by subject
         # All upstreams have this time together, because they start together.
@@ -193,6 +207,14 @@ class Upstream:
         """End the connection and, if we started it, the server."""
         close_all([self])
 
+    def leave(self) -> None:
+        """Let the keeper end, even while it connects."""
+        self.closed.set()
+        self.woken.set()
+        client = getattr(self.transport, "client", None)
+        if client is not None:
+            threading.Thread(target=client.close, daemon=True).start()
+
     def await_first(self) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
         self.tried.wait(max(0.0, self.patience_ends - time.monotonic()))
@@ -212,7 +234,8 @@ class Upstream:
                     self._follow(client)
             except Exception as problem:  # an upstream may cause any error
                 self.why = str(problem).partition("\n")[0] or type(problem).__name__
-                self.note("state", f" is down: {self.why}")
+                if not self.closed.is_set():
+                    self.note("state", f" is down: {self.why}")
             self.tried.set()
             self.closed.wait(
                 min(NEAR_SECONDS, RETRY_SECONDS) if self.place else RETRY_SECONDS
@@ -221,7 +244,13 @@ class Upstream:
     def _connect(self) -> Client:
         options, command = self.options, self.options.get("command", [])
         command = [command] if isinstance(command, str) else command
-        given = {"env", "cwd", "headers", "revision"} & options.keys()
+        if "url" in options:
+            self.transport = HttpTransport(options["url"], options.get("headers"))
+        else:
+            command = [*command, *options.get("args", [])]
+            self.transport = StdioTransport(
+                command, options.get("env"), options.get("cwd")
+            )
 
         def sample(params: Message, tags: list[Any]) -> Message:
             return self._ask("sampling/createMessage", params, tags)
@@ -230,9 +259,9 @@ class Upstream:
             return self._ask("roots/list", params, tags)["roots"]
 
         client = connect(
-            options.get("url") or [*command, *options.get("args", [])],
+            self.transport,
             timeout=LIST_SECONDS,
-            **{key: options[key] for key in given},
+            revision=options.get("revision", ""),
             on_log=self._log,
             log_level="debug",
             elicit=self._elicit,
@@ -280,6 +309,7 @@ class Upstream:
             if self.place and not (client.modern and is_heard):
                 with contextlib.suppress(socket.timeout):  # it is there, but busy
                     socket.create_connection(self.place, 1).close()
+        self.closed.wait(CHANGE_SECONDS)
         self.woken.clear()
 
     def _subscribe(self, client: Client) -> None:
@@ -646,8 +676,7 @@ def close_all(upstreams: Iterable[Upstream]) -> None:
     """End all connections at the same time."""
     upstreams = list(upstreams)
     for upstream in upstreams:
-        upstream.closed.set()
-        upstream.woken.set()
+        upstream.leave()
     end = time.monotonic() + CLOSE_SECONDS
     for upstream in upstreams:
         upstream.keeper.join(max(0.0, end - time.monotonic()))
@@ -715,6 +744,7 @@ def main() -> None:
     if profile is None:
         parser.error("--profile must be one of " + ", ".join(profiles))
 
+    mcp_client.CLOSE_STEP_SECONDS = STEP_SECONDS
     for upstream in upstreams.values():
         upstream.keeper.start()
     try:
@@ -729,6 +759,9 @@ def main() -> None:
     except (OSError, OverflowError) as problem:
         parser.error(f"--http {options.http}: {problem}")
     finally:
+        # A second signal, which hosts send soon, would leave upstreams behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         close_all(upstreams.values())
 
 

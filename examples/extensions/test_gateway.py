@@ -11,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import queue
+import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -28,6 +31,7 @@ from test_mcp_ref import (
     MCP_REF,
     MODERN,
     PATIENCE,
+    Site,
     Stage,
     begin,
     client,
@@ -35,6 +39,7 @@ from test_mcp_ref import (
     event_of,
     exchange,
     fixture,
+    http_answer,
     http_serving,
     is_refused,
     listening,
@@ -480,7 +485,7 @@ def test_gateway_leaves_out_a_malformed_tool(version, capsys):
     server = mcp.Server("bad")
     for name in ("first", "second", "third", "last"):
         server.tool(lambda: "done", name=name)
-    server.tools["second"].definition["name"] = 7
+    server.tools["second"].definition["name"] = ["\x1b[2J"]
     server.tools["third"].definition.pop("inputSchema")
     with http_serving(server) as serving:
         options = {"url": serving.url, "revision": version}
