@@ -37,9 +37,9 @@ from urllib.parse import quote, unquote
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
-from mcp_client import Client, ServerLacks
+from mcp_client import MAX_LIST_BYTES, Client, Malformed, ServerLacks
 
-from mcp_ref import Context, NotFound, RpcError, Server
+from mcp_ref import Context, NotFound, RpcError, Server, encode
 
 Message = dict[str, Any]
 
@@ -59,7 +59,8 @@ class SkillError(Exception):
 # A part of YAML is accepted: `key: value`, one nested level, quotes, | and > blocks,
 # and comments.
 
-PAIR = re.compile(r"([\w.-]+):(?: +(.*?))? *")
+# Of a line without spaces at its end: no pattern here tries a long run of them twice.
+PAIR = re.compile(r"([\w.-]+):(?: +(.*))?")
 BLOCK = re.compile(r"([|>])(-?)(?: +#.*)?")
 QUOTED = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')(?: +#.*)?")
 OTHER = re.compile(r"[\[\]{},&*!|>%@`\"']|[-?:](?: |$)|.*:(?: |$)")
@@ -86,7 +87,7 @@ def _mapping(lines: list[str], first: int, nested: bool = False) -> Message:
         if re.match(" *[^ #]", line) and (line[0] != " " or not starts):
             starts.append(at)
     for at, end in zip(starts, [*starts[1:], len(lines)]):
-        pair = PAIR.fullmatch(lines[at])
+        pair = PAIR.fullmatch(lines[at].rstrip(" "))
         if pair is None or pair[1] in found:
             raise SkillError(
                 f"line {first + at}: expected 'key: value', with unique keys"
@@ -122,7 +123,7 @@ def _scalar(text: str, at: int) -> Any:
     quoted = QUOTED.fullmatch(text)
     if quoted and text[0] == "'":
         return quoted[1][1:-1].replace("''", "'")
-    plain = quoted[1] if quoted else re.split("(?:^| +)#", text)[0]
+    plain = quoted[1] if quoted else re.split("(?:^| )#", text)[0].rstrip(" ")
     if not quoted and OTHER.match(plain):
         raise SkillError(f"line {at}: unsupported YAML; put the value in quotes")
     try:
@@ -337,9 +338,13 @@ class Skills:
             raise ServerLacks(f"{self.label} does not declare {EXTENSION}")
         found: dict[str, Skill] = {}
         params: Message = {}
+        size = 0
         for _ in range(MAX_PAGES):
             page = self.client.request("skills/list", params)
-            for entry in page.get("skills") or ():
+            size += len(encode(page))
+            if size > MAX_LIST_BYTES or not isinstance(page.get("skills"), list):
+                raise Malformed(f"{self.label} sent an invalid list of skills")
+            for entry in page["skills"]:
                 try:
                     skill = Skill(entry)
                     found[skill.uri] = skill

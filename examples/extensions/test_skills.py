@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from test_mcp_ref import Context, client, differences, mcp, parametrize
+from test_mcp_ref import PATIENCE, Context, client, differences, mcp, parametrize
 
 import skills
 
@@ -205,6 +206,23 @@ def test_skills_are_served(tmp_path, monkeypatch, capsys):
                 with pytest.raises(mcp.RpcError) as raised:
                     host.request(method, {"uri": "skill://" + uri})
                 assert raised.value.code == -32602
+
+
+def test_frontmatter_takes_no_time_whatever_a_server_writes():
+    start, spaces = time.monotonic(), " " * 40_000  # quadratic: a minute
+    assert skills.frontmatter(f"---\na: x{spaces}y{spaces}\n---".encode()) == {
+        "a": f"x{spaces}y"
+    }
+    assert time.monotonic() - start < PATIENCE
+
+
+@parametrize("page", [{"skills": 3}, {"skills": [], "x": "x" * 100, "nextCursor": ""}])
+def test_a_list_of_skills_has_an_end(page, monkeypatch):
+    monkeypatch.setattr(skills, "MAX_LIST_BYTES", 1000)
+    server = mcp.Server("endless")
+    server.method("skills/list", extension=skills.EXTENSION)(lambda params: page)
+    with client.connect(server) as connected, pytest.raises(client.Malformed):
+        skills.Skills(connected, "docs", bool).list_skills()
 
 
 def test_skills_need_a_folder(tmp_path):
