@@ -19,7 +19,8 @@ can become a task.
 
 A thread handles the same tools/call again, with a peer that marks it as the task's own
 run; what `Server.handle` sends becomes the state. Tasks are kept in memory; no
-notifications are sent.
+notifications are sent. Known limits: `most` is for all clients together; cancel() of a
+client's call has no effect once it is a task.
 """
 
 from __future__ import annotations
@@ -368,6 +369,7 @@ def _iso(seconds: float) -> str:
 
 POLL_SECONDS = 0.02, 60.0  # shortest and longest wait between polls
 MAX_MISSES = 3  # consecutive polls that may fail because of the network
+MAX_ASKED = 100  # questions of one task
 
 
 class ClientTasks:
@@ -424,6 +426,8 @@ class ClientTasks:
                     if state["status"] == "input_required"
                     else {}
                 )
+                if len(sent | asked.keys()) > MAX_ASKED:
+                    raise Malformed(f"task {ident!r} asked {MAX_ASKED} questions")
                 answers = {
                     key: self.client.answer(question, tag)
                     for key, question in asked.items()

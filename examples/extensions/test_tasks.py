@@ -312,6 +312,12 @@ class Played:  # stands in for a client: the answers are a list; an exception is
             [1] * 10,
             "x",
         ),
+        (
+            [{**ASKS, "inputRequests": {str(n): "?" for n in range(101)}}],
+            STOP,
+            [],
+            "Malformed questions",
+        ),
         ([LOST] * 4, ["get"] * 4 + ["cancel"], [1] * 3, "OSError lost"),
         ([LOST], STOP, [], "OSError"),
         (
