@@ -1116,7 +1116,8 @@ def _landing(port: int, path: str, state: str) -> Any:
 
         def do_GET(self) -> None:
             came = urlsplit(self.path)
-            known = came.path == path and ("state", state) in parse_qsl(came.query)
+            known = came.path == (path or "/")
+            known = known and ("state", state) in parse_qsl(came.query)
             self.send_response(200 if known else 404)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()

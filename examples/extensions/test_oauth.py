@@ -658,13 +658,14 @@ def test_a_slow_visitor_does_not_hold_up_a_login():
         over.set()
 
 
-def test_a_browser_that_stays_in_the_foreground_can_log_in():
+@parametrize("redirect_uri", ["", "http://127.0.0.1", "http://localhost:0/a/b"])
+def test_a_browser_that_stays_in_the_foreground_can_log_in(redirect_uri):
     """As w3m does, or what the variable BROWSER names."""
-    browser = oauth.Browser(seconds=PATIENCE)
+    browser = oauth.Browser(redirect_uri, seconds=PATIENCE)
     with browser.listen("", "s") as uri, pytest.MonkeyPatch.context() as patch:
 
         def visit(url: str) -> bool:
-            address = uri + "?code=c&state=s"
+            address = (uri + "?code=c&state=s").replace("localhost", "127.0.0.1")
             return real_fetch("GET", address, {}, None, PATIENCE)[0] == 200
 
         patch.setattr("webbrowser.open", visit)
