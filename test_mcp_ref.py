@@ -7949,6 +7949,24 @@ def test_the_check_finds_no_flaw_in_a_good_server():
     )
 
 
+@needs_posix
+@parametrize(
+    "flaw, said",
+    [
+        ("sys.stderr.write('x' * 200_000)", ""),  # nobody needs to have read it
+        ("print('> ', end='', flush=True); sys.stdin.close()", "'> ' without"),
+    ],
+)
+def test_the_check_waits_for_no_reader_and_for_no_line_end(flaw, said, tmp_path):
+    check = load("check", TOOLS / "check.py")
+    check.SECONDS = 1.0 if said else 3 * PATIENCE
+    (tmp_path / "s.py").write_text(f"import sys, time; {flaw}\n{ONLY_MODERN}")
+    if said:
+        (tmp_path / "s.py").write_text(f"import sys, time; {flaw}; time.sleep(60)")
+    found = check.play([sys.executable, str(tmp_path / "s.py")], *check.HOSTS[0][1:])
+    assert said in found and bool(said) == bool(found), found
+
+
 # A modern server that knows no other method.
 ONLY_MODERN = """
 import json, sys

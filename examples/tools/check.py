@@ -22,6 +22,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -83,17 +84,34 @@ HOSTS: tuple[tuple[str, list[list[Message]], str], ...] = (
 )
 
 
+def read_line(server: Any, end: float) -> str:
+    """Read a line; AssertionError if there is none in time."""
+    line = b""
+    while line[-1:] != b"\n":
+        left = max(0.0, end - time.monotonic())
+        assert select.select([server.stdout], [], [], left)[0], (
+            f"no answer in {SECONDS:g} s"
+            + (
+                f", but {line.decode(errors='replace')!r} without a line end"
+                * bool(line)
+            )
+        )
+        byte = server.stdout.read(1)
+        if not byte:
+            break
+        line += byte
+    return line.decode()
+
+
 def exchange(server: Any, burst: list[Message]) -> list[Message]:
     """Send messages; read until all requests are answered, and return the answers."""
     answers = []
+    end = time.monotonic() + SECONDS
     lines = [json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in burst]
     server.stdin.write("".join(lines).encode())
     wanted = [message["id"] for message in burst if "id" in message]
     while wanted:
-        assert select.select([server.stdout], [], [], SECONDS)[0], (
-            f"no answer in {SECONDS:g} s"
-        )
-        line = server.stdout.readline().decode()
+        line = read_line(server, end)
         assert line.startswith("{"), (
             f"no message: {line}" if line else "it exited (see its stderr)"
         )
@@ -108,17 +126,18 @@ def exchange(server: Any, burst: list[Message]) -> list[Message]:
     return answers
 
 
-def start(command: list[str]) -> Any:
-    """Start the server as hosts do: in some folder, with a bare environment."""
+def start(command: list[str], errors: Any) -> Any:
+    """Start the server as hosts do: in some folder, with a bare environment. Its stderr
+    goes to the file `errors`, so that it never waits for us."""
     environment = {name: os.environ.get(name, "/") for name in ("HOME", "PATH")}
     return subprocess.Popen(
-        command, stdin=-1, stdout=-1, stderr=-1, bufsize=0, cwd="/", env=environment
+        command, stdin=-1, stdout=-1, stderr=errors, bufsize=0, cwd="/", env=environment
     )
 
 
 def play(command: list[str], bursts: list[list[Message]], ending: str) -> str:
     """Be one host; return what is wrong with the server, if anything."""
-    with start(command) as server:
+    with tempfile.TemporaryFile() as errors, start(command, errors) as server:
         try:
             for burst in bursts:
                 exchange(server, burst)
@@ -131,7 +150,9 @@ def play(command: list[str], bursts: list[list[Message]], ending: str) -> str:
                 server.stdin.write(
                     json.dumps({"jsonrpc": "2.0", **TOOLS}).encode() + b"\n"
                 )
-            said = str(server.communicate(timeout=SECONDS)[1].decode())
+            server.communicate(timeout=SECONDS)
+            errors.seek(0)
+            said = errors.read().decode(errors="replace")
             return said.split("\n")[-2] if "Traceback" in said else ""
         except (*FLAWS, subprocess.TimeoutExpired) as problem:
             return str(problem).strip()
@@ -141,7 +162,7 @@ def play(command: list[str], bursts: list[list[Message]], ending: str) -> str:
 
 def is_modern_only(command: list[str]) -> bool:
     """Tell whether server/discover says that the server opens no session."""
-    with start(command) as server:
+    with start(command, subprocess.DEVNULL) as server:
         try:
             (answer,) = exchange(server, [DISCOVER])
         except FLAWS:
