@@ -18,10 +18,10 @@ answer it. Here is one for WSGI:
     Status: 405 Method Not Allowed...Allow: POST...
 
 The processes share nothing. With the same MCP_STATE_KEY, one can continue where another
-one asked the user. changed() reaches the subscribers of its own process only, each of
-which occupies a thread: all of them together have three quarters of MCP_THREADS, the
-number of an engine's threads. Legacy clients have no sessions, so they cannot be asked.
-Bodies need a Content-Length, proxies must not buffer streams. This endpoint is open to
+one asked the user. changed() reaches the subscribers of its own process only. Each of
+them occupies a thread; together they may take three quarters of MCP_THREADS, the number
+of an engine's threads. Legacy clients have no sessions, so they cannot be asked. Bodies
+need a Content-Length, and proxies must not buffer streams. This endpoint is open to
 anyone: pass `authorize=`.
 """
 

@@ -92,7 +92,8 @@ for line in sys.stdin:
             json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}), flush=True
         )
 
-# What these lines get wrong, and mcp_ref.py gets right (check.py finds many of these):
+# What these lines get wrong, and mcp_ref.py gets right (examples/vectors/run.py finds
+# most of it):
 #
 # - A line that is not JSON ends the server with a traceback; the answer should be the
 #   error -32700. So does an array, a number, or a line of 100,000 times `[`.

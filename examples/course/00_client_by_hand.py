@@ -1,4 +1,4 @@
-r"""A client without any library: thirty lines that list a server's tools and call one.
+r"""A client without any library: thirty-five lines that list tools and call one.
 
 For anyone who wants to see the other side, too. Read 00_by_hand.py first. Lessons 1 to
 3 have the messages, and lesson 5 those that this client skips. Next:
@@ -21,11 +21,10 @@ Any server of today's protocol will do:
     ...
     ["Dune", "Ulysses"]
 
-What is missing: a server that answers with an error that is not understood here is an
-older one, and wants `initialize` (lesson 25). A server that never answers hangs this
-client. Lists may have more pages (lesson 2), results may be questions (lesson 10), and
-one connection may carry many calls at once. 06_client.py shows a client that does it
-all.
+What is missing: an older server answers with an error, and waits for `initialize`
+(lesson 25). A server that never answers hangs this client. Lists may have more pages
+(lesson 2), results may be questions (lesson 10), and one connection may carry many
+calls at once. 06_client.py shows a client that does it all.
 """
 
 import json

@@ -22,8 +22,8 @@ server has to know about the client, and no request depends on another:
     5
 
 In older revisions, called *legacy*, a client opens a session with `initialize`, then
-sends a notification that it is ready. That applies to the rest of the session. The same
-server answers both, and the functions below need not know:
+sends a notification that it is ready. The agreement holds for the rest of the session.
+The same server serves both, and the functions below need not know:
 
     $ python3 examples/mcp_cli.py list --trace --revision 2025-06-18 examples/course/01_hello_server.py
     > {..., "method": "initialize", "params": {"protocolVersion": "2025-06-18", ...}}

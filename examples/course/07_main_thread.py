@@ -10,7 +10,7 @@ finds its way back. Each row was tried in that application:
 
     GDB with its prompt           run=gdb.post_event; other threads block SIGCHLD
     FreeCAD, QGIS (Qt)            run=signal.emit, connected with Qt.QueuedConnection
-    LibreOffice                   run=what gives AsyncCallback an XCallback
+    LibreOffice                   run=a function that gives AsyncCallback an XCallback
     Blender                       run=jobs.put, and a repeating timer, persistent=True
     Vim, WeeChat                  run=jobs.put, and a timer that first sleeps 5 ms
     a loop of your own            run=jobs.put
@@ -25,8 +25,9 @@ threads while they wait for keys: they run while the timer sleeps.) Two rules:
     never call run() on the thread that `run=` posts to   it would wait for itself
     a tool that waits for the application stays off it    run=None, and ctx.run()
 
-What is not begun within 60 seconds (RUN_SECONDS) is answered with an error, and never
-done; what is cancelled while it waits, too. sys.exit() in a tool ends that call only.
+A call that has not begun within 60 seconds (RUN_SECONDS) is answered with an error and
+never done; one that is cancelled while it waits is never done, either. sys.exit() in a
+tool ends that call only.
 
 With --demo a client calls two tools, and the program ends; with `here` it serves on
 stdio and keeps the main thread; without either, it serves on port 8000:

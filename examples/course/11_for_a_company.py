@@ -24,7 +24,7 @@ of this file. With --demo, where one call a minute is the limit, both of them ca
     mcp_ref: bob: tools/call balance: ok, ... ms
     bob: 40
     mcp_ref: bob: tools/call balance: refused, 0 ms
-    bob: no more than 1 calls in 60 s
+    bob: calls allowed in 60 s: 1
     The ledger is closed.
 """
 
@@ -97,7 +97,7 @@ class CompanyServer(Server):
         with self.counting:
             recent = self.recent[name]
             if len(recent) == self.calls and now - recent[0] < self.seconds:
-                limit = f"no more than {self.calls} calls in {self.seconds} s"
+                limit = f"calls allowed in {self.seconds} s: {self.calls}"
                 raise RpcError(429, limit)
             recent.append(now)
 
@@ -154,7 +154,7 @@ def make_server(
 
     @server.tool
     async def transfer(to: str, amount: int, ctx: Context) -> dict[str, int]:
-        """Transfer money to somebody else."""
+        """Transfer money to someone else."""
         ledger[ctx.principal] -= amount
         ledger[to] += amount
         return ledger

@@ -4,9 +4,10 @@
 The *bare loop* reads a line, calls `json.loads`, the function and `json.dumps`, writes
 and flushes; over HTTP, a tuned handler of `http.server` does the same, and another
 process keeps one call in flight on each connection. Each ratio is the median of those
-of all rounds; half of them lie between the two that are printed behind it. Compare
-ratios, not figures; those of many clients only if the machine does nothing else. The
-floor is the figure of the best peer (zeromcp 1.10); below it, the exit status is 1.
+of all rounds; half of the rounds lie within the spread, which is printed after it.
+Compare ratios, not figures; those of many clients only if the machine does nothing
+else. The floor is the figure of the best peer (zeromcp 1.10); below it, the exit
+status is 1.
 Linux only.
 """
 

@@ -113,7 +113,7 @@ def exchange(server: Any, burst: list[Message]) -> list[Message]:
     while wanted:
         line = read_line(server, end)
         assert line.startswith("{"), (
-            f"no message: {line}" if line else "it exited (see its stderr)"
+            f"not a message: {line}" if line else "it exited (see its stderr)"
         )
         message = json.loads(line)
         if "method" not in message:  # else it is a notification

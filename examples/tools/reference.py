@@ -264,8 +264,8 @@ A notification has no `id` and is never answered.
 {errors}
 
 The HTTP status is that of the modern era, before a method has begun; once it runs,
-errors come with 200 (except −32021). In a session they all come with 200. Choose your
-own codes outside −32768 to −32000.
+errors come with 200 (except −32021). In a session the errors of requests come with 200.
+Choose your own codes outside −32768 to −32000.
 
 ## Headers
 

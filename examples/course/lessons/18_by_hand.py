@@ -1,4 +1,4 @@
-r"""A server of the session era without any library: forty lines that almost speak MCP.
+r"""A session-era server without any library: thirty-five lines that almost speak MCP.
 
 For anyone who must support older clients, and to see how the two eras differ: compare
 it with ../00_by_hand.py. Lesson 18 has the messages of this page, lesson 25 how a
