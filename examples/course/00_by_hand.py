@@ -93,7 +93,7 @@ for line in sys.stdin:
         )
 
 # What these lines get wrong, and mcp_ref.py gets right (examples/vectors/run.py finds
-# most of it):
+# much of it):
 #
 # - A line that is not JSON ends the server with a traceback; the answer should be the
 #   error -32700. So does an array, a number, or a line of 100,000 times `[`.

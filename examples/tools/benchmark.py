@@ -7,8 +7,7 @@ process keeps one call in flight on each connection. Each ratio is the median of
 of all rounds; half of the rounds lie within the spread, which is printed after it.
 Compare ratios, not figures; those of many clients only if the machine does nothing
 else. The floor is the figure of the best peer (zeromcp 1.10); below it, the exit
-status is 1.
-Linux only.
+status is 1. Linux only.
 """
 
 from __future__ import annotations
