@@ -141,7 +141,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 PATIENCE = float(os.environ.get("MCP_PATIENCE", "10"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # We are a shell's job in the background, and our servers would ignore it, too.
+    # A shell's background job ignores SIGINT, and our servers would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 POSIX, OTHER = os.name == "posix", "Windows has other signals, descriptors and shells"
 COVERAGE = {
@@ -361,7 +361,7 @@ def fixture_speaking_tools(server):
 
     @server.tool
     def steps(ctx: Context) -> str:
-        for value in (0, 1, 1, 0.5, 2.5):  # what does not grow is not sent
+        for value in (0, 1, 1, 0.5, 2.5):  # only an increase is sent
             ctx.progress(value, 3, f"at {value:g}")
         return "done"
 
@@ -444,7 +444,7 @@ def fixture_coroutines(server, stage: Stage):
         if what == "awaits":
             asked = ctx.elicit("Which?", key="q", x=int)
             return (await asyncio.wait_for(asked, PATIENCE))["action"]
-        # a session would belong to the first one
+        # a session would belong to the first loop
         loops.append(asyncio.get_running_loop())
         return f"{len(set(loops))} {threading.current_thread().name}"
 
@@ -485,7 +485,7 @@ def fixture_resources(server):
 # ---- reading scripts
 
 
-MARK = "\x1f"  # stands between the place of a line and the line
+MARK = "\x1f"  # separates the place of a line from the line
 
 
 class Row(NamedTuple):
@@ -707,7 +707,7 @@ def each(template: str, rows: str) -> str:
 
 
 def value_of(text):
-    """Return the value that a text is the JSON of, or else the text itself."""
+    """Return the value that a text encodes as JSON, or the text itself."""
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
     return text
@@ -797,7 +797,7 @@ class Referee:
         self.seen: set[str] = set()  # requests of the side under test
 
     def note(self, message, arrow: str):
-        """Keep in mind requests until they are answered or cancelled."""
+        """Remember requests until they are answered or cancelled."""
         batches = exists(mcp.FEATURES["batches"], self.version or MODERN[0])
         for one in message if isinstance(message, list) and batches else [message]:
             if not isinstance(one, dict) or {"result", "error"} & set(one):
@@ -982,7 +982,7 @@ class Talk:
             self.play(*row)
 
     def play(self, row: str, place: str = ""):
-        """Play one line; if it fails, show it and where it stands."""
+        """Play one line; if it fails, show it and its place."""
         __tracebackhide__ = True
         self.place = place or self.place
         try:
@@ -2564,7 +2564,7 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
         {**OPENING, "params": {**OPENING["params"], "capabilities": {"x": DEEP}}},
         ran.append,
     )
-    assert "result" in ran.pop()  # what is not kept is not looked at
+    assert "result" in ran.pop()  # a member that is not kept is not checked
     monkeypatch.delattr(mcp, "serve_http")
     with pytest.raises(SystemExit, match="part II"):
         server.run(["--http", "0"])
@@ -2772,7 +2772,7 @@ def test_what_a_caller_may_not_use_is_unknown_to_them():
         ("prompts/list", {}),
         ("resources/list", {}),
         ("resources/templates/list", {}),
-        ("tools/call", {"name": "t", "arguments": {}}),  # it lacks x
+        ("tools/call", {"name": "t", "arguments": {}}),  # the required x is missing
         ("prompts/get", {"name": "p", "arguments": {"x": ""}}),
         ("resources/read", {"uri": "x://r"}),
         ("resources/read", {"uri": "x://y"}),
@@ -3552,7 +3552,7 @@ ping => {}
 
 
 def forked(generations: int, *opened: int) -> int:
-    """Fork; tell whether each child finds open what its parent had opened."""
+    """Fork; tell whether each child finds its parent's descriptors open."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -3810,7 +3810,7 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         for ident in (1, 2):
             program.call(tool, ident, what=what)
         before = time.monotonic()
-        # Beside a handler that computes, coverage takes seconds to save its data.
+        # While a handler computes, coverage takes seconds to save its data.
         limit = PATIENCE if COVERAGE and what == "computing" else 2
         assert program.end(how) == 7 and time.monotonic() - before < limit, (
             program.said()
@@ -4139,7 +4139,7 @@ def test_a_principal_that_is_not_json_is_named(capsys):
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
 @parametrize("depth, fits", [(mcp.MAX_DEPTH, True), (mcp.MAX_DEPTH + 1, False)])
 def test_depth_is_bounded_before_a_message_is_decoded(depth, fits, opening, closing):
-    # What stands in strings, and what stands beside it, does not count.
+    # Brackets in strings do not count, and neither do arrays side by side.
     text = f'{opening * (depth - 1)}["{"[]]" * 999}\\"\\\\"]{closing * (depth - 1)}'
     flat = "[" + '["["],' * 999 + "0]"
     assert len(mcp.decode(flat.encode())) == 1000
@@ -4567,7 +4567,7 @@ class Exchanges(Memory):
             for value in values.split("|"):
                 self.talk.play(f"{verb} {rest}".replace(several, name + value, 1))
         elif verb == "until":
-            # By the clock: an attempt that waits for what never comes takes its time.
+            # By the clock, because an attempt that waits in vain takes its time.
             last = time.monotonic() + PATIENCE
             while time.monotonic() < last:
                 with contextlib.suppress(AssertionError):
@@ -7539,7 +7539,7 @@ def test_a_port_can_be_opened_again_as_soon_as_it_is_closed():
 
 @needs_posix
 def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
-    """What a server sends reaches the terminal in plain; its questions are answered."""
+    """A server's text is shown without control characters; questions are answered."""
     import pty
 
     (tmp_path / "evil.py").write_text(
@@ -7895,7 +7895,7 @@ def test_gunicorn_ends_subscriptions_first(tmp_path):
     with subprocess.Popen(
         [sys.executable, *words.split()],
         cwd=Path(mount.__file__).parent,
-        env={**os.environ, "HOME": str(tmp_path)},  # it keeps a socket there
+        env={**os.environ, "HOME": str(tmp_path)},  # gunicorn keeps a socket there
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -7907,7 +7907,7 @@ def test_gunicorn_ends_subscriptions_first(tmp_path):
                 for line in lines
                 if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line))
             )
-            begin(lines.read)  # or the pipe would be full one day
+            begin(lines.read)  # or the pipe would fill up
             streams = [send(listen) for _ in range(8)]
             assert [one.status for one in streams] == [200] * 6 + [503] * 2
             assert "Hello, Ada!" in str(send(call).read())
@@ -8123,7 +8123,7 @@ def test_a_picture_blames_an_error_without_an_id_on_the_notification(first, tmp_
     page = draw(trace(tmp_path / "t", lines + ERROR + '\n< {"id": 1, "result": {}}'))
     assert "Answer to a notification (lesson 26): error\n" in overview(page)
     assert "asked for" not in page and "without an answer" not in page
-    # Number 2 is the error, and it stands beside the notification.
+    # Number 2 is the error, drawn beside the notification.
     (wrong,) = re.findall('(?s)id="m2".*?</summary>', page)
     assert f'to <a href="#m{int(first == "request")}">' in wrong
 

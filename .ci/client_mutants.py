@@ -34,7 +34,7 @@ from strange import Change, Json, answer, error
 VECTORS = Path(__file__).resolve().parents[1] / "examples" / "vectors"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 OPENING = ("initialize", "server/discover", "notifications/initialized")
-# With these, each rule that holds for every message has something to look at.
+# With these vectors, each rule about all messages has messages to check.
 EXPOSED = {
     "client-ids-differ",
     "client-unknown-request",

@@ -1,8 +1,7 @@
 """Run the official conformance suite against our server and client: NODE SUITE.
 
-Neither a failure nor a warning may come, and as many scenarios as expected have to say
-something: one that throws leaves no verdict at all, and the suite's exit status knows
-nothing of warnings.
+There must be no failure and no warning, and every expected scenario must report: one
+that throws leaves no verdict at all, and the suite's exit status ignores warnings.
 """
 
 import collections
@@ -110,9 +109,8 @@ def run_client(suite: list[str]) -> int:
     ]
     bad, names = 0, list[str]()
     for arguments, expected in CLIENT_RUNS:
-        # One of them wants us back within 200 ms of the moment, while 20 interpreters
-        # start: on a machine that is busy with something else, all may be tried once
-        # more.
+        # One scenario expects us back within 200 ms of a set moment, while 20
+        # interpreters start. On a busy machine, all may be tried once more.
         for attempt in (1, 2):
             scenarios, done = run(command, arguments)
             flaws = judge("client " + " ".join(arguments), scenarios, expected, done)
@@ -120,8 +118,8 @@ def run_client(suite: list[str]) -> int:
                 break
         bad += flaws
         names = names or sorted(scenarios)
-    # Alone, the suite's exit status tells of the client's as well, unless it had to
-    # refuse.
+    # When a scenario runs alone, the suite's exit status includes the client's, unless
+    # the client had to refuse.
     for name in names:
         alone, done = run(command, ["--scenario", name])
         silent = not any(check["status"] == "SUCCESS" for check in alone.get(name, ()))

@@ -4,7 +4,8 @@
 The suite starts a server and this program with its URL. The environment says the rest:
 MCP_CONFORMANCE_SCENARIO (its name), _PROTOCOL_VERSION (the revision), _CONTEXT (a JSON
 object). Without a scenario it lists everything, calls each tool with made-up arguments,
-and declines what it is asked; it prints nothing, and raises what goes wrong.
+and declines what it is asked; it prints nothing, and raises an exception if anything
+fails.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ MOST_STEPS = 20_000  # of a schedule; more is taken for a livelock
 
 
 class Stop(BaseException):
-    """Ends a thread of a schedule that is over."""
+    """Ends a thread of a schedule that has ended."""
 
 
 class Scheduler:
@@ -674,8 +674,8 @@ def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def connections(mcp: Any, scheduler: Scheduler) -> Any:
-    """Connections are accepted, evicted and closed: never too many, and who has lost
-    its place knows before it serves."""
+    """Connections are accepted, evicted and closed: never too many, and a connection
+    that has lost its place knows before it serves."""
     mcp.MAX_CONNECTIONS = 1
     httpd = object.__new__(mcp._Httpd)
     httpd.lock, httpd.steps = Lock(), {}
@@ -838,7 +838,7 @@ def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
-    """Sessions open where there is room for one: never two, and who goes is closed."""
+    """Sessions open where there is room for one: never two; one that goes is closed."""
     mcp.MAX_SESSIONS = 1
     endpoint = mcp.Endpoint(mcp.Server("s"))
     endpoint._reaps = True
