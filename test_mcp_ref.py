@@ -8226,6 +8226,25 @@ def test_a_picture_that_cannot_be_drawn_is_said_in_a_sentence(tmp_path):
         ) in (done.stderr)
 
 
+@needs_posix
+@parametrize(
+    "words, keyword",
+    [
+        ("tools/check.py nothing", "command"),
+        ("tools/tap.py - nothing", "cannot start"),
+        ("tools/config.py nothing", "neither"),
+        ("course/lessons/replay.py nothing.md", "cannot read"),
+        ("course/04_ask_the_user.py --demo", "--demo REVISION"),
+        ("course/09_socket.py", "--demo"),
+    ],
+)
+def test_what_is_mistyped_is_said_in_a_sentence(words, keyword, tmp_path):
+    path, *rest = words.split()
+    done = command(str(HERE / "examples" / path), *rest, cwd=tmp_path)
+    assert done.returncode and not done.stdout and keyword in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_tap_writes_when_a_run_begins_and_who_hangs_up(tmp_path):
     tap = [sys.executable, str(TOOLS / "tap.py"), str(tmp_path / "log")]
     for _ in range(2):

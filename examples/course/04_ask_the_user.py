@@ -81,7 +81,9 @@ def show(way: str, message: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["--demo"]:
+    if sys.argv[1:] == ["--demo"]:
+        sys.exit("usage: 04_ask_the_user.py --demo REVISION")
+    elif sys.argv[1:2] != ["--demo"]:
         server.run()
     else:  # be your own client, in this process
         from mcp_client import connect

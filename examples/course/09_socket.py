@@ -95,6 +95,8 @@ def demo(path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: 09_socket.py PATH | --demo")
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as listener,

@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,8 @@ def main(words: list[str]) -> int:
         os.path.abspath(word) if os.path.exists(word) else word for word in words
     ]
     command[:0] = [sys.executable] * command[0].endswith(".py")
+    if not shutil.which(command[0]):
+        sys.exit(f"check.py: {command[0]} is not a program; give the server's command")
 
     hosts = list(HOSTS)
     if is_modern_only(command):

@@ -328,6 +328,8 @@ def main(words: list[str]) -> int:
         raise SystemExit(__doc__)
     status = 0
     for word in files:
+        if not Path(word).is_file():
+            raise SystemExit(f"replay.py: cannot read {word}")
         problems = run(Path(word), update=len(files) < len(words))
         print(
             "\n".join(
