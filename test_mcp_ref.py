@@ -238,6 +238,14 @@ def begin(function, *arguments, **named):
     return future
 
 
+def next_of(came: queue.Queue):
+    """Take what comes next out of a queue."""
+    __tracebackhide__ = True
+    with contextlib.suppress(queue.Empty):
+        return came.get(timeout=PATIENCE)
+    pytest.fail(f"nothing came within {PATIENCE:g} s")
+
+
 # ---- the server that most scripts talk to
 
 PNG = b"\x89PNG fake"
@@ -1312,7 +1320,9 @@ def exchange(*request):
 def event_of(answer) -> dict[str, str]:
     """Read the next event of a stream: its fields, or none at its end."""
     lines = iter(lambda: answer.readline().decode().rstrip("\n"), "")
-    return dict(line.partition(": ")[::2] for line in lines)
+    with contextlib.suppress(socket.timeout):
+        return dict(line.partition(": ")[::2] for line in lines)
+    raise AssertionError(f"neither an event nor the end came within {PATIENCE:g} s")
 
 
 def headers_of(message) -> dict[str, str]:
@@ -2585,7 +2595,7 @@ def test_a_subscription_ends_with_its_peer(ordered):
         modern("subscriptions/listen", notifications={}),
     )
     end = begin(server.handle, listen, sent.put, peer=peer)
-    assert "acknowledged" in sent.get(timeout=PATIENCE)["method"]
+    assert "acknowledged" in next_of(sent)["method"]
     for _ in range(2):
         peer.close()
         end.result(PATIENCE)
@@ -3610,6 +3620,14 @@ def a_program(seconds: float, say=print):
     sys.exit(7)
 
 
+def status_of(process, cause: str) -> int:
+    """Wait for the exit status of a process, which something should have ended."""
+    __tracebackhide__ = True
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(PATIENCE)
+    pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")
+
+
 class Program(subprocess.Popen):
     """a_program(), started in "/" with next to nothing in its environment."""
 
@@ -3680,7 +3698,7 @@ class Program(subprocess.Popen):
             getattr(self, how).close()
         else:
             self.send_signal(getattr(signal, how))
-        status = self.wait(PATIENCE)
+        status = status_of(self, how)
         assert self.stdout.closed or not self.stdout.read()
         return status
 
@@ -4194,11 +4212,12 @@ def listening(*words):
         stderr=-2,
     ) as process:
         try:
-            found = (
-                re.search(r"http://\S+", line)
-                for line in iter(process.stdout.readline, "")
-            )
-            yield process, next(filter(None, found))[0]
+            said = ""
+            while not (url := re.search(r"http://\S+", said)):
+                line = process.stdout.readline()
+                assert line, f"it ended instead of listening: {said}"
+                said += line
+            yield process, url[0]
         finally:
             process.kill()
 
@@ -5453,11 +5472,8 @@ def test_sigterm_lets_a_running_call_end_and_the_program_go_on():
         call, port = modern("tools/call", name="nap"), int(re.search(r":(\d+)", url)[1])
         headers = {**headers_of(call), "Connection": "keep-alive"}
         status, headers, _ = exchange(port, "POST", "/mcp", headers, mcp.encode(call))
-        assert (status, headers["connection"], child.wait(PATIENCE)) == (
-            200,
-            "close",
-            7,
-        )
+        assert (status, headers.get("connection")) == (200, "close")
+        assert status_of(child, "SIGTERM") == 7
 
 
 def test_a_request_that_is_arriving_is_served_when_the_server_closes():
@@ -6139,15 +6155,13 @@ def test_client_calls_back(version, carrier):
         assert steps[0][2] == "at 0"
         for level in ("emergency", "error"):
             one.call_tool("talk")
-            assert logs.get(timeout=PATIENCE)["data"] == {"says": level}
+            assert next_of(logs)["data"] == {"says": level}
             one.set_level("error")
         one.call_tool("tell", {"method": "notifications/x"})
-        while heard.get(timeout=PATIENCE)["method"] != "notifications/x":
+        while next_of(heard)["method"] != "notifications/x":
             pass
         server.changed("tools")
-        assert one.modern or heard.get(timeout=PATIENCE)["method"].endswith(
-            "list_changed"
-        )
+        assert one.modern or next_of(heard)["method"].endswith("list_changed")
         wanted = (
             "main" if exists(mcp.METHODS["elicitation/create"], version) else "failed"
         )
@@ -6160,11 +6174,11 @@ def test_client_gives_up_a_call(version, carrier, way):
     reached, sent = queue.Queue(), []
     with connected(version, carrier, fixture(Stage(reached.put))) as one:
         call = begin(one.call_tool, "slow", {"gate": "a"}, started=sent.append)
-        assert reached.get(timeout=PATIENCE) == "a"
+        assert next_of(reached) == "a"
         (sent[0].cancel if way == "cancel" else one.close)()
         wanted = client.RequestCancelled if way == "cancel" else client.Disconnected
         assert isinstance(call.exception(PATIENCE), wanted)
-        assert way == "close" or reached.get(timeout=PATIENCE) == "a passed"
+        assert way == "close" or next_of(reached) == "a passed"
 
 
 @needs_posix
@@ -6220,7 +6234,7 @@ def test_client_hears_of_changes(version, carrier):
                 "test://text",
                 "tools",
             ]
-            assert heard.get(timeout=PATIENCE) == "prompts"
+            assert next_of(heard) == "prompts"
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []  # its end ends the loop
         assert carrier == "http" or len(server.listeners) == 1
@@ -7240,7 +7254,7 @@ class Application:
         def loop():
             threading.current_thread().name = "application"
             for _ in range(count):
-                self.waiting.get(timeout=PATIENCE)()
+                next_of(self.waiting)()
 
         return begin(loop)
 
