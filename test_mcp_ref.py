@@ -410,7 +410,9 @@ def fixture_waiting_tools(server, stage: Stage):
         return "later"
 
     @server.tool
-    def quits(ctx: Context) -> str:
+    def quits(ctx: Context, asks: bool = False) -> str:
+        if asks:
+            ctx.elicit("Quit?")
         params = {"requestId": ctx.id}
         message = {"method": "notifications/cancelled", "params": params}
         ctx.server.handle(message, print, peer=ctx.peer)
@@ -1888,11 +1890,13 @@ def core_resources(server):
     server.completion("test://item/{number}/{part}", "part")(
         lambda typed, known: [f"{typed}{n}" for n in range(120)]
     )
+    server.completion("test://item/{number}/{part}", "number")(lambda typed: ["1", "2"])
     server.prompt(name="chat")(
         lambda: [
             "one",
             {"role": "assistant", "content": "two"},
             mcp.image(PNG, "image/png"),
+            mcp.audio(b"wav", "audio/wav"),
         ]
     )
 
@@ -2039,10 +2043,17 @@ test_core = scripts(
 [modern] resources/read {"uri": "test://several"} => {"ttlMs": 7, "cacheScope": "private"}
 resources/read {"uri": "test://item/7/a%20b%C3%A9"} => {"contents": [{"text": "a bé of 7"}]}
 prompts/get {"name": "chat", "arguments": null} => {"messages": [{"role": "user"},
-    {"role": "assistant", "content": {"text": "two"}}, {"content": {"type": "image"}}]}
+    {"role": "assistant", "content": {"text": "two"}}, {"content": {"type": "image"}}, "*"]}
+[2025-03-26..] prompts/get {"name": "chat"} => {"messages": ["*", "*", "*",
+    {"content": {"type": "audio", "data": "d2F2"}}]}
+[2024-11-05] prompts/get {"name": "chat"} => {"messages": ["*", "*", "*",
+    {"content": {"type": "resource", "resource": {"blob": "d2F2"}}}]}
 completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/{number}/{part}"},
     "argument": {"name": "part", "value": "h"}} =>
     {"completion": {"values": ["h0", "h1"], "total": 120, "hasMore": true}}
+completion/complete {"ref": {"type": "ref/resource", "uri": "test://item/{number}/{part}"},
+    "argument": {"name": "number", "value": ""}} =>
+    {"completion": {"values": ["1", "2"], "total": 2, "hasMore": false}}
 == nothing follows the response, and the context knows its request
 tools/call {"name": "keeps", "_meta": {"progressToken": 1}} => {}
 [2025-06-18..] :keeps => {"structuredContent": {"a": ["tools/call", "{VERSION}", "runner", null]}}
@@ -2307,7 +2318,7 @@ def test_state_is_bound_to_the_principal_and_shared_by_the_key():
     assert [one["error"]["code"] for one in sent] == [CODES["INTERNAL_ERROR"]] * 2
 
 
-def test_a_cancelled_call_no_longer_waits_for_an_answer():
+def test_a_call_that_is_cancelled_or_whose_client_has_left_waits_for_no_answer():
     server, sent, ended = mcp.Server("s"), queue.Queue(), queue.Queue()
 
     @server.tool
@@ -2323,10 +2334,13 @@ def test_a_cancelled_call_no_longer_waits_for_an_answer():
     params = {"name": "asks", "arguments": {}}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
     begin(server.handle, call, sent.put, peer=peer)
-    assert sent.get(timeout=PATIENCE)["method"] == "elicitation/create"
+    assert next_of(sent)["method"] == "elicitation/create"
     cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     server.handle({"jsonrpc": "2.0", **cancel}, sent.put, peer=peer)
-    assert "cancelled" in ended.get(timeout=PATIENCE)
+    assert "cancelled" in next_of(ended)
+    peer.close()
+    begin(server.handle, call, sent.put, peer=peer)
+    assert "left" in next_of(ended)
 
 
 # Without a state, the key alone has to do: the official suite sends answers before any
@@ -3342,8 +3356,8 @@ VALIDATION = [
         [({"a/b~c": [0, -1]}, "/a~1b~0c/1: 0"), ({}, "/a~1b~0c: required")],
     ),
     (
-        {"patternProperties": {"^x": INT}, "additionalProperties": STR},
-        [{"xa": 1, "b": "s"}],
+        {"patternProperties": {"^x": INT, "_id$": INT}, "additionalProperties": STR},
+        [{"xa": 1, "b": "s", "an_id": 2}],
         [({"xa": "s"}, "/xa: integer"), ({"b": 1}, "/b: string")],
     ),
     (
@@ -3545,6 +3559,10 @@ tools/list => {}
 < #q elicitation/create
 < - notifications/cancelled {"requestId": {ID:#q}}
 < 1 {"content": [{"text": "failed: AskError"}]}
+> 2 :coroutine {"what": "awaits"}
+< #r elicitation/create
+< - notifications/cancelled {"requestId": {ID:#r}}
+< 2 {"isError": true}
 == what is too large fails alone | on: 2025-11-25 modern pipe | limits: {"MAX_MESSAGE_BYTES": 1200}
 tools/list => error {INTERNAL_ERROR}
 """
@@ -3840,6 +3858,19 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         assert "Traceback" not in said and "Fatal" not in said, said
 
 
+def test_end_of_input_does_not_prolong_the_end_by_a_signal():
+    with Program() as program:  # some hosts do both at once
+        program.call("busy", what="waiting")
+        listen = modern("subscriptions/listen", 2, notifications={})
+        program.stdin.write(mcp.encode(listen))
+        assert "acknowledged" in program.read()["method"]
+        before = time.monotonic()
+        program.send_signal(signal.SIGTERM)
+        while "result" not in program.read():
+            pass  # then it has seen the signal
+        assert program.end() == 7 and time.monotonic() - before < 2, program.said()
+
+
 @parametrize(
     "before, status",
     [
@@ -3895,10 +3926,18 @@ def test_what_is_done_on_cancel_is_done_at_the_end(how):
         assert program.said().count("cancelled\n") == 6
 
 
-def test_what_is_done_on_cancel_is_done_at_the_end_of_http():
-    source = """
-        import mcp_ref, threading
+@parametrize(
+    "ends",
+    ["server.stop, server.stop", "lambda: signal.raise_signal(signal.SIGINT)"],
+    ids=["stop", "SIGINT"],
+)
+def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
+    source = f"""
+        import signal, sys, threading
+        sys.path.insert(0, {str(MCP_REF.parent)!r})
+        import mcp_ref
         server = mcp_ref.Server("s")
+        mcp_ref.DRAIN_SECONDS = {3 * PATIENCE}
 
         def cancelled():
             threading.Event().wait(0.02)
@@ -3907,8 +3946,8 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http():
         @server.tool
         def waits(ctx: mcp_ref.Context):
             ctx.on_cancel(cancelled)
-            threading.Timer(0.02, server.stop).start()
-            threading.Timer(0.04, server.stop).start()
+            for number, end in enumerate([{ends}], 1):
+                threading.Timer(number / 50, end).start()
             threading.Event().wait()
 
         server.run()"""
@@ -3917,7 +3956,7 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http():
         call = modern("tools/call", name="waits", arguments={})
         with contextlib.suppress(OSError, http.client.HTTPException):
             exchange(port, "POST", "/mcp", headers_of(call), mcp.encode(call))
-        assert child.wait(PATIENCE) == 0
+        assert status_of(child, ends) == 0
         assert "cancelled" in child.stdout.read()
 
 
@@ -4297,12 +4336,13 @@ finally:
 """
         + "sys.exit(3)" * bool(status)
     )
-    with listening(MCP_REF, "serve", tmp_path / "given.py") as (child, url):
+    words = "serve", tmp_path / "given.py", "--help"  # this is the program's own
+    with listening(MCP_REF, *words) as (child, url):
         port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
         assert exchange(port, "POST", "/mcp", {})[0] == 401
         child.send_signal(number)
-        assert child.wait(PATIENCE) == status
-        assert child.stdout.read().endswith("closed --http 0\n")
+        assert status_of(child, number.name) == status
+        assert child.stdout.read().endswith("closed --help --http 0\n")
 
 
 def is_refused(words: list[str], keyword: str, folder: Path):
@@ -4819,6 +4859,8 @@ POST s nobody -> 200 {METHOD_NOT_FOUND} & !mcp-session-id
 POST s MCP-Protocol-Version=2026-07-28 ping -> 400 !mcp-session-id
 POST - MCP-Protocol-Version=1999 initialize {INIT} -> 400
 POST s { -> 400 {PARSE_ERROR} & !"id"
+session t 2025-03-26
+POST t [{"jsonrpc": "2.0", "id": 1, "result": {}}] -> 202 !content-type
 PUT s -> 405 GET, POST, DELETE
 POST s :tell {"method": "n/x"} -> 200 n/x & "2025-06-18"
 == the longest unused session is forgotten | limits: {"MAX_SESSIONS": 2, "MAX_THREADS": -9999}
@@ -4940,6 +4982,10 @@ e = GET s Last-Event-ID={a}
 e < tools
 d = POST s :quits
 d ends
+f = POST s :quits {"asks": true}
+f <* elicitation
+POST s {"jsonrpc": "2.0", "id": {id}, "result": {NO}} -> 202
+f ends
 close
 b|e ends
 == streams, running or ended, are resumed in their own session, without events of others
@@ -5195,6 +5241,7 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    monkeypatch.setattr(time, "time", lambda: 5 + 1 / 128)
     heads = b"Authorization: secret\r\nClosed: secret\r\nMcp-Name: n\r\nHost"
     secret = TALK.replace(b"Host", heads)
     with exchanges(endpoint={"stateless": True}) as site:
@@ -5205,6 +5252,7 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
         json.loads, (tmp_path / "trace").read_text().splitlines()
     )
     assert begins["program"].startswith("mcp_ref ") and begins["process"] == os.getpid()
+    assert begins["time"] == "1970-01-01T00:00:05.007Z"
     assert (sent["way"], sent["http"], sent["mcp-name"]) == (">", "POST /mcp", "n")
     assert (sent["message"]["id"], head["status"], "secret" in str(sent)) == (
         1,
@@ -5393,6 +5441,24 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(limit, sent, more)
                 link.sendall(more)
                 threading.Event().wait(0.02)
         assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
+
+
+def test_an_answer_that_nobody_reads_has_a_time_for_each_mebibyte():
+    limits = {"SEND_SECONDS": 0.2, "KEEP_ALIVE_SECONDS": 0.01}
+    call = 'modern tools/call {"name": "big"}'
+    with exchanges(server="core", limits=limits) as site, socket.socket() as late:
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        late.connect(("127.0.0.1", site.line.port))
+        late.settimeout(PATIENCE)
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = late
+        verb, path, headers, body = site.line.request("POST", call)
+        connection.request(verb, path, body, headers)
+        assert late.recv(12) == b"HTTP/1.1 200"
+        held, last = site.line.httpd.steps, time.monotonic() + PATIENCE
+        while held and time.monotonic() < last:
+            threading.Event().wait(0.02)
+        assert not held, held
 
 
 LONG = "test://" + "x" * 8000
@@ -5770,6 +5836,19 @@ def test_a_change_is_told_before_its_subscription_ends():
 
         serve_mounted(site, *LISTEN.split(" ", 1), write)
     assert told == [b"acknowledged", b"prompts/list_changed", b'"result"']
+
+
+def test_a_subscription_whose_client_has_left_is_forgotten_without_a_reaper():
+    with exchanges() as site:
+
+        def write(data):
+            site.line.server.changed("prompts")
+            if b"list_changed" in data:
+                raise OSError
+
+        site.line.httpd.endpoint.start_reaper = lambda peer: None
+        serve_mounted(site, *LISTEN.split(" ", 1), write)
+        assert not site.line.server.listeners
 
 
 def test_a_handler_does_not_wait_for_a_client_that_has_left():
