@@ -453,7 +453,7 @@ i:not([class=""]) { border-left-width: 2px }
 [title$="/cancelled"], .closed { --hue: #889 }
 .bad, .text, .invalid { --hue: #e00 }
 summary { display: block; position: relative; padding: .6rem .7rem 0;
-  border-bottom: 2px solid var(--now) }
+  border-bottom: 2px solid var(--now); text-wrap: pretty }
 .response summary { border-bottom-style: dashed }
 .notification summary, .closed summary { border-bottom-style: dotted }
 summary::after { content: ""; position: absolute; bottom: -6px; right: -5px;
@@ -469,7 +469,8 @@ pre { margin: .5rem 1rem; font-size: .8rem; text-align: left; white-space: pre-w
 .legend .notification, .legend .closed { border-bottom-style: dotted }
 .legend .call { border: solid #b70; border-width: 0 0 0 2px; padding-left: .3rem }
 @media (max-width: 30rem) { .at, .user { width: 2.4rem } }
-@media print { .head { position: static } li { break-inside: avoid } }
+@media print { .head { position: static } li { break-inside: avoid }
+  .legend small { display: none } }
 """
 LEGEND = """<p class="legend"><span class="request">request</span>
 <span class="response">response</span><span class="notification">notification</span>
@@ -529,8 +530,9 @@ def draw_arrow(arrow: Arrow, zero: Arrow, tracks: str) -> str:
         more.append(f"id {gist(arrow.id)}")
     if arrow.http and arrow.message is not None:
         more.append(arrow.http)
-    if not arrow.piped and arrow.kind != "note":
-        more.append(f"connection {gist(arrow.on)}")
+    connection = gist(arrow.on)  # a lesson with only one does not number it
+    if connection and not arrow.piped and arrow.kind != "note":
+        more.append(f"connection {connection}")
     bad = arrow.failure or arrow.kind == "http" and arrow.refused
     spent = time_between(zero, arrow)
     texts = {
