@@ -319,7 +319,7 @@ class ParamHeaders(Change):
 class NoRetry(Change):
     """retry is not respected"""
 
-    def event(self, lines: list[bytes]) -> list[bytes]:
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
         return [b"retry: 1\r\n" if one.startswith(b"retry") else one for one in lines]
 
 

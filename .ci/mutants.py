@@ -4,6 +4,9 @@
     mutants.py strange        # no vector calls a strange but conforming server broken
     mutants.py mutants        # each MUST vector fails for at least one mutant of ours
 
+With --quick, `strange` plays most flags together, and `mutants` only what failed when
+all were played (mutants.json): two minutes each instead of ten and twenty.
+
 A mutant is our server behind the proxy of examples/vectors/strange.py, with a change
 that no page allows. Both play over HTTP, and on stdio what only stdio has.
 """
@@ -12,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,8 @@ from strange import VERSION, Change, Json, answer
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = str(ROOT / ".ci" / "everything_server.py")
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+NOTES = ROOT / ".ci" / "mutants.json"  # which vector failed on which mutant
+LATE = " in time; what came last"
 SECONDS = os.environ.get("MCP_PATIENCE", "2")  # for an answer
 ALL: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 
@@ -877,6 +883,7 @@ MUTANTS = {
     for name, kind in list(globals().items())
     if isinstance(kind, type) and issubclass(kind, Mutant) and kind is not Mutant
 }
+EVERY_MUTANT = set(MUTANTS)
 
 
 # ---- playing
@@ -907,14 +914,16 @@ def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
         return run.play_server(options, vectors)[0]
 
 
-def play_http(kind: type[Change], url: str, vectors: list[Json]) -> list[Json]:
-    """Play over HTTP, with a change."""
-    proxy = strange.listen([kind()], 0, url)
+def play_http(
+    kinds: Sequence[type[Change]], url: str, vectors: list[Json]
+) -> list[Json]:
+    """Play over HTTP, with changes."""
+    proxy = strange.listen([kind() for kind in kinds], 0, url)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     port = proxy.server_address[1]
     try:
         # The vectors for this machine do not hold for a public server.
-        host = "0.0.0.0" if kind is strange.AnyOrigin else "127.0.0.1"
+        host = "0.0.0.0" if strange.AnyOrigin in kinds else "127.0.0.1"
         return play(["--timeout", SECONDS, f"http://{host}:{port}/mcp"], vectors)
     finally:
         proxy.shutdown()
@@ -941,69 +950,111 @@ def broken_twice(play: Callable[[list[Json]], list[Json]], vectors: list[Json]) 
     return found and found & broken(play(some))
 
 
-def check_strange(vectors: list[Json], url: str) -> int:
-    """Play all flags: alone over HTTP, together on stdio."""
-    bad = 0
-    for name, kind in strange.FLAGS.items():
-        began = time.monotonic()
-        found = broken_twice(functools.partial(play_http, kind, url), vectors)
-        print(f"{name:22}{time.monotonic() - began:5.1f} s", *sorted(found), flush=True)
-        bad += bool(found)
+def check_strange(vectors: list[Json], url: str, quick: bool) -> int:
+    """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
-    apart = {"bare", "bare-empty", "late", "slow-exit", "pages", "noise", "batches"}
-    groups = [",".join(set(strange.FLAGS) - apart), "bare", "bare-empty"]
-    groups += ["pages,late,slow-exit,noise,batches"]
-    for names in groups:
-        found = broken_twice(functools.partial(play_stdio, script, names), vectors)
-        print(f"on stdio: {names}", *sorted(found), flush=True)
+    alone = {"any-origin", "no-sessions"}
+    apart = {"late", "slow-exit", "pages", "noise", "batches"}
+    others = set(strange.FLAGS) - alone - apart - {"bare", "bare-empty"}
+    plays: dict[str, Callable[[list[Json]], list[Json]]] = {}
+    for group in (others, apart, {"bare"}, {"bare-empty"}):
+        if names := sorted(group & set(strange.FLAGS)):
+            kinds = [strange.FLAGS[name] for name in names]
+            flags = ",".join(names)
+            plays[f"stdio {flags}"] = functools.partial(play_stdio, script, flags)
+            plays[f"http {flags}"] = functools.partial(play_http, kinds, url)
+    for name, kind in strange.FLAGS.items():
+        if name in alone or not quick:
+            plays[f"http {name}"] = functools.partial(play_http, [kind], url)
+    bad = 0
+    for name, played in plays.items():
+        began = time.monotonic()
+        found = broken_twice(played, vectors)
+        print(f"{time.monotonic() - began:5.1f} s {name}", *sorted(found), flush=True)
         bad += bool(found)
     return bad
 
 
-def check_mutants(vectors: list[Json], url: str) -> int:
-    """Play all mutants; say which MUST vector none of them breaks."""
+def break_some(
+    name: str, carrier: str, url: str, vectors: list[Json]
+) -> dict[str, str]:
+    """Name the vectors that a mutant breaks, with where; a late answer counts if it is
+    late twice."""
+    played = functools.partial(play_stdio, __file__, name)
+    if carrier == "http":
+        played = functools.partial(play_http, [MUTANTS[name]], url)
+    rows = played(vectors)
+    sure = broken([row for row in rows if LATE not in row.get("why", "")])
+    late = [one for one in vectors if one["id"] in broken(rows) - sure]
+    if late:
+        sure |= broken(played(late))
+    return dict.fromkeys(sure, f"{name} {carrier}")
+
+
+def plan(vectors: list[Json]) -> dict[str, list[Json]]:
+    """Say which vectors to play on which mutant: on stdio what only stdio has."""
+    on_stdio = [one for one in vectors if "http" not in one["carriers"]]
+    found = {}
+    for name, kind in MUTANTS.items():
+        if kind.only != "stdio":
+            found[f"{name} http"] = vectors
+        found[f"{name} stdio"] = on_stdio
+    return found
+
+
+def noted_plan(vectors: list[Json]) -> dict[str, list[Json]]:
+    """Read which vector failed on which mutant; `every` needs all to look at."""
+    found: dict[str, list[Json]] = {}
+    for place, names in json.loads(NOTES.read_text("utf-8")).items():
+        some = [one for one in vectors if one["id"] in names]
+        found[place] = vectors if any("every" in one for one in some) else some
+    return found
+
+
+def check_mutants(vectors: list[Json], url: str, quick: bool) -> int:
+    """Play all mutants, or what is noted of them; say which MUST vector none breaks."""
     vectors = [
         one for one in vectors if one["level"] == "MUST" and "doubtful" not in one
     ]
     must = {one["id"] for one in vectors}
-    on_stdio = [one for one in vectors if "http" not in one["carriers"]]
     caught: dict[str, str] = {}
-    for name, kind in MUTANTS.items():
+    for place, some in (noted_plan if quick else plan)(vectors).items():
         began = time.monotonic()
-        found = set()
-        if kind.only != "stdio":
-            found |= broken(play_http(kind, url, vectors))
-        found |= broken(play_stdio(__file__, name, on_stdio))
-        new = found - set(caught)
-        caught.update(dict.fromkeys(new, name))
+        name, carrier = place.split()
+        found = break_some(name, carrier, url, some)
+        new = must & set(found) - set(caught)
+        caught.update({one: found[one] for one in new})
         seconds = time.monotonic() - began
         print(
-            f"{name:24}{seconds:5.1f} s {len(found):4} broken, {len(new)} new",
+            f"{place:24}{seconds:5.1f} s {len(found):4} broken, {len(new)} new",
             flush=True,
         )
-        if not found:
-            print(f"{name}: survives")
     lost = sorted(must - set(caught))
     print(f"{len(MUTANTS)} mutants; {len(must)} MUST vectors, {len(lost)} never fail")
     print(*lost)
+    if set(MUTANTS) == EVERY_MUTANT and not quick:
+        notes: dict[str, list[str]] = {}
+        for one, place in sorted(caught.items()):
+            notes.setdefault(place, []).append(one)
+        NOTES.write_text(json.dumps(notes, indent=1, sort_keys=True) + "\n", "utf-8")
     return len(lost)
 
 
 def main() -> int:
     """Read the command line."""
-    mode, *rest = sys.argv[1:] or ["mutants"]
+    mode, *names = sys.argv[1:] or ["mutants"]
     if mode in MUTANTS:
-        strange.serve_stdio([MUTANTS[mode]()], rest)
+        strange.serve_stdio([MUTANTS[mode]()], names)
         return 0
+    quick = "--quick" in names
+    names = [name for name in names if name != "--quick"]
     vectors = report.read_vectors(run.FOLDER, [], check_steps)
-    if rest:
-        for name in set(MUTANTS) - set(rest):
-            del MUTANTS[name]
-        for name in set(strange.FLAGS) - set(rest):
-            del strange.FLAGS[name]
+    for table in (MUTANTS, strange.FLAGS):
+        for name in set(table) - set(names) if names else ():
+            del table[name]
     with serving() as url:
         check = check_strange if mode == "strange" else check_mutants
-        return int(check(vectors, url) > 0)
+        return int(check(vectors, url, quick) > 0)
 
 
 if __name__ == "__main__":

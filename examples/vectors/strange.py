@@ -65,6 +65,8 @@ class Change:
 
         A message with `result` or `error` and the id of the request is the answer: it
         does not reach the server. Over HTTP its status is `_status`, if it has one.
+        {} stands for GET and DELETE, and for a body that is not one message; what is
+        returned for it does not matter.
         """
         return message
 
@@ -88,7 +90,10 @@ class Change:
         """Change the method of an HTTP request."""
         return verb
 
-    def event(self, lines: list[bytes]) -> list[bytes]:
+    def begin(self, exchange: Handler) -> None:
+        """See a stream that begins."""
+
+    def event(self, lines: list[bytes], exchange: Handler) -> list[bytes]:
         """Change an event of a stream, before its message is read."""
         return lines
 
@@ -460,6 +465,60 @@ class NoDelete(Change):
         return 405 if verb == "DELETE" else 0
 
 
+class NoSessions(Change):
+    """over HTTP there are no session ids: all clients of a revision have one state"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions: dict[str, str] = {}  # the server's, by revision
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        headers.pop("mcp-session-id", None)
+        modern = VERSION in str(message.get("params"))
+        if message.get("method") != "initialize" and not modern:
+            version = headers.get("mcp-protocol-version", "2025-03-26")
+            if version in self.sessions:
+                headers["mcp-session-id"] = self.sessions[version]
+        return message
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        headers = dict(headers)
+        if name := headers.pop("mcp-session-id", ""):
+            params = request.get("params") or {}
+            self.sessions.setdefault(str(params.get("protocolVersion")), name)
+        return status, headers
+
+    def verb(self, verb: str) -> int:
+        return 405 if verb == "DELETE" else 0
+
+
+class ProgressElsewhere(Change):
+    """in a session over HTTP, progress comes on the stream of a GET (SHOULD)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: dict[str, Handler] = {}  # of GET, by session
+
+    def begin(self, exchange: Handler) -> None:
+        session = exchange.headers.get("mcp-session-id", "")
+        if exchange.command == "GET" and session:
+            self.streams[session] = exchange
+        # A stream that begins later would make the order of what comes uncertain.
+        exchange.other = self.streams.get(session)
+
+    def event(self, lines: list[bytes], exchange: Handler) -> list[bytes]:
+        moves = any(b"notifications/progress" in line for line in lines)
+        if not (moves and exchange.other and exchange.command == "POST"):
+            return lines
+        # An event's id belongs to its stream.
+        plain = [line for line in lines if not line.startswith(b"id:")]
+        try:
+            exchange.other.write(plain)
+        except (OSError, ValueError):  # that client has gone
+            return lines
+        return []
+
+
 class AnyOrigin(Change):
     """a public server serves pages of any origin"""
 
@@ -499,6 +558,8 @@ FLAGS: dict[str, type[Change]] = {
     "noise": Noise,
     "no-streams": NoStreams,
     "no-delete": NoDelete,
+    "no-sessions": NoSessions,
+    "progress-elsewhere": ProgressElsewhere,
     "any-origin": AnyOrigin,
 }
 
@@ -619,6 +680,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     url = urllib.parse.urlsplit("")
     proxy = Proxy([])
     asked: Json = {}  # the request of this exchange
+    other: Handler | None = None  # the stream that takes some of its messages
+
+    def setup(self) -> None:
+        super().setup()
+        self.writing = threading.Lock()  # others may write to this stream, too
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -656,6 +722,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.reply(refused, {}, b"")
         if headers is None:
             headers = {name.lower(): value for name, value in self.headers.items()}
+        if not request:
             for change in self.proxy.changes:
                 change.request({}, headers)
         headers = {**headers, "host": self.url.netloc}
@@ -699,6 +766,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("connection", "close")
         self.end_headers()
         self.close_connection = True
+        for change in self.proxy.changes:
+            change.begin(self)
+
+    def write(self, lines: list[bytes]) -> None:
+        """Write an event to a stream."""
+        with self.writing:
+            self.wfile.write(b"".join(lines))
 
     def wrap(self, status: int, headers: Json, text: bytes) -> None:
         """Make a stream of a response that is none."""
@@ -726,9 +800,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 event.append(line)
                 if line.strip():
                     continue
-                for part in self.change_event(event):
-                    self.wfile.write(part)
-                self.wfile.flush()
+                self.write(self.change_event(event))
                 event = []
         except OSError:
             pass
@@ -738,7 +810,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def change_event(self, event: list[bytes]) -> list[bytes]:
         """Change the message of an event, if it has one."""
         for change in self.proxy.changes:
-            event = change.event(event)
+            event = change.event(event, self)
         data = [line for line in event if line.startswith(b"data:")]
         text = b"\n".join(line[5:].strip() for line in data)
         try:
