@@ -8845,6 +8845,60 @@ def test_the_vectors_find_a_fault_in_a_client():
     assert done.stdout.count("BROKEN") == 1
 
 
+def test_the_vectors_are_in_their_format(tmp_path):
+    """Both schemas are closed; a runner refuses what it does not know."""
+    vectors = HERE / "examples" / "vectors"
+    for folder in (vectors, vectors / "clients"):
+        schema = mcp.Schema(json.loads((folder / "schema.json").read_text("utf-8")))
+        for path in set(folder.glob("*.json")) - {folder / "schema.json"}:
+            assert schema.flaw(json.loads(path.read_text("utf-8"))) is None, path.name
+    for path in vectors.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    ping = (vectors / "ping.json").read_text("utf-8")
+    for old, new in (
+        ('"format": 2', '"format": 3'),
+        ('"format": 2', '"format": 2, "com.example": 1'),
+        ('"level":', '"com.example": 1, "level":'),
+        ('"steps": [{', '"steps": [{"com.example": 1, '),
+        ('"expect": {', '"expect": {"$example": 1, '),
+    ):
+        assert old in ping
+        (tmp_path / "ping.json").write_text(ping.replace(old, new, 1), "utf-8")
+        done = command(str(tmp_path / "run.py"), "true")
+        assert done.returncode and "BadVector" in done.stderr, (new, done.stdout)
+
+
+def test_the_runner_writes_what_machines_read(tmp_path):
+    """A known failure is none; a line of the baseline that passes is stale."""
+    runner = str(HERE / "examples" / "vectors" / "run.py")
+    mutant = [sys.executable, str(HERE / ".ci" / "mutants.py"), "pong", sys.executable]
+    known = tmp_path / "known"
+    options = ["--revisions", ORDER[1], "--timeout", str(PATIENCE)]
+    options += ["--only", "ping-empty-result", "--only", "id-integer"]
+    for kind in ("json", "junit", "tap"):
+        options += [f"--{kind}", str(tmp_path / kind)]
+    listed = ["--baseline", str(known)]
+    done = command(runner, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    rows = json.loads((tmp_path / "json").read_text("utf-8"))
+    broken = {row["id"]: row for row in rows if row["verdict"] == "broken"}
+    assert done.returncode == 1 and "ping-empty-result" in broken, done.stdout
+    assert {"sent", "received"} <= set().union(
+        *broken["ping-empty-result"]["transcript"]
+    )
+    assert (tmp_path / "junit").read_text("utf-8").count("<failure") == len(broken)
+    assert "not ok" in (tmp_path / "tap").read_text("utf-8")
+    known.write_text("".join(f"{name}  # known\n" for name in broken), "utf-8")
+
+    done = command(runner, *listed, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    assert done.returncode == 0 and "BROKEN" not in done.stdout, done.stdout
+    assert "<failure" not in (tmp_path / "junit").read_text("utf-8")
+    assert "# TODO known" in (tmp_path / "tap").read_text("utf-8")
+
+    with listening(EVERYTHING) as (_, url):  # options after a URL count
+        done = command(runner, url, *options, *listed, seconds=9 * PATIENCE)
+    assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
+
+
 def test_each_rule_has_a_row_that_names_what_exists():
     """CLAUSES.md says in its last two columns what keeps a rule, and which test shows
     it."""

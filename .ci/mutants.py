@@ -746,7 +746,7 @@ class Wander(Mutant):
         name = strange.LISTS.get(request.get("method", ""), "")
         if name and "result" in message:
             items = message["result"][name]
-            message["result"][name] = items[self.calls % 2 :]
+            message["result"][name] = items[self.calls % 7 :]
         return [message]
 
 

@@ -58,6 +58,8 @@ def read_vectors(
         file = json.loads(path.read_text("utf-8"))
         if not isinstance(file, dict) or file.get("format") != FORMAT:
             raise BadVector(f"{path.name} is not in format {FORMAT}")
+        if unknown := set(file) - {"format", "vectors"}:
+            raise BadVector(f"{path.name}: unknown member {sorted(unknown)}")
         for vector in file["vectors"]:
             check_vector(vector)
             check_steps(vector.get("steps", []), vector["id"])
