@@ -112,8 +112,8 @@ def conversation(ctx: Context) -> dict[str, Any]:
 
 @server.tool(name="picture", _meta={"ui": {"visibility": ["app"]}})
 def draw() -> dict[str, Any]:
-    """Draw the conversation so far."""
-    drawn = picture.draw("The conversation so far", list(records))
+    """Draw the conversation so far, without this call, which has no answer yet."""
+    drawn = picture.draw("The conversation so far", records[:-1])
     return {"content": [], "_meta": {"page": drawn}}
 
 
