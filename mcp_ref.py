@@ -4461,7 +4461,7 @@ class SocketExchange(Exchange):
             not self.chunked or "close" in self.headers.get("connection", "").lower()
         )
         if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
-            self.flaw = HttpError(431, "the headers are too many")
+            self.flaw = HttpError(431, "the headers are too many, or too large")
         elif (
             not head
             or (self.chunked and "host" not in self.headers)
