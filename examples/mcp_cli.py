@@ -100,7 +100,7 @@ REPEATED = {"--env", "--header", "--answer", "--root"}
 STATUS = """
 Exit status: 0; 1 the tool failed; 2 the command line is wrong; 3 no connection, a
 timeout, or an HTTP error such as 401; 4 the server answered with an error, or with
-something invalid; 130 Ctrl-C.
+something invalid; 130 Ctrl-C or another signal that ends it.
 """
 
 # How many words each verb takes after TARGET, at least and at most (None: any number).
@@ -1268,6 +1268,13 @@ def main(arguments: list[str]) -> int:
 
 def start() -> NoReturn:
     """Run as a program; zipapp calls it."""
+    import signal
+
+    # As Ctrl-C does, these end the server that we have started; unless ignored.
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, signal.SIGTERM)
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
 
 
