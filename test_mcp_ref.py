@@ -7742,6 +7742,25 @@ def test_a_form_can_be_changed_before_it_is_sent(monkeypatch):
     assert given.elicit(form) == {"a": "x", "b": 1}
 
 
+def test_questions_are_asked_one_after_the_other(monkeypatch):
+    terminal, asked, gate = cli.Terminal({}), queue.Queue(), threading.Event()
+
+    def ask(text: str):
+        asked.put(text)
+        gate.wait(PATIENCE)
+        return "x"
+
+    monkeypatch.setattr(sys, "stdin", mock.Mock(isatty=lambda: True))
+    monkeypatch.setattr(terminal, "ask", ask)
+    form = {"message": "m", "requestedSchema": {"properties": {"a": {}}}}
+    both = [begin(terminal.elicit, form) for _ in "ab"]
+    assert asked.get(timeout=PATIENCE)
+    with pytest.raises(queue.Empty):
+        asked.get(timeout=0.03)
+    gate.set()
+    assert [one.result(PATIENCE) for one in both] == [{"a": "x"}] * 2
+
+
 def test_binary_output_does_not_reach_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cli.main(["read", "--output", "-", "http://127.0.0.1:1/", "a://b"]) == 2

@@ -26,6 +26,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -974,6 +975,7 @@ class Terminal:
         self.request: Any = None  # the one that waits for an answer
         self.moving = False  # a line of progress is on the screen
         self.saved = 0
+        self.one_question = threading.Lock()  # so that no answer gets to another one
 
     # ---- notes
 
@@ -1049,15 +1051,16 @@ class Terminal:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Stop the clock of the call while the user thinks: a legacy server asks before
-        it answers."""
+        it answers, and may ask several things at once."""
         request = self.request
-        if request:
-            request.deadline = float("inf")
-        try:
-            yield
-        finally:
+        with self.one_question:
             if request:
-                request.deadline = time.monotonic() + request.timeout
+                request.deadline = float("inf")
+            try:
+                yield
+            finally:
+                if request:
+                    request.deadline = time.monotonic() + request.timeout
 
     def ask(self, text: str) -> str | None:
         """Ask for a line; None at the end of input."""
