@@ -7017,6 +7017,15 @@ def test_client_prints_no_control_characters(capsys):
     assert "\x1b" not in printed
 
 
+@parametrize("secret", ["Bearer s3cret\n", "Bearer s3cret'\n"])
+def test_client_does_not_quote_a_header_that_cannot_be_sent(secret):
+    """As one is whose token was read from a file, with the end of its line."""
+    with answering(lambda *_: [], Kept) as site:
+        with pytest.raises(client.Disconnected, match="Invalid header") as caught:
+            client.connect(site.url, headers={"Authorization": secret})
+    assert "s3cret" not in str(caught.value) and site.asked == []
+
+
 def test_closing_does_not_wait_for_a_notification():
     reached, gate = threading.Event(), threading.Event()
 

@@ -1431,7 +1431,10 @@ class _Wire:
         try:
             yield
         except (OSError, HTTPException, ValueError) as problem:
-            raise kind(f"{self.host}: {problem or type(problem).__name__}") from None
+            # http.client quotes the value of an invalid header, which may be a secret.
+            raise kind(
+                f"{self.host}: {str(problem).partition(' value b')[0] or type(problem).__name__}"
+            ) from None
 
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
