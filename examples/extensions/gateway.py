@@ -36,7 +36,8 @@ error; log messages, and questions on stdio, pass only while all calls to the up
 are from one client; that a server on another machine has gone is noticed after
 CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
 MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
-must be started after the application.
+must be started after the application. Clients are not authorized: do not serve others
+than this machine without a proxy that does it.
 """
 
 from __future__ import annotations
