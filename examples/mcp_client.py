@@ -39,18 +39,19 @@ import itertools
 import json
 import os
 import re
-import selectors
 import signal
 import socket
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
+from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
 from typing import Any, NamedTuple, Optional
 from urllib.parse import unquote, urljoin, urlsplit
@@ -179,9 +180,9 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # settled: a response or an exception has arrived
         self.cancelled = self.settled = False
-        self.over = threading.Event()  # set when the caller stops waiting
+        self.over = Event()  # set when the caller stops waiting
         self.inbox: Any = deque()
-        self._came = threading.Lock()  # not taken: look into the inbox
+        self._came = Lock()  # not taken: look into the inbox
         self.wire: Any = None  # its connection, over HTTP
         # the state of its event stream
         self.last_id, self.retry = "", RETRY_SECONDS
@@ -339,8 +340,8 @@ class Client(AbstractContextManager["Client"]):
         self.closed = False
         self.ids = itertools.count(1)
         # _opening guards connecting and _open_until, the end of the time for it
-        self._opening, self._open_until = threading.RLock(), 0.0
-        self._questions = threading.Semaphore(MAX_QUESTIONS)
+        self._opening, self._open_until = RLock(), 0.0
+        self._questions = Semaphore(MAX_QUESTIONS)
         # requests without a response, and messages that are not sent yet, by id
         self.running: Any = {}
         self.subscriptions: Any = []
@@ -630,7 +631,7 @@ class Client(AbstractContextManager["Client"]):
             with suppress(ValueError, RecursionError):  # NaN, for instance, is not JSON
                 ident = _object(json.loads(data.decode("utf-8", "replace"))).get("id")
             if not is_id(ident) or ident not in self.running:
-                raise Malformed(text) from None
+                raise Malformed(text)
             self.running[ident].settle(Malformed(text))
             return
 
@@ -964,7 +965,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
         except BaseException:
             self.close()
             raise
-        self.deadline = float("inf")
+        self.deadline = inf
 
     def _open_modern(self, wanted: list[str]) -> None:
         asked: Message = {
@@ -1063,7 +1064,7 @@ def _object(value: Any, *names: str) -> Message:
 
 
 def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> None:
-    threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+    Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
 def _called(function: Any, *arguments: Any) -> Any:
@@ -1109,13 +1110,12 @@ def _form(form: Message) -> tuple[Message, Schema]:
 def _roots(found: Any) -> Message:
     """Return the result of roots/list; ValueError if a root is wrong (client/roots)."""
     roots = []
-    for one in [found] if isinstance(found, (str, Path, dict)) else found or []:
-        if isinstance(one, dict):
-            root = one
-        else:
-            uri = str(one)
-            is_uri = "://" in uri
-            root = {"uri": uri if is_uri else Path(os.path.abspath(uri)).as_uri()}
+    for root in [found] if isinstance(found, (str, Path, dict)) else found or []:
+        if not isinstance(root, dict):
+            uri = str(root)
+            if "://" not in uri:
+                uri = Path(os.path.abspath(uri)).as_uri()
+            root = {"uri": uri}
         uri = str(root["uri"])
         if not uri.startswith("file://") or ".." in unquote(uri).split("/"):
             raise ValueError(
@@ -1237,11 +1237,17 @@ _INHERITED = """
 
 class StdioTransport(Transport):
     """A server that we start: basic/transports/stdio. `env`: variables in addition to
-    _INHERITED."""
+    _INHERITED. `stderr`: called with each line that it writes there."""
 
     def __init__(
-        self, command: Iterable[str], env: Any = None, cwd: Any = None
+        self,
+        command: Iterable[str],
+        env: Any = None,
+        cwd: Any = None,
+        stderr: Hook = None,
     ) -> None:
+        if stderr:
+            self.say = stderr  # type: ignore[method-assign]
         self.command = list(command)
         self.cwd = cwd
         self.process: Any = None
@@ -1256,7 +1262,7 @@ class StdioTransport(Transport):
         self.heard = self.unread = False  # heard: it has said something
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
-        self.exited, self.silent = threading.Event(), threading.Event()
+        self.exited, self.silent = Event(), Event()
         self.last_lines: Any = []
         try:  # on Windows, which() finds npx.cmd
             program = (
@@ -1411,7 +1417,7 @@ class _Wire:
 
     def __init__(self, url: str, tls: Any, timeout: float) -> None:
         scheme, self.host, port = _origin(url)
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.owner: Any = None
         self.since, self.sent = 0.0, False
         self.session, self.place = "", {"on": 0}
@@ -1511,8 +1517,8 @@ class _Wire:
         with suppress(OSError, HTTPException, ValueError, TypeError):
             self.socket.settimeout(0)
             self.response.read(65536)  # the end of a stream, if it has come
-            with selectors.DefaultSelector() as selector:
-                selector.register(self.socket, selectors.EVENT_READ)
+            with DefaultSelector() as selector:
+                selector.register(self.socket, EVENT_READ)
                 return (
                     self.response.isclosed()
                     and not selector.select(0)
@@ -1532,7 +1538,7 @@ def fetch(
     case) and body. `timeout`: seconds to connect to each address of the host, and as
     many for the rest. Raises Disconnected, also on timeout."""
     wire = _Wire(url, None, timeout)
-    timer = threading.Timer(timeout, wire.hang_up, [None])
+    timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
     timer.start()
     try:
@@ -1602,7 +1608,7 @@ class HttpTransport(Transport):
         self.origin = _origin(url)
         self.own = headers or {}
         self.granted: Any = {}
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.idle: Any = []  # kept connections
 
     def start(self) -> None:
@@ -1762,7 +1768,7 @@ class HttpTransport(Transport):
                 wire = self._get(stream)
                 if not (self.sse or stream.settled):
                     stream.settle({})  # it is open
-                stream.deadline = float("inf")
+                stream.deadline = inf
                 self._read_stream(wire, stream, None)
                 if self.sse:
                     raise Disconnected("the server ended its stream")
