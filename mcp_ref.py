@@ -2229,7 +2229,8 @@ class Peer:
             self.session.server.listeners.pop(self.session, None)  # [legacy]
         for ctx in list(self.running.values()):
             if ctx in ctx.server.listeners:
-                ctx.end_subscription()
+                with suppress(Exception):  # to end the others, too
+                    ctx.end_subscription()
         for answer in list(self.questions.values()):  # [legacy]
             answer(None)  # [legacy]
 
@@ -5177,10 +5178,11 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
     names = [thread.name for thread in threading.enumerate()]
-    is_many = names.count("mcp-call") > MAX_CONNECTIONS + MAX_THREADS
     # Answers are always taken: a call may wait for this one.
     is_answer = isinstance(message, dict) and "method" not in message
-    if not is_answer and (is_many or len(session.running) > MAX_THREADS):
+    if not is_answer and (
+        len(session.running) > MAX_THREADS or names.count("mcp-call") > MAX_CONNECTIONS
+    ):
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:

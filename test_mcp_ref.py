@@ -5723,10 +5723,16 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
     methods = ["notifications/tools/list_changed", "example.org/news"]
     assert [one["method"] for one in told] == methods
     assert capfd.readouterr().err.count("broken pipe") == 2
+    wanted = {"notifications": {"toolsListChanged": True}}
+    for ident in (7, 8):  # their acknowledgements can be sent
+        listen = modern("subscriptions/listen", ident, **wanted)
+        server.handle(
+            listen, mock.Mock(side_effect=[None, *[OSError] * 9]), peer=peers[0]
+        )
     for peer in peers:
         peer.close()
     server.changed("tools")
-    assert len(told) == 2
+    assert len(told) == 2 and not server.listeners
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")

@@ -778,6 +778,18 @@ def slow_calls_wait(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: sorted(answered) == [0, 2]
 
 
+def crew_takes_all(mcp: Any, scheduler: Scheduler) -> Any:
+    """Work comes when the only thread of a crew ends: it is done all the same."""
+    crew, done = mcp.Crew("crew", 1, mcp.threading.Lock()), []  # type: Any, list[int]
+
+    def add() -> None:
+        for number in range(3):
+            crew.add(lambda number=number: done.append(number))
+
+    scheduler.spawn(add, "add")
+    return lambda: done == [0, 1, 2]
+
+
 def threads_are_refused(mcp: Any, scheduler: Scheduler) -> Any:
     """Now and then no thread can be started; the first and second are there already."""
     scheduler.functions, scheduler.refused = CREW.split(), {3, 4, 6, 7}
@@ -928,6 +940,7 @@ MODELS = [
     watchdog_takes_over,
     watchdog_wakes_up,
     slow_calls_wait,
+    crew_takes_all,
     threads_are_refused,
     no_thread_is_left,
     no_thread_starts,
@@ -969,6 +982,7 @@ PLANTED = [
     ("the watchdog is not woken", watchdog_wakes_up, "        if asleep:\n            self._wake_up()", ""),
     ("a reader that was replaced runs nothing", slow_calls_wait, "        if self._reader != number:\n            self._calls.run()\n", ""),
     ("a thread ends between two locks", slow_calls_wait, "                if not self.waiting:\n                    self.busy -= 1\n                    return\n                work", "                done = not self.waiting\n            if done:\n                with self.lock:\n                    self.busy -= 1\n                return\n            with self.lock:\n                work"),
+    ("work is queued when the lock is free again", crew_takes_all, "        self.waiting.append(work)\n        with self.lock:\n            if self.busy >= self.most:\n                return\n            self.busy += 1\n        run_aside(self.name, self.run)", "        with self.lock:\n            is_full = self.busy >= self.most\n            self.busy += not is_full\n        self.waiting.append(work)\n        if not is_full:\n            run_aside(self.name, self.run)"),
     ("a reader that did not start has the turn", no_thread_is_left, "                self._reader -= 1", "                pass"),
     ("what no thread takes is lost", threads_are_refused, "    if not spawn(name, work):\n        with", "    if not spawn(name, work) and False:\n        with"),
     ("a thread that did not start counts as busy", threads_are_refused, "                self._calls.busy -= 1", "                pass"),
