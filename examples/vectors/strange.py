@@ -375,11 +375,12 @@ class Newlines(Change):
 
 
 class Batches(Change):
-    """in 2024-11-05 and 2025-03-26 answers come as batches of one"""
+    """on stdio in 2024-11-05 and 2025-03-26 answers come as batches of one"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
         opening = request.get("method") == "initialize"
-        if self.revision in REVISIONS[:2] and "id" in message and not opening:
+        batches = self.revision in REVISIONS[:2] and not self.http
+        if batches and "id" in message and not opening:
             return [[message]]
         return [message]
 
