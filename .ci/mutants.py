@@ -957,7 +957,7 @@ def check_strange(vectors: list[Json], url: str, quick: bool) -> int:
     """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
     alone = {"any-origin", "no-sessions"}
-    apart = {"late", "slow-exit", "pages", "noise", "batches", "escapes"}
+    apart = {"late", "slow-exit", "pages", "noise", "batches"}
     others = set(strange.FLAGS) - alone - apart - {"bare", "bare-empty"}
     plays: dict[str, Callable[[list[Json]], list[Json]]] = {}
     for group in (others, apart, {"bare"}, {"bare-empty"}):

@@ -781,7 +781,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         lines = b": a comment\r\nretry: 50\r\n\r\n"
         for one in self.proxy.down(json.loads(text), self.asked):
             one = self.proxy.out(one, True)
-            half = one.find(b", ") + 1  # data of several lines is joined by newlines
+            # Data of several lines is joined by newlines; within a string none may be.
+            half = one.find(b'", "') + 2 if b'", "' in one else 0
             lines += b"event: message\r\ndata:" + one[:half] + b"\r\n" if half else b""
             lines += b"data: " + one[half:] + b"\r\n\r\n"
         self.wfile.write(lines)
