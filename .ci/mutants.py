@@ -1007,6 +1007,8 @@ def plan(vectors: list[Json]) -> dict[str, list[Json]]:
 
 def noted_plan(vectors: list[Json]) -> dict[str, list[Json]]:
     """Read which vector failed on which mutant; `every` needs all to look at."""
+    if not NOTES.exists():
+        raise SystemExit(f"{NOTES.name} is missing: play all mutants first")
     found: dict[str, list[Json]] = {}
     for place, names in json.loads(NOTES.read_text("utf-8")).items():
         some = [one for one in vectors if one["id"] in names]
