@@ -8950,6 +8950,29 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
+VECTORS = HERE / "examples" / "vectors"
+
+
+def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
+    """A file that cannot be written is refused at once; `| head` ends nothing."""
+    runner, to = str(VECTORS / "run.py"), str(tmp_path / "none" / "rows")
+    done = command(runner, "--json", to, "--only", "none", "true")
+    assert done.returncode == 2 and to in done.stderr, done.stderr
+    options = [
+        "--only",
+        "none",
+        "--revisions",
+        ORDER[0],
+        "--json",
+        str(tmp_path / "rows"),
+    ]
+    words = [sys.executable, runner, *options, sys.executable, "-c", "pass"]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert json.loads((tmp_path / "rows").read_text("utf-8")) == []
+
+
 def test_each_rule_has_a_row_that_names_what_exists():
     """CLAUSES.md says in its last two columns what keeps a rule, and which test shows
     it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import time
@@ -23,7 +24,24 @@ MEMBERS = set(
 )
 
 
+def say(*words: Any) -> None:
+    """Print; if nobody reads any more (`| head`), the report is still written."""
+    try:
+        print(*words, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 # ---- the command line and the vectors
+
+
+def new_file(path: str) -> str:
+    """Refuse a file that cannot be written, before anything is played."""
+    try:
+        open(path, "a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return path
 
 
 def make_parser(text: str) -> argparse.ArgumentParser:
@@ -33,9 +51,10 @@ def make_parser(text: str) -> argparse.ArgumentParser:
     add("--revisions", help="DATE,DATE: play these, and insist on them")
     add("--only", action="append", default=[], help="a vector or a page")
     add("--baseline", help="a file that lists known failures, one on each line")
-    add("--json", help="write all outcomes to this file, with what was said")
-    add("--junit", help="the same in JUnit's format")
-    add("--tap", help="the same in TAP's format")
+    text = "write all outcomes to this file, with what was said"
+    add("--json", type=new_file, help=text)
+    add("--junit", type=new_file, help="the same in JUnit's format")
+    add("--tap", type=new_file, help="the same in TAP's format")
     add("--timeout", type=float, default=5, help="seconds for an answer")
     return parser
 
@@ -115,10 +134,10 @@ def print_table(rows: list[Json]) -> None:
         for page in (row["page"], "all pages"):
             page_count = count.setdefault(page, {name: set() for name in COLUMNS})
             page_count[row["verdict"]].add(row["id"])
-    print(f"\n{'vectors of':24}", *(f"{name:>8}" for name in COLUMNS))
+    say(f"\n{'vectors of':24}", *(f"{name:>8}" for name in COLUMNS))
     for page in [*sorted(set(count) - {"all pages"}), "all pages"]:
         if page in count:
-            print(f"{page:24}", *(f"{len(count[page][name]):8}" for name in COLUMNS))
+            say(f"{page:24}", *(f"{len(count[page][name]):8}" for name in COLUMNS))
 
     def badness(page: str) -> tuple[int, ...]:
         return tuple(len(count[page][name]) for name in ("broken", "unwise"))
@@ -131,7 +150,7 @@ def print_table(rows: list[Json]) -> None:
         if broken + unwise
     ]
     if named:
-        print("\nworst:", ", ".join(named))
+        say("\nworst:", ", ".join(named))
 
 
 TITLES = ["clause", "sentence", "level", "doubtful", "order", "sent", "why", "received"]
@@ -143,12 +162,12 @@ def print_failures(rows: list[Json], sentences: dict[str, str]) -> None:
     for name in dict.fromkeys(row["id"] for row in failed):
         alike = [row for row in failed if row["id"] == name]
         first = {"sentence": sentences.get(name, ""), **alike[0]}
-        print(f"\n{first['verdict'].upper()} {name}: {first['rule']}")
+        say(f"\n{first['verdict'].upper()} {name}: {first['rule']}")
         for title in TITLES:
             if first.get(title):
-                print(f"  {title:<9} {show(first[title], 1000)}")
+                say(f"  {title:<9} {show(first[title], 1000)}")
         places = (f"{row['carrier']} {row['revision']}" for row in alike)
-        print("  where    ", ", ".join(places))
+        say("  where    ", ", ".join(places))
 
 
 # ---- for machines
@@ -209,8 +228,8 @@ def finish(
     print_table(rows)
     print_failures(rows, sentences)
     for line in stale:
-        print(f"\nSTALE {line}: the baseline lists it, and it passes")
-    print(f"\n{len(rows)} outcomes in {time.monotonic() - began:.0f} s")
+        say(f"\nSTALE {line}: the baseline lists it, and it passes")
+    say(f"\n{len(rows)} outcomes in {time.monotonic() - began:.0f} s")
     write_files(options, rows)
     verdicts = {row["verdict"] for row in rows}
     return bool(verdicts - {"skipped"}) and "broken" not in verdicts and not stale

@@ -360,7 +360,7 @@ def play_server(
         why = dict(zip(servers, pool.map(Server.survey, servers)))
         estimate = 0.0
         for server in servers:
-            print(f"{server.carrier} {server.revision}:", why[server] or "spoken")
+            report.say(f"{server.carrier} {server.revision}:", why[server] or "spoken")
             fit = [
                 vector
                 for vector in vectors
@@ -372,7 +372,7 @@ def play_server(
                 estimate += server.pace * steps / 2
                 jobs.append(pool.submit(server.play_all, fit, options.fresh))
         found = find_halves(servers, why)
-        print(f"{len(vectors)} vectors; about {estimate:.0f} s", flush=True)
+        report.say(f"{len(vectors)} vectors; about {estimate:.0f} s")
     found += [row for job in jobs for row in job.result()]
     order = {vector["id"]: n for n, vector in enumerate(vectors)}
     found.sort(key=lambda row: order.get(row["id"], len(order)))

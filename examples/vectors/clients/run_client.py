@@ -766,7 +766,7 @@ class Run:
         for number, row in zip(failed, again):
             rows[number] = row
             if row["verdict"] not in report.FAILED:
-                print(f"{report.where(row)}: failed at first, passed later")
+                report.say(f"{report.where(row)}: failed at first, passed later")
         return rows + [rule for rule, _ in rules]
 
     def spoken(self, places: list[Place]) -> list[Place]:
@@ -776,7 +776,7 @@ class Run:
         again = iter(self.second().each(Client.speaks, silent))
         reasons = [why and next(again) for why in reasons]
         for place, why in zip(places, reasons):
-            print(f"{place.carrier} {place.revision}: {why or 'spoken'}", flush=True)
+            report.say(f"{place.carrier} {place.revision}: {why or 'spoken'}")
         return [place for place, why in zip(places, reasons) if not why]
 
     def close(self) -> None:
