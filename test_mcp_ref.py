@@ -8953,6 +8953,130 @@ def test_the_runner_writes_what_machines_read(tmp_path):
 VECTORS = HERE / "examples" / "vectors"
 
 
+def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of the runner; return their
+    rows."""
+    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
+    head |= {"revisions": [ORDER[0]], "carriers": ["stdio", "http"]}
+    for path in VECTORS.glob("*.py"):
+        (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
+    file = {"format": 2, "vectors": some}
+    (folder / "some.json").write_text(json.dumps(file), "utf-8")
+    options = ["--revisions", ORDER[0], "--json", str(folder / "rows")]
+    command(str(folder / "run.py"), *options, *target)
+    rows = json.loads((folder / "rows").read_text("utf-8"))
+    return {row["id"]: row for row in rows}
+
+
+DISCOVERED = {"supportedVersions": ORDER[:1], "capabilities": {}}
+STRAY = {"unasked": {"$not": {"$absent": True}}}
+
+
+def answer_badly(verb, headers, message):
+    """Answer as the name of the method says, for a runner that must notice it."""
+    method, answer = message.get("method"), {"jsonrpc": "2.0", "id": message.get("id")}
+    fault = {"code": -32601, "message": "unknown"}
+    status, said = 200, [{**answer, "result": {}}]
+    if method == "server/discover":
+        said = [{**answer, "result": DISCOVERED}]
+    elif method == "gone":
+        return
+    elif method == "html":
+        yield http_answer(500, {"Content-Type": "text/html"}, "<html>")
+        return
+    elif method in ("null", "bare", "notifications/bare", "refused"):
+        status = 400 if method == "refused" else 200
+        content = {"result": {}} if method == "null" else {"error": fault}
+        said = [{"jsonrpc": "2.0", "id": None, **content}]
+    elif method == "neither":
+        said = [answer]
+    elif method == "words":
+        said = [{**answer, "id": str(message["id"]), "result": {}}]
+    elif method == "floats":
+        said = [{**answer, "id": float(message["id"]), "result": {"n": 2.0}}]
+    elif method == "behind":
+        said += [{"jsonrpc": "2.0", "method": "notifications/late"}]
+    elif method.endswith("/list"):
+        status, said = 404, [{**answer, "error": fault}]
+    if len(said) > 1:
+        events = "".join(f"data: {json.dumps(one)}\n\n" for one in said)
+        yield http_answer(200, {"Content-Type": "text/event-stream"}, events)
+    else:
+        kind = {"Content-Type": "application/json"}
+        yield http_answer(status, kind, json.dumps(said[0]))
+
+
+def asked(method: str, expect: dict, *steps: dict, **members) -> dict:
+    return {"steps": [{"request": method, "expect": expect}, *steps], **members}
+
+
+def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
+    """It judges messages, not responses, and reads what comes behind an answer."""
+    strays = {"heard": {"$some": STRAY}}
+    none = {"heard": {"$where": [STRAY, []]}}
+    waits = [{"request": "refused", "label": "it", "later": True}]
+    waits += [{"await": {"id": {"$use": "it"}, "result": {}}}]
+    note = {"notify": "notifications/bare"}
+    vectors = {
+        "no-message": asked("html", {}),
+        "no-response": asked("gone", {}),
+        "no-content": asked("neither", {}),
+        "another-id": asked("words", {}),
+        "another-id-awaited": {"steps": waits},
+        "late": asked("behind", {}, never=[{"method": "notifications/late"}]),
+        "null": asked("null", {"result": {}}, strays),
+        "bare": asked("bare", {"error": {}}, strays),
+        "bare-to-send": {"steps": [{"send": {"id": 1, "method": "bare"}}, none]},
+        "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
+        "refused": asked("refused", {"error": {}}, none),
+        "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
+    }
+    site = Site(answer_badly)
+    try:
+        rows = verdicts(tmp_path, vectors, site.url)
+    finally:
+        site.close()
+    broken = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert broken == set(list(vectors)[:6]), rows
+    for name in list(vectors)[:5]:
+        assert "in time" not in rows[name]["why"], rows[name]
+    assert "no answer" in rows["another-id"]["why"]
+
+
+TALKATIVE = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    print("INFO a line for the log")
+    print(json.dumps({"jsonrpc": "2.0", "id": "nobody", "result": {}}))
+    result = DISCOVERED
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+    sys.stdout.flush()
+"""
+
+
+def test_the_runner_waits_for_a_message_in_spite_of_others(tmp_path):
+    program = TALKATIVE.replace("DISCOVERED", repr(DISCOVERED))
+    waits = {"await": {"id": {"$use": "it"}, "result": {}}}
+    steps = [{"request": "wait", "label": "it", "later": True}, waits]
+    rows = verdicts(tmp_path, {"it": {"steps": steps}}, sys.executable, "-c", program)
+    assert rows["it"]["verdict"] == "passed", rows["it"]
+
+
+def test_a_process_that_has_said_nothing_has_more_time_to_exit():
+    program = """if True:
+        import links, play
+        link = links.Link()
+        link.close = lambda seconds: print(seconds) or "left"
+        talk = play.Talk(play.Scene(), link, {})
+        talk.leave({"exit": 1})
+        link.spoke = True
+        talk.leave({"exit": 1})"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["20.0", "5.0"], done.stderr
+
+
 def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
     """A file that cannot be written is refused at once; `| head` ends nothing."""
     runner, to = str(VECTORS / "run.py"), str(tmp_path / "none" / "rows")

@@ -39,10 +39,17 @@ def refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
+def read_number(text: str) -> float:
+    """Read a number with a point; 1.0 is an integer."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def read_json(text: bytes) -> Any:
     """Read JSON; what is not JSON stays text."""
+    hooks: Any = {"parse_constant": refuse_constant, "parse_float": read_number}
     try:
-        return json.loads(text.decode(), parse_constant=refuse_constant)
+        return json.loads(text.decode(), **hooks)
     except (ValueError, RecursionError):
         return text[:1000].decode(errors="replace")
 
@@ -75,6 +82,7 @@ class Link:
         # The HTTP responses so far, by the numbers of their exchanges.
         self.exchanges: dict[int, Json] = collections.defaultdict(dict)
         self.waiting: set[str] = set()  # ids, as JSON, of requests without an answer
+        self.used: set[str] = set()  # all ids of requests
         self.session = ""
         self.spoke = False  # a first message has come: the process has started
         self.initialized: Json = {}  # the result of a handshake

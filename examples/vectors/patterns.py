@@ -53,6 +53,11 @@ def is_a(value: Any, kinds: str) -> bool:
     return any(isinstance(value, TYPES[kind]) for kind in kinds.split("|"))
 
 
+def is_answer(message: Json) -> bool:
+    """Say whether a message answers a request."""
+    return "method" not in message and ("result" in message or "error" in message)
+
+
 def inside(value: Any, path: str) -> Any:
     """Find the member a.b.c of a value."""
     for name in filter(None, path.split(".")):
@@ -88,8 +93,7 @@ def conforms(value: Any, schema: Any) -> bool:
         return schema is not False
     kinds = schema.get("type", list(TYPES))
     kinds = kinds if isinstance(kinds, list) else [kinds]
-    number = isinstance(value, float) and value.is_integer()
-    if not is_a(value, "|".join(kinds)) and not (number and "integer" in kinds):
+    if not is_a(value, "|".join(kinds)):
         return False
     if not any(same(value, one) for one in schema.get("enum", [value])):
         return False

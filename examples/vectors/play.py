@@ -20,8 +20,10 @@ from patterns import (
     fits,
     inside,
     is_a,
+    is_answer,
     mismatch,
     patterns_of,
+    same,
     show,
 )
 
@@ -30,6 +32,7 @@ MODERN = "2026-07-28"  # the first without a handshake
 BATCHES = REVISIONS[:2]  # an array is a batch there; JSON-RPC 2.0 has them
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "vectors", "version": "1.0"}
+REST = 1.0  # seconds for what comes behind an answer, on the same HTTP response
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
@@ -65,10 +68,13 @@ class Talk:
 
     # ---- what comes
 
-    def until(self, found: Callable[[], Any], what: str) -> Any:
+    def patience(self) -> float:
+        """Return how many seconds an answer may take."""
+        return self.scene.seconds * (1 if self.link.spoke else 4)
+
+    def until(self, found: Callable[[], Any], what: str, seconds: float = 0) -> Any:
         """Take what comes until there is what we wait for."""
-        patience = self.scene.seconds * (1 if self.link.spoke else 4)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + (seconds or self.patience())
         while (value := found()) is None:
             left = deadline - time.monotonic()
             if left < 0 or len(self.heard) > FLOOD:
@@ -110,15 +116,17 @@ class Talk:
         """Say what a message is; an answer is taken off the list of those that wait."""
         if not isinstance(item, dict):
             return {"rubbish": item}
-        if "method" in item:
+        if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
-        if name == "null" and (self.loose or number):
-            self.loose -= 1  # over HTTP, it belongs to what it answers
-        elif name in self.link.waiting:
+        if name in self.link.waiting:
             self.link.waiting.remove(name)
-        else:
+        elif name != "null" or "error" not in item:
             return {"unasked": item}
+        elif self.link.exchanges[number].get("status", 200) < 400:
+            if not self.loose:
+                return {"unasked": item}
+            self.loose -= 1
         return item
 
     def pick(self, wanted: Callable[[int, Json], bool]) -> Any:
@@ -130,16 +138,22 @@ class Talk:
         return None
 
     def _answer(self, ids: list[Any], number: int) -> Any:
-        """Find an answer with one of these ids, or the end of its exchange."""
+        """Find an answer with one of these ids; fail if its exchange has ended."""
 
         def wanted(source: int, message: Json) -> bool:
-            answers = "result" in message or "error" in message
-            return source in (number, 0) and answers and message.get("id") in ids
+            if number and source == number:  # an answer, even if it lacks the id
+                message = message.get("unasked", message)
+            known = any(same(message.get("id"), name) for name in ids)
+            return source in (number, 0) and known and is_answer(message)
 
+        if answer := self.pick(wanted):
+            return answer.get("unasked", answer)
         exchange = self.link.exchanges[number] if number else {}
         refused = exchange.get("status", 500) >= 400
-        over = "body" in exchange and (self.scene.carrier == "http" or refused)
-        return self.pick(wanted) or (exchange if over else None)
+        if "body" in exchange and (self.scene.carrier == "http" or refused):
+            wish = "" if None in ids[:1] else f" with the id {show(ids[0])}"
+            raise Failed(f"the HTTP response brings no answer{wish}", exchange)
+        return None
 
     # ---- what is sent
 
@@ -198,6 +212,7 @@ class Talk:
             if verbatim and ("id" in member or "method" not in member):
                 self.loose += 1
         self.link.waiting |= {json.dumps(name) for name in ids}
+        self.link.used |= self.link.waiting
         return ids
 
     def send(self, step: Json) -> Any:
@@ -208,7 +223,7 @@ class Talk:
         if not verbatim or "send" in step:
             message = step.get("reply") or self.message(step)
             body = json.dumps(message, ensure_ascii=False).encode()
-        ids = self._expecting(message, verbatim)
+        ids = self._expecting(message, verbatim and "verb" not in step)
 
         number = 0 if self.scene.carrier == "stdio" else next(self.link.numbers)
         self.labels[step.get("label", "")] = number
@@ -222,9 +237,9 @@ class Talk:
 
         answer: Any = {}
         if {"request", "expect"} & set(step) and "later" not in step:
-            ids += [None] * bool(verbatim or number)
+            ids += [None] * (verbatim or self.scene.carrier == "http")
             answer = self.until(lambda: self._answer(ids, number), "answer")
-            self.judge(step.get("expect", {"jsonrpc": "2.0"}), answer)
+            self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
             self.until(lambda: self.link.exchanges[number] or None, "HTTP response")
         if number and self.scene.carrier == "http":
@@ -259,32 +274,37 @@ class Talk:
         self.until(settled, f"HTTP response with {show(pattern)}")
         self.judge(pattern, exchange)
 
-    def _refused(self) -> Any:
-        """Find a request whose HTTP response is an error without a message."""
-        heard = {number for number, _ in self.heard}
-        for number in self.labels.values():
+    def _check_refused(self) -> None:
+        """Fail if an HTTP response is an error that answers no request."""
+        answered = {
+            number
+            for number, message in self.heard
+            if is_answer(message) and message.get("id") is not None
+        }
+        for number in set(self.labels.values()) - answered:
             exchange = self.link.exchanges[number]
-            if "body" in exchange and number not in heard:
-                if exchange.get("status", 500) >= 400:
-                    return exchange
-        return None
+            if "body" in exchange and exchange.get("status", 500) >= 400:
+                raise Failed("an HTTP error comes instead", exchange)
 
     def wait(self, step: Json) -> None:
         """Wait for a message, and reply to it; an answer to the request ends the
         waiting."""
         pattern, source = step["await"], self.labels.get(step.get("from", "?"), 0)
-        instead = {"method": {"$absent": True}}
-        if "id" in pattern:
-            instead["id"] = pattern["id"]
-        either = {"$any": [pattern, instead]}
+        instead = {"id": pattern["id"]} if "id" in pattern else {}
 
         def wanted(number: int, message: Json) -> bool:
-            there = source in (0, number)
-            return there and fits(either, message, dict(self.saved))
+            if source not in (0, number):
+                return False
+            either = [pattern, instead] if is_answer(message) else [pattern]
+            return fits({"$any": either}, message, dict(self.saved))
 
-        message = self.until(
-            lambda: self.pick(wanted) or self._refused(), show(pattern, 200)
-        )
+        def found() -> Any:
+            message = self.pick(wanted)
+            if message is None:
+                self._check_refused()
+            return message
+
+        message = self.until(found, show(pattern, 200))
         self.judge(pattern, message)
         if "reply" in step:
             self.replied.add(id(message))
@@ -300,7 +320,7 @@ class Talk:
 
     def leave(self, step: Json) -> None:
         """Close stdin; the process must exit within some times the limit."""
-        self.judge("left", self.link.close(step["exit"] * self.scene.seconds))
+        self.judge("left", self.link.close(step["exit"] * self.patience()))
 
     def play(self) -> bool:
         """Play all steps; say whether they leave nothing open."""
@@ -311,8 +331,17 @@ class Talk:
                 if "given" in step and not self.forbidden:
                     raise Missing(step["given"]) from None
                 raise
+        if "never" in self.vector:
+            self._read_rest()
         self._cancel_open_requests()
         return not self.link.waiting and not self._questions_left()
+
+    def _read_rest(self) -> None:
+        """Take what comes behind an answer, on the same HTTP response."""
+        for number in {number for number, one in self.heard if is_answer(one)} - {0}:
+            exchange = self.link.exchanges[number]
+            with contextlib.suppress(TimeoutError):
+                self.until(lambda: "body" in exchange or None, "end", REST)
 
     def _cancel_open_requests(self) -> None:
         """Cancel what has no answer, so that the next vector is not disturbed."""

@@ -198,6 +198,10 @@ class Server(Scene):
             return row, []
         kind = vector.get("own") or json.dumps(self.legacy and vector.get("client", {}))
         link, talk, clean = links.pop(kind, None), None, False
+        given = {json.dumps(step["id"]) for step in vector["steps"] if "id" in step}
+        if link and given & link.used:  # a session has each id once
+            link.close()
+            link = None
         try:
             link = link or self.connect(vector)
             talk = Talk(self, link, vector)

@@ -39,6 +39,7 @@ from patterns import (
     filled,
     fits,
     inside,
+    is_answer,
     mismatch,
     patterns_of,
     show,
@@ -350,8 +351,7 @@ class Talk:
     def _keep(self, exchange: Exchange) -> None:
         """Keep a message; answer it, unless a step will."""
         seen = exchange.seen
-        answers = "method" not in seen and ("result" in seen or "error" in seen)
-        if answers and json.dumps(seen.get("id")) not in self.asked:
+        if is_answer(seen) and json.dumps(seen.get("id")) not in self.asked:
             exchange.seen = seen = {"unasked": seen}
         self.asked.discard(json.dumps(seen.get("id")))
         self.heard.append(exchange)
