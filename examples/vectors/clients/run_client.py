@@ -563,7 +563,7 @@ class Talk:
 
     def gone(self, step: Json) -> None:
         """Wait until the client has closed: stdin of the server, or a response."""
-        if self.carrier == "http" or step["closed"] in self.labels:
+        if self.carrier == "http":
             closed = self.labels[step["closed"]].closed
         else:
             closed = self.server.ended
@@ -620,7 +620,7 @@ ECHO = {
 }
 FEATURES: Json = {
     "tools": [ECHO],
-    "prompts": [{"name": "greet"}],
+    "prompts": [{"name": "greet", "arguments": [{"name": "who"}]}],
     "resources": [{"uri": "test://a", "name": "a"}],
     "resourceTemplates": [],
 }
