@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import queue
 import re
 import subprocess
@@ -108,7 +107,8 @@ def difference(written: str, came: str, known: dict[str, str]) -> str:
 
     # Names that stand for short texts are not in `came`: see shorten().
     written = fill(written, {k: text for k, text in known.items() if len(text) <= 8})
-    start = len(os.path.commonprefix([written, came]))
+    same = [one == other for one, other in zip(written, came)] + [False]
+    start = same.index(False)
     if start > 60:
         written, came = "..." + written[start - 40 :], "..." + came[start - 40 :]
     return f"expected {written}\nreceived {came}"
