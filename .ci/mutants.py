@@ -63,7 +63,7 @@ class IdsAreStrings(Mutant):
     """ids come back as strings"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if later(request):
+        if later(request) and "id" in message:
             message["id"] = str(message["id"])
         return [message]
 
