@@ -524,7 +524,8 @@ class AsksInModern(Mutant):
 
     def message(self, message: Json, request: Json) -> list[Any]:
         if VERSION in str(request) and request.get("method") == "tools/call":
-            return [{"jsonrpc": "2.0", "id": 1, "method": "roots/list"}, message]
+            # Of these, a body of JSON is the last one.
+            return [message, {"jsonrpc": "2.0", "id": 1, "method": "roots/list"}]
         return [message]
 
 
@@ -822,10 +823,11 @@ class OneAtATime(Mutant):
 
 
 class Unbatched(Mutant):
-    """batches are refused, and notifications in them answered"""
+    """batches are refused, those of one, too, and notifications in them answered"""
 
     def text(self, line: bytes) -> bytes | None:
-        return line[1:-1] if line[:1] == b"[" else line
+        whole = line if b"}, {" in line else b"[]"
+        return whole[1:-1] if line[:1] == b"[" else line
 
 
 class LastOfBatch(Mutant):
