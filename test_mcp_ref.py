@@ -9017,7 +9017,8 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
     none = {"heard": {"$where": [STRAY, []]}}
     waits = [{"request": "refused", "label": "it", "later": True}]
     waits += [{"await": {"id": {"$use": "it"}, "result": {}}}]
-    note = {"notify": "notifications/bare"}
+    ended = {"body": {"$not": {"$absent": True}}}
+    note = {"notify": "notifications/bare", "http": ended}
     vectors = {
         "no-message": asked("html", {}),
         "no-response": asked("gone", {}),
