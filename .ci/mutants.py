@@ -5,7 +5,7 @@
     mutants.py mutants        # each MUST vector fails for at least one mutant of ours
 
 With --quick, `strange` plays most flags together, and `mutants` only what failed when
-all were played (mutants.json): two minutes each instead of ten and twenty.
+all were played (mutants.json): four to eight minutes each instead of twelve to thirty.
 
 A mutant is our server behind the proxy of examples/vectors/strange.py, with a change
 that no page allows. Both play over HTTP, and on stdio what only stdio has.
