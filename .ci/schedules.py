@@ -261,8 +261,11 @@ class Event:
 class Thread:
     ident: Any = None
 
-    def __init__(self, target: Any = None, name: str = "", daemon: bool = True) -> None:
-        self.target, self.name, self.task = target, name, None  # type: Any, str, Any
+    def __init__(
+        self, target: Any, args: Any = (), name: str = "", daemon: bool = True
+    ) -> None:
+        self.name, self.task = name, None  # type: str, Any
+        self.target = lambda: target(*args)
 
     def start(self) -> None:
         if self.task:
