@@ -7686,19 +7686,32 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
 
 
 @needs_posix
-def test_the_command_line_ends_its_server_when_it_is_ended(tmp_path):
-    """By `timeout`, for instance: not every server ends with its input."""
+@parametrize("moment", ["waiting", "connected"])
+def test_the_command_line_ends_its_server_when_it_is_ended(
+    tmp_path, monkeypatch, moment
+):
+    """By `timeout`, for instance: not every server ends with its input. Also at the
+    moment between the connection and the first request."""
+
+    def interrupted(target, **settings):
+        client.connect(target, **settings)
+        raise KeyboardInterrupt
+
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
     server = program_of(
         f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)",
         "os.write(2, b'ready\\n'); signal.pause()",
     )
-    words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]
-    with subprocess.Popen([*words, *server], stderr=-1) as process:
-        assert process.stderr.readline() == b"ready\n"
-        process.terminate()
-        assert process.wait(PATIENCE) == 130
+    if moment == "connected":
+        monkeypatch.setattr(cli, "connect", interrupted)
+        assert cli.main(["list", "--", *server]) == 130
+    else:
+        words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]
+        with subprocess.Popen([*words, *server], stderr=-1) as process:
+            assert process.stderr.readline() == b"ready\n"
+            process.terminate()
+            assert process.wait(PATIENCE) == 130
     assert end.result(PATIENCE) == b""
 
 

@@ -41,6 +41,7 @@ from mcp_client import (
     Disconnected,
     Malformed,
     ServerLacks,
+    StdioTransport,
     connect,
     url_warnings,
 )
@@ -302,8 +303,10 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
 
     terminal.url = server.url
     if server.file:
-        return open_file(server.file, settings)
-    return connect(server.url or server.command, **settings)
+        return open_file(server.file, settings, stack)
+    if server.url:
+        return connect(server.url, **settings)
+    return start_server(server.command, settings, stack)
 
 
 def find_server(given: Given, terminal: Terminal) -> Server:
@@ -385,11 +388,19 @@ def expanded(value: Any) -> Any:
     return value
 
 
-def open_file(file: str, settings: Message) -> Client:
+def start_server(command: list[str], settings: Message, stack: ExitStack) -> Client:
+    """Run a server and connect to it. A signal may come at any moment, also before our
+    caller has the client: the stack can end the process as soon as there is one."""
+    transport = StdioTransport(command, settings["env"], settings["cwd"])
+    stack.callback(transport.stop)
+    return connect(transport, **settings)
+
+
+def open_file(file: str, settings: Message, stack: ExitStack) -> Client:
     """Run a Python file as a server; if it ends without serving, serve its
     functions."""
     try:
-        return connect([sys.executable, file], **settings)
+        return start_server([sys.executable, file], settings, stack)
     except Disconnected as problem:
         if problem.exit_status != 0:
             raise
@@ -397,7 +408,8 @@ def open_file(file: str, settings: Message) -> Client:
     # mcp_ref may be inside a zip archive, from which -m runs it, too.
     folders = [str(Path(mcp_ref.__file__).parent), os.environ.get("PYTHONPATH", "")]
     settings["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-    return connect([sys.executable, "-m", "mcp_ref", "serve", file], **settings)
+    words = [sys.executable, "-m", "mcp_ref", "serve", file]
+    return start_server(words, settings, stack)
 
 
 def open_record(path: str) -> BinaryIO:
