@@ -171,7 +171,8 @@ class Http(Link):
             target = self.target if verb == "POST" else self.page
             connection.request(verb, target or "/", body or None, headers)
             self.sockets[number] = connection.sock
-            text = self._deliver(number, connection.getresponse())
+            with connection.getresponse() as answer:  # it may outlive the connection
+                text = self._deliver(number, answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
             text = repr(error).encode()
             what = what if number in self.sockets else "left"
