@@ -445,10 +445,11 @@ class SlowExit(Change):
 
 
 class Noise(Change):
-    """the server writes to stderr"""
+    """on stdio the server writes to stderr"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        print("error: nothing has happened \N{GRINNING FACE}", file=sys.stderr)
+        if not self.http:
+            print("error: nothing has happened \N{GRINNING FACE}", file=sys.stderr)
         return [message]
 
 
@@ -831,6 +832,13 @@ class HttpServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
     daemon_threads = True
     request_queue_size = 64
+    failed = False  # a change has raised
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print a traceback, unless the client has only left."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            self.failed = True
+            super().handle_error(request, client_address)
 
 
 def listen(changes: list[Change], port: int, url: str) -> HttpServer:
