@@ -2118,10 +2118,8 @@ def usable_answer(question: Message, answer: Any) -> Message:
     fields: Message = {}
     if form and isinstance(answer, dict) and answer.get("action") == "accept":
         answer = {**answer, "content": answer.get("content") or {}}
-        schema, fields = (
-            {"properties": {"content": {"type": "object", **form}}},
-            form.get("properties", {}),
-        )
+        schema = {"properties": {"content": {"type": "object", **form}}}
+        fields = form.get("properties", {})
     if flaw := Schema({"type": "object", **schema}).flaw(answer):
         raise AskError(f"the client's answer is not valid: {flaw}")
     for name, field in fields.items():
@@ -4496,7 +4494,8 @@ class SocketExchange(Exchange):
             head += printable(f"{name}: {value}") + "\r\n"
         data = body or b""
         self.httpd.trace("<", data, self.port, http=self.name, status=status)
-        data = b"" if self.method == "HEAD" else data
+        if self.method == "HEAD":
+            data = b""
         self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
 
     def _send(self, data: bytes) -> None:
@@ -5178,9 +5177,9 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
     names = [thread.name for thread in threading.enumerate()]
-    # Answers are always taken: a call may wait for this one.
-    is_answer = isinstance(message, dict) and "method" not in message
-    if not is_answer and (
+    # Answers and cancellations are always taken: they end calls.
+    is_call = not isinstance(message, dict) or {"id", "method"} <= message.keys()
+    if is_call and (
         len(session.running) > MAX_THREADS or names.count("mcp-call") > MAX_CONNECTIONS
     ):
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
