@@ -86,6 +86,7 @@ from mcp_ref import (
     RpcError,
     Schema,
     Server,
+    log,
     rules,
     serve_http,
     versions,
@@ -129,7 +130,7 @@ CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "res
 def note(line: str) -> None:
     """Log a line. What an upstream says must not control a terminal, or add a line."""
     plain = (one if one.isprintable() else ascii(one)[1:-1] for one in line)
-    print("gateway:", "".join(plain), file=sys.stderr)
+    log(f"gateway: {''.join(plain)}")  # which waits for nobody
 
 
 def name_of(prefix: str, theirs: str) -> str:
@@ -746,9 +747,14 @@ def main() -> None:
         parser.error("--profile must be one of " + ", ".join(profiles))
 
     mcp_client.CLOSE_STEP_SECONDS = STEP_SECONDS
-    for upstream in upstreams.values():
-        upstream.keeper.start()
+    # Later mcp_ref takes SIGINT and SIGTERM, but not SIGHUP.
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, signal.SIGTERM)
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     try:
+        for upstream in upstreams.values():
+            upstream.keeper.start()
         if options.http is None:
             profile.run([])
         else:
@@ -757,12 +763,14 @@ def main() -> None:
             paths = Paths(list(profiles.values()), hosts)
             note("serves " + ", ".join(one.path for one in profiles.values()))
             serve_http(paths.server, host, int(port), endpoint=paths)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (OSError, OverflowError) as problem:
         parser.error(f"--http {options.http}: {problem}")
     finally:
         # A second signal, which hosts send soon, would leave upstreams behind.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.signal(getattr(signal, name, signal.SIGTERM), signal.SIG_IGN)
         close_all(upstreams.values())
 
 

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import textwrap
@@ -509,7 +511,7 @@ def test_gateway_logs_what_an_upstream_says_in_plain(capsys):
     printed = capsys.readouterr()[1]
     assert "evil is down" in printed and "\x1b" not in printed
     gw.note("a\nb")
-    assert capsys.readouterr()[1] == "gateway: a\\nb\n"
+    assert capsys.readouterr()[1] == "mcp_ref: gateway: a\\nb\n"
 
 
 def test_gateway_collects_changes(monkeypatch):
@@ -536,8 +538,9 @@ def test_gateway_collects_changes(monkeypatch):
 
 
 @needs_posix
-def test_gateway_leaves_no_upstream_behind(tmp_path):
-    """Hosts end its input and, some time later, send a signal."""
+@parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_gateway_leaves_no_upstream_behind(tmp_path, name):
+    """Hosts end its input and, some time later, send a signal; terminals close."""
     code = """if True:
         import os, signal, sys
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -553,8 +556,26 @@ def test_gateway_leaves_no_upstream_behind(tmp_path):
     config = configure(tmp_path, {"servers": {"it": options}})
     with subprocess.Popen([*GATEWAY, config], stdin=-1, stderr=-1) as process:
         assert any(b"ready" in line for line in process.stderr)
-        process.stdin.close()
-        assert any(b"end" in line for line in process.stderr)
-        process.terminate()
+        if name == "SIGTERM":
+            process.stdin.close()
+            assert any(b"end" in line for line in process.stderr)
+        process.send_signal(getattr(signal, name))
         assert end.result(PATIENCE) == b""
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE) == (0 if name == "SIGTERM" else 130)
+
+
+@needs_posix
+def test_gateway_waits_for_nobody_who_reads_its_log(monkeypatch):
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writes, bytes(4096)):
+            pass
+    os.set_blocking(writes, True)
+    with open(writes, "w", 1) as full, open(reads, "rb") as other_end:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", full)
+            noted = begin(gw.note, "nobody reads this")
+            done = concurrent.futures.wait([noted], 1).done
+            other_end.read(1 << 16)  # whatever waits goes on
+        assert done
