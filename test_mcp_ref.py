@@ -6589,6 +6589,23 @@ def test_client_falls_back_to_http_sse():
             one.ping()
 
 
+def test_client_leaves_no_thread_to_a_server_that_does_not_answer():
+    """What needs no response waits no longer than the caller does."""
+    over = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "DELETE":
+            assert over.wait(3 * PATIENCE)
+        headers = {**JSON, "Mcp-Session-Id": "s"}
+        yield http_answer(200 if text else 202, headers, text)
+
+    with answering(answer) as site, limits(CLOSE_STEP_SECONDS=0.05):
+        client.connect(site.url, revision="2025-11-25").close()
+        wait_until(lambda: "mcp-post" not in [t.name for t in threading.enumerate()])
+        over.set()
+        assert site.asked[-1][0] == "DELETE"
+
+
 # ---- processes, and the command line
 
 
@@ -7702,16 +7719,21 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
 
 
 @needs_posix
-@parametrize("moment", ["waiting", "connected"])
+@parametrize("moment", ["waiting", "connected", "started"])
 def test_the_command_line_ends_its_server_when_it_is_ended(
     tmp_path, monkeypatch, moment
 ):
     """By `timeout`, for instance: not every server ends with its input. Also at the
-    moment between the connection and the first request."""
+    moments when there is a process, but no connection, and then no request."""
 
     def interrupted(target, **settings):
         client.connect(target, **settings)
         raise KeyboardInterrupt
+
+    class Started(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            signal.raise_signal(signal.SIGINT)
 
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
@@ -7721,6 +7743,9 @@ def test_the_command_line_ends_its_server_when_it_is_ended(
     )
     if moment == "connected":
         monkeypatch.setattr(cli, "connect", interrupted)
+        assert cli.main(["list", "--", *server]) == 130
+    elif moment == "started":
+        monkeypatch.setattr(subprocess, "Popen", Started)
         assert cli.main(["list", "--", *server]) == 130
     else:
         words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]

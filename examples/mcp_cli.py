@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -388,10 +389,38 @@ def expanded(value: Any) -> Any:
     return value
 
 
+class ServerProcess(StdioTransport):
+    """A server that we run; a signal waits until there is a process to stop()."""
+
+    def start(self) -> None:
+        with signals_wait():
+            super().start()
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Have the signals that end us wait."""
+    came: list[int] = []
+    ours: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, signal.SIGINT)
+            if signal.getsignal(number) is signal.default_int_handler:
+                signal.signal(number, lambda number, _: came.append(number))
+                ours.append(number)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
+
+
 def start_server(command: list[str], settings: Message, stack: ExitStack) -> Client:
     """Run a server and connect to it. A signal may come at any moment, also before our
     caller has the client: the stack can end the process as soon as there is one."""
-    transport = StdioTransport(command, settings["env"], settings["cwd"])
+    transport = ServerProcess(command, settings["env"], settings["cwd"])
     stack.callback(transport.stop)
     return connect(transport, **settings)
 
@@ -1228,14 +1257,18 @@ def run(arguments: list[str]) -> int:
     terminal.answers = given.pairs("--answer", "=")
     if given.options.get("--output") == "-" and sys.stdout.isatty():
         raise UsageError("--output -: standard output is a terminal")
-    with ExitStack() as stack:
-        client = stack.enter_context(open_client(given, terminal, stack))
-        value, lines = RUN[given.verb](client, given, terminal)
-        terminal.end_progress()
-        if "--json" in given.options:
-            print_json(value)
-        else:
-            print_lines(lines)
+    stack = ExitStack()
+    try:
+        with stack:
+            client = stack.enter_context(open_client(given, terminal, stack))
+            value, lines = RUN[given.verb](client, given, terminal)
+            terminal.end_progress()
+            if "--json" in given.options:
+                print_json(value)
+            else:
+                print_lines(lines)
+    finally:
+        stack.close()  # what is left, if a signal came as it began to close
     for name in terminal.answers:
         terminal.note(f"The server did not ask for {name!r}.")
     return 1 if isinstance(value, dict) and value.get("isError") else 0
@@ -1283,8 +1316,6 @@ def main(arguments: list[str]) -> int:
 
 def start() -> NoReturn:
     """Run as a program; zipapp calls it."""
-    import signal
-
     # As Ctrl-C does, these end the server that we have started; unless ignored.
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, signal.SIGTERM)

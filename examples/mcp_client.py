@@ -226,8 +226,9 @@ class Request:
                 if isinstance(item, BaseException):
                     raise item
                 return item
-            # The deadline may move meanwhile.
-            self._came.acquire(timeout=min(left, 3600))
+            # The deadline may move meanwhile; and a signal that comes just before this
+            # wait does not end it (seen with Python 3.9).
+            self._came.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
         """Wait for the response and return it; report progress until then."""
@@ -1348,7 +1349,7 @@ class StdioTransport(Transport):
 
     def stop(self) -> None:
         """Shut down the server: basic/transports/stdio §Shutdown."""
-        process, self.process, self.up = self.process, None, False
+        process, self.up = self.process, False
         if process:
             self.outgoing.put(None)
             # A server that never said a word has nothing to finish.
@@ -1361,6 +1362,7 @@ class StdioTransport(Transport):
                 _kill(process, "SIGKILL")
                 raise
 
+            self.process = None
             self.exited.wait(patience)
             self.silent.wait(patience)
 
@@ -1454,9 +1456,11 @@ class _Wire:
             self.sent = True
             self.response = self.connection.getresponse()
             found = self.response.headers
-            self.status, kind = self.response.status, found.get_content_type()
-            is_ok = self.status == 200
-            self.is_stream = stream and is_ok and kind == "text/event-stream"
+            self.status = self.response.status
+            kind = found.get_content_type()
+            self.is_stream = (
+                stream and self.status == 200 and kind == "text/event-stream"
+            )
             self.body = b""
             if not self.is_stream:
                 # enough for decode() to refuse
@@ -1749,7 +1753,7 @@ class HttpTransport(Transport):
         """[legacy] Open the session's stream, or raise what keeps it from being opened.
         ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
         if self.stream is None or self.stream.over.is_set():
-            stream = self.stream = Request(self.client, "GET", seconds, response=False)
+            stream = self.stream = Request(self.client, "GET", seconds)
             self._run("mcp-stream", stream, lambda: self._hold_stream(stream))
             stream.next()
 
@@ -1890,7 +1894,8 @@ class HttpTransport(Transport):
             wire = None
         wire = wire or _Wire(self.url, self.tls, CALL_SECONDS)
 
-        wire.socket.settimeout(None)  # the caller's deadline ends every wait
+        # The caller's deadline ends every wait for a response.
+        wire.socket.settimeout(None if request.response else request.timeout)
         wire.place = {"on": wire.socket.getsockname()[1]}  # our port
         with wire.lock:
             wire.owner = request
