@@ -2747,7 +2747,7 @@ def test_a_log_that_raises_ends_nothing(monkeypatch):
     ):
         link.sendall(LAST[:-9].replace(b"Host", b"Expect: 100-continue\r\nHost"))
         assert b"100" in link.recv(999)
-        site("POST - ping -> 200")
+        site("until POST - ping -> 200")  # soon its body is waited for
 
 
 def test_what_a_caller_may_see_may_depend_on_its_capabilities():
