@@ -5064,7 +5064,7 @@ GET - /sse -> 404
 POST - /a/{endpoint} initialize {INIT} -> 202
 POST - /a/{endpoint} :talk -> 202
 a <* said
-== calls over HTTP+SSE are bounded, and what they wait for is not | limits: {"MAX_THREADS": 1}
+== calls over HTTP+SSE are bounded; answers and cancellations are not | limits: {"MAX_THREADS": 1}
 a = GET - /sse
 a event "endpoint"
 POST - /{endpoint} initialize {INIT} -> 202
@@ -5078,18 +5078,11 @@ POST - /{endpoint} ping -> 503 "retry-after"
 POST - /{endpoint} {"jsonrpc": "2.0", "id": 1, "result": {NO}} -> 202
 a <* decline
 POST - /{endpoint} ping -> 202
-== ... nor is a cancellation | limits: {"MAX_THREADS": 1}
-a = GET - /sse
-a event "endpoint"
-POST - /{endpoint} initialize {INIT} -> 202
-POST - /{endpoint} notifications/initialized -> 202
-name one {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}
-name two {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "ask"}}
-POST - /{endpoint} {one} -> 202
-POST - /{endpoint} {two} -> 202
-a|a <* elicitation
+name three {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "ask"}}
+until POST - /{endpoint} {three} -> 202
+a <* elicitation
 POST - /{endpoint} [] -> 503
-POST - /{endpoint} notifications/cancelled {"requestId": 1} -> 202
+POST - /{endpoint} notifications/cancelled {"requestId": 2} -> 202
 until POST - /{endpoint} ping -> 202
 == HTTP+SSE on the endpoint itself; large answers | server: core | endpoint: {"sse_on_get": true}
 a = GET -
