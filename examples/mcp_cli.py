@@ -49,6 +49,9 @@ from mcp_client import (
 from mcp_ref import AskError, HttpError, RpcError
 
 Message = dict[str, Any]
+# What ends us; Windows has no SIGHUP.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 HELP = """usage: mcp_cli.py VERB [OPTIONS] TARGET [...]
        mcp_cli.py VERB [OPTIONS] [...] -- COMMAND OF THE SERVER
@@ -403,8 +406,7 @@ def signals_wait() -> Iterator[None]:
     came: list[int] = []
     ours: list[int] = []
     if threading.current_thread() is threading.main_thread():
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, signal.SIGINT)
+        for number in SIGNALS:
             if signal.getsignal(number) is signal.default_int_handler:
                 signal.signal(number, lambda number, _: came.append(number))
                 ours.append(number)
@@ -1317,8 +1319,7 @@ def main(arguments: list[str]) -> int:
 def start() -> NoReturn:
     """Run as a program; zipapp calls it."""
     # As Ctrl-C does, these end the server that we have started; unless ignored.
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, signal.SIGTERM)
+    for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

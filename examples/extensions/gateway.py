@@ -93,6 +93,9 @@ from mcp_ref import (
 )
 
 Message = dict[str, Any]
+# What ends us; Windows has no SIGHUP.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 RETRY_SECONDS = 5.0  # wait before reconnecting to a failed upstream
 NEAR_SECONDS = 0.4  # the same for a URL on this machine, which is checked as often
@@ -748,8 +751,7 @@ def main() -> None:
 
     mcp_client.CLOSE_STEP_SECONDS = STEP_SECONDS
     # Later mcp_ref takes SIGINT and SIGTERM, but not SIGHUP.
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, signal.SIGTERM)
+    for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
@@ -769,8 +771,8 @@ def main() -> None:
         parser.error(f"--http {options.http}: {problem}")
     finally:
         # A second signal, which hosts send soon, would leave upstreams behind.
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            signal.signal(getattr(signal, name, signal.SIGTERM), signal.SIG_IGN)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         close_all(upstreams.values())
 
 
