@@ -6,15 +6,26 @@ in the end. One thread runs at a time; the scheduler may switch at every line of
 module and at every lock, condition and sleep. It tries the default order (a thread runs
 until it waits), every schedule with one departure from it, then with two, at random, as
 long as the time allows. What fails is printed as a plan, which replays it: `python3
-.ci/schedules.py 0 MODEL PLAN`. *Planted* bugs, changes of the module's text, show that
-the models can fail. The module's names `threading` and `time` are replaced, nothing
-else. This is a tool, not a test: it uses private names. Linux and macOS.
+.ci/schedules.py 0 MODEL PLAN`.
+
+*Planted* bugs show that the models can fail. Each is planted by what it does: a lock
+that is not taken, a call that is left out, a function that does the wrong thing, in a
+method that is named. So the module may be written otherwise; if the method or the step
+is no longer there, the bug "cannot be planted", and the message says what is missing.
+
+The module's names `threading` and `time` are replaced, and `threading` below
+concurrent.futures; nothing else. This is a tool, not a test: it uses private names.
+Linux and macOS.
 """
 
 from __future__ import annotations
 
+import ast
+import concurrent.futures._base
+import copy
 import itertools
 import json
+import logging
 import os
 import random
 import re
@@ -22,12 +33,13 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).resolve().parents[1] / "mcp_ref.py"
 TEXT = SOURCE.read_text("utf-8")
-MOST_STEPS = 20_000  # of a schedule; more is taken for a livelock
+MOST_STEPS = 5_000  # of a schedule; more is taken for a livelock
 
 
 class Stop(BaseException):
@@ -46,6 +58,7 @@ class Scheduler:
         self.choices: list[int] = []  # how many tasks could have gone on, by step
         self.starts, self.refused = 0, frozenset()  # type: int, Any  # of threads
         self.functions: Any = None  # at whose lines it may switch; None: all
+        self.always: Any = None  # a condition that must hold at every step
 
     def spawn(self, function: Any, name: str = "") -> Task:
         task = Task(self, function, name or f"task {len(self.tasks)}")
@@ -63,9 +76,26 @@ class Scheduler:
             task.thread.join(5)
         return self.failure
 
+    def passed(self) -> float:
+        """Return when the last thread of the model has ended; the module's own threads,
+        which have names in `mcp-`, may go on for a while."""
+        return max(one.ended for one in self.tasks if not one.name.startswith("mcp-"))
+
+    def check_invariant(self) -> None:
+        """Check what must hold at every step."""
+        try:
+            if not self.always():
+                self.failure = f"the invariant does not hold at step {self.step}"
+        except AttributeError as problem:  # of a name that the module no longer has
+            self.failure = f"the invariant cannot be checked: {problem}"
+
     def switch(self, me: Task | None) -> None:
         """Let the task go on whose turn it is; called by the one that runs."""
+        if self.over.is_set():  # in a `finally` of what is being stopped
+            raise Stop
         self.step += 1
+        if self.always and not self.failure:
+            self.check_invariant()
         ready = [task for task in self.tasks if task.is_ready()]
         if not ready:
             due = [task.until for task in self.tasks if task.until is not None]
@@ -101,7 +131,8 @@ class Task:
     def __init__(self, scheduler: Scheduler, function: Any, name: str) -> None:
         self.scheduler, self.name, self.function = scheduler, name, function
         self.wake = threading.Semaphore(0)
-        self.done, self.until = False, None  # type: bool, float | None
+        self.done, self.ended = False, 0.0
+        self.until: float | None = None
         self.test: Any = None  # what it waits for
         self.ident = id(self)
         self.thread = threading.Thread(target=self.main, daemon=True)
@@ -130,8 +161,9 @@ class Task:
             )
         finally:
             sys.settrace(None)
-        self.done = True
-        self.scheduler.switch(self)
+        self.done, self.ended = True, self.scheduler.now
+        if not self.scheduler.over.is_set():
+            self.scheduler.switch(self)
 
     def trace(self, frame: Any, kind: str, argument: Any) -> Any:
         if frame.f_code.co_filename != str(SOURCE):
@@ -210,6 +242,12 @@ class Condition:
         self.lock = lock or RLock()
         self.waiting: list[Any] = []
 
+    def acquire(self) -> None:
+        self.lock.acquire()
+
+    def release(self) -> None:
+        self.lock.release()
+
     def __enter__(self) -> None:
         self.lock.acquire()
 
@@ -219,11 +257,13 @@ class Condition:
     def wait(self, timeout: float | None = None) -> bool:
         token = [False]
         self.waiting.append(token)
+        count, self.lock.count = self.lock.count, 1
         self.lock.release()
         told = me().wait(lambda: token[0], timeout)
         if token in self.waiting:
             self.waiting.remove(token)
         self.lock.acquire()
+        self.lock.count = count
         return told
 
     def wait_for(self, test: Any, timeout: float | None = None) -> Any:
@@ -236,6 +276,8 @@ class Condition:
         return found
 
     def notify(self, count: int = 1) -> None:
+        if self.lock.owner is None:
+            raise RuntimeError("cannot notify on un-acquired lock")
         for token in self.waiting[:count]:
             token[0] = True
         del self.waiting[:count]
@@ -281,56 +323,298 @@ class Thread:
         me().wait(lambda: self.task.done, timeout)
 
 
-def load(text: str) -> Any:
-    """Make the module from its text, with our threads and clock in it."""
+THREADING = types.SimpleNamespace(
+    Lock=Lock,
+    RLock=RLock,
+    Condition=Condition,
+    Event=Event,
+    Thread=Thread,
+    Semaphore=threading.Semaphore,
+    enumerate=lambda: [task for task in me().scheduler.tasks if not task.done],
+    get_ident=lambda: me().ident,
+    current_thread=lambda: me(),
+    main_thread=lambda: None,
+)
+TIME = types.SimpleNamespace(
+    monotonic=lambda: getattr(running, "task", None) and me().scheduler.now or 0.0,
+    time=time.time,
+    sleep=lambda seconds: me().wait(lambda: False, seconds),
+    strftime=time.strftime,
+    gmtime=time.gmtime,
+)
+
+
+def switch() -> None:
+    """Let another task go on here, if the plan says so."""
+    me().scheduler.switch(me())
+
+
+def pause() -> None:
+    """Be so slow that all others go on."""
+    me().wait(lambda: False, 1 / 1024)
+
+
+# ---- planting, in a module that has just been made. An Edit makes a function again from
+# its syntax tree, in which it has changed something; a Patch puts another one in its
+# place. Both name it as "Class.method", "Class.method.inner" or "function", and what they
+# look for in it by a name: never by the text.
+class CannotPlant(Exception):
+    """The place of a planted bug is gone; its text says what is missing."""
+
+
+class Edit(NamedTuple):
+    """Change each node of a function for which `change` returns something else."""
+
+    path: str
+    lacks: str  # what to say if there is no such node
+    change: Callable[[Any], Any]
+
+    def apply(self, module: Any) -> None:
+        """Make the function again, changed, in the module."""
+        path = self.path.split(".")
+        found: list[Any] = [TREE]
+        for name in path:
+            inside = [one for one in found[-1].body if getattr(one, "name", "") == name]
+            if not inside:
+                raise CannotPlant(f"there is no {self.path}")
+            found.append(inside[-1])
+        # A function that stands in another one is made with that.
+        first = next(i for i, one in enumerate(found) if hasattr(one, "args"))
+        function = copy.deepcopy(found[first])
+        changed = Changer(self.change)
+        place = function
+        for name in path[first:]:
+            place = next(one for one in place.body if getattr(one, "name", "") == name)
+        place.body = changed.visit(place).body
+        if not changed.count:
+            raise CannotPlant(f"{self.path} {self.lacks}")
+
+        owner = module
+        for name in path[: first - 1]:
+            owner = getattr(owner, name)
+        # super() finds the class under this name.
+        maker = ast.parse(
+            "from __future__ import annotations\ndef make(__class__): pass"
+        )
+        maker.body[1].body = [  # type: ignore[attr-defined]
+            function,
+            ast.Return(ast.Name(function.name, ast.Load())),
+        ]
+        code = compile(ast.fix_missing_locations(maker), str(SOURCE), "exec")
+        exec(code, vars(module))
+        setattr(owner, function.name, vars(module).pop("make")(owner))
+
+
+class Changer(ast.NodeTransformer):
+    """Changes nodes from the innermost outwards, and counts those that it changes."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.change, self.count = change, 0
+
+    def visit(self, node: Any) -> Any:
+        self.generic_visit(node)
+        changed = self.change(node)
+        if changed is not node:
+            self.count += 1
+            if isinstance(changed, ast.AST):
+                ast.copy_location(changed, node)
+        return changed
+
+
+class Patch(NamedTuple):
+    """Call `wrong` in place of a function: it is given the right one first."""
+
+    path: str
+    wrong: Callable[..., Any]
+
+    def apply(self, module: Any) -> None:
+        """Change the module."""
+        *above, name = self.path.split(".")
+        owner = module
+        for one in above:
+            owner = getattr(owner, one, None)
+        right = vars(owner).get(name) if owner else None
+        if not callable(right):
+            raise CannotPlant(f"there is no function {self.path}")
+        wrong = self.wrong
+
+        def planted(*arguments: Any, **named: Any) -> Any:
+            return wrong(right, *arguments, **named)
+
+        setattr(owner, name, planted)
+
+
+def mentions(node: Any, name: str) -> bool:
+    """Tell whether a name is used in some code: `lock`, `listeners.pop`, "serves"."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and one.value == name:
+            return True
+        if isinstance(one, (ast.Name, ast.Attribute)):
+            if f".{ast.unparse(one)}".endswith(f".{name}"):
+                return True
+    return False
+
+
+def drops_lock(path: str, name: str) -> Edit:
+    """Have a function do without a lock what it does with it."""
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, ast.With):
+            return node
+        kept = [one for one in node.items if not mentions(one, name)]
+        if len(kept) == len(node.items):
+            return node
+        if kept:
+            return ast.With(items=kept, body=node.body)
+        return ast.If(test=ast.Constant(True), body=node.body, orelse=[])
+
+    return Edit(path, f"does not take {name}", change)
+
+
+def drops_call(path: str, name: str) -> Edit:
+    """Have a function leave out a call whose result it does not use."""
+
+    def change(node: Any) -> Any:
+        is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        return ast.Pass() if is_call and mentions(node.value.func, name) else node
+
+    return Edit(path, f"does not call {name}()", change)
+
+
+def drops_assignment(path: str, name: str) -> Edit:
+    """Have a function leave out what it assigns to a name, or below it."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        else:
+            return node
+        return ast.Pass() if any(mentions(one, name) for one in targets) else node
+
+    return Edit(path, f"does not assign {name}", change)
+
+
+def drops_condition(path: str, name: str) -> Edit:
+    """Have a function leave out one of several conditions, with what it calls."""
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, ast.BoolOp):
+            return node
+        kept = [one for one in node.values if not mentions(one, name)]
+        if len(kept) in (0, len(node.values)):
+            return node
+        return kept[0] if len(kept) == 1 else ast.BoolOp(op=node.op, values=kept)
+
+    return Edit(path, f"has no condition with {name} beside others", change)
+
+
+def drops_handler(path: str, name: str) -> Edit:
+    """Have a function let exceptions pass that it handles, in a `try` with a name."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Try) and mentions(node, name) and node.handlers:
+            return [*node.body, *node.orelse, *node.finalbody]
+        return node
+
+    return Edit(path, f"handles no exception of {name}", change)
+
+
+def decides(path: str, name: str, value: bool) -> Edit:
+    """Have an `if` whose test has a name decide one way, whatever is the case."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, (ast.If, ast.IfExp)) and mentions(node.test, name):
+            changed = copy.copy(node)
+            changed.test = ast.copy_location(ast.Constant(value), node.test)
+            return changed
+        return node
+
+    return Edit(path, f"has no `if` with {name}", change)
+
+
+def calls_instead(path: str, name: str, other: str) -> Edit:
+    """Have a function call another method: notify() in place of notify_all()."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            return ast.Attribute(value=node.value, attr=other, ctx=node.ctx)
+        return node
+
+    return Edit(path, f"does not call {name}()", change)
+
+
+def delays(path: str, name: str, behind: str) -> Edit:
+    """Have a function take one step, which has a name, only after another one."""
+
+    def change(node: Any) -> Any:
+        block = getattr(node, "body", None)
+        if not isinstance(block, list):
+            return node
+        firsts = [one for one in block if mentions(one, name)]
+        seconds = [one for one in block if mentions(one, behind)]
+        if not firsts or not seconds or firsts[0] is seconds[0]:
+            return node
+        if block.index(firsts[0]) > block.index(seconds[0]):
+            return node
+        order = [one for one in block if one is not firsts[0]]
+        order.insert(order.index(seconds[0]) + 1, firsts[0])
+        changed = copy.copy(node)
+        changed.body = order
+        return changed
+
+    return Edit(path, f"does not have {name} before {behind}", change)
+
+
+def load(planted: Any = None) -> Any:
+    """Make the module from its text, with our threads and clock in it, and a bug."""
     module: Any = types.ModuleType("mcp_ref")
     module.__file__ = str(SOURCE)
     sys.modules["mcp_ref"] = module
-    exec(compile(text, str(SOURCE), "exec"), vars(module))
-    module.threading = types.SimpleNamespace(
-        Lock=Lock,
-        RLock=RLock,
-        Condition=Condition,
-        Event=Event,
-        Thread=Thread,
-        Semaphore=threading.Semaphore,
-        enumerate=lambda: [task for task in me().scheduler.tasks if not task.done],
-        get_ident=lambda: me().ident,
-        current_thread=lambda: me(),
-        main_thread=lambda: None,
-    )
-    module.time = types.SimpleNamespace(
-        monotonic=lambda: getattr(running, "task", None) and me().scheduler.now or 0.0,
-        time=time.time,
-        sleep=lambda seconds: me().wait(lambda: False, seconds),
-        strftime=time.strftime,
-        gmtime=time.gmtime,
-    )
+    exec(SOUND, vars(module))
+    # Futures are the library's own, and wait as the module does.
+    vars(concurrent.futures._base)["threading"] = THREADING
+    module.threading = types.SimpleNamespace(**vars(THREADING))
+    module.time = TIME
     module.log = lambda line: None
     module.KEEP_ALIVE_SECONDS, module.AHEAD_BYTES = 15, 40
+    if planted:
+        planted.apply(module)
     return module
+
+
+TREE = ast.parse(TEXT)
+FUNCTIONS = {one.name for one in ast.walk(TREE) if isinstance(one, ast.FunctionDef)}
+SOUND = compile(TREE, str(SOURCE), "exec")
 
 
 # ---- the models: each returns a check, which is called in the end
 class Wire:
     """Stands for an exchange: who writes, and what."""
 
-    def __init__(self, module: Any, fails_after: int = 10**9) -> None:
+    def __init__(self, fails_after: int = 10**9, is_slow: bool = False) -> None:
         self.headers: dict[str, str] = {}
+        self.is_slow = is_slow
+        self.query = ""
         self.extra: dict[str, str] = {}
         self.said: list[bytes] = []
-        self.ends, self.writing = 0, None  # type: int, Any
+        self.ends, self.hangs, self.status = 0, 0, 0
+        self.writing: Any = None
         self.left, self.name, self.address = fails_after, "wire", ""
         self.principal: Any = None
 
     def start(self, status: int, headers: Any, body: Any) -> None:
+        self.status = status
         self.put(b"" if body is None else body)
 
     def put(self, data: bytes) -> None:
         assert self.writing is None, "two threads write at once"
         assert not self.ends, "something is written behind the end"
         self.writing = me()
-        me().scheduler.switch(me())
+        if self.is_slow:
+            pause()
+        switch()
         self.writing = None
         self.left -= 1
         if self.left < 0:
@@ -343,8 +627,15 @@ class Wire:
         self.put(b"")
         self.ends += 1
 
+    def leave(self) -> None:
+        """Hang up, as the client."""
+        self.left = -1
+
     def gone(self) -> bool:
         return self.left < 0
+
+    def hang_up(self) -> None:
+        self.hangs += 1
 
     def text(self) -> str:
         return b"".join(self.said).decode()
@@ -358,244 +649,293 @@ def note(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": "n", "params": {"n": number}}
 
 
+def result(number: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "result": {"n": number}}
+
+
+def request(mcp: Any, method: str, **params: Any) -> dict[str, Any]:
+    """Make a modern request, whose id is 1."""
+    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
+    params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def cancellation() -> dict[str, Any]:
+    params = {"requestId": 1}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+def opening(**capabilities: Any) -> dict[str, Any]:
+    params = {"protocolVersion": "2025-06-18", "clientInfo": {}}
+    whole = {**params, "capabilities": capabilities}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": whole}
+
+
+def has_tool(mcp: Any, server: Any, function: Any) -> None:
+    """Register a function of the Context as the tool `tool`."""
+    function.__annotations__ = {"ctx": mcp.Context, "return": str}
+    server.tool(function, name="tool")
+
+
+# ---- ... of the outbox, and who carries what is in it
 def stream_is_whole(mcp: Any, scheduler: Scheduler) -> Any:
     """A call emits, and ends; its carrier writes all of it, once, in order."""
-    wire = Wire(mcp)
+    wire = Wire()
 
     def post() -> None:
-        stream = mcp.Stream(wire)
-        stream.started = True
+        answer = mcp.Answer(wire)
         for number in range(4):
-            stream(note(number))
-        stream({"jsonrpc": "2.0", "id": 1, "result": {"n": 4}})
-        stream.finish()
+            answer(note(number))
+        answer(result(4))
+        answer.finish()
         assert wire.ends == 1
 
     scheduler.spawn(post, "post")
-    return lambda: scheduler.now == 0 and numbers(wire.text()) == [0, 1, 2, 3, 4]
+    return lambda: scheduler.passed() == 0 and numbers(wire.text()) == [0, 1, 2, 3, 4]
 
 
 def two_writers(mcp: Any, scheduler: Scheduler) -> Any:
     """A handler and another thread emit, and wait for a reader that is slow."""
-    log, wire = mcp.Log(10**6), Wire(mcp)
-    log.open(wire)
+    wire = Wire()
+    outbox = mcp.Outbox(wire, 10**6)
     left = [2]
 
     def writer(first: int) -> None:
         for number in range(first, first + 3):
-            log.add(mcp.encode(note(number)))
+            outbox.add(mcp.encode(note(number)))
         left[0] -= 1
         if not left[0]:
-            log.add(mcp.encode({"n": 99}), True)
+            outbox.add(mcp.encode({"n": 99}), True)
 
     def reader() -> None:
-        while (events := log.copy(wire)) is not None:
-            for data in events:
+        while outbox.wait(wire):
+            for data in outbox.take(wire):
                 wire.write(data)
 
     scheduler.spawn(lambda: writer(0), "writer 0")
     scheduler.spawn(lambda: writer(10), "writer 10")
     scheduler.spawn(reader, "reader")
     return lambda: (
-        scheduler.now == 0 and sorted(numbers(wire.text())) == [0, 1, 2, 10, 11, 12, 99]
+        scheduler.passed() == 0
+        and sorted(numbers(wire.text())) == [0, 1, 2, 10, 11, 12, 99]
     )
 
 
-def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
-    """A GET takes over where another one reads: each event reaches one of them, or is
-    asked for again; the first ends, and its end does not end the second."""
-    log, first, second = mcp.Log(10**6), Wire(mcp), Wire(mcp)
-    # It is there before the other: the later one of two is the one that goes on.
-    log.open(first)
+def new_session(mcp: Any, endpoint: Any) -> Any:
+    """Make a session that can be found, and expires soon if the watch looks after it."""
+    mcp.SESSION_SECONDS = mcp.ASK_SECONDS = 3
+    session = mcp.HttpSession(endpoint, None, {})
+    endpoint.sessions[session.id] = session
+    return session
 
-    def carry(wire: Wire) -> None:
-        stream = mcp.Stream(wire)
-        stream.log = log
-        stream.carry(stream.log)
+
+def carry(mcp: Any, wire: Wire, outbox: Any) -> None:
+    """Write what the outbox has, as the thread of the connection."""
+    answer = mcp.Answer(wire)
+    answer.outbox = outbox
+    answer.carry(outbox)
+
+
+def resume(mcp: Any, session: Any, outbox: Any, wire: Wire, after: int) -> None:
+    """Serve a GET for what follows an event; what is refused has a status."""
+    wire.headers["mcp-session-id"] = session.id
+    wire.headers["last-event-id"] = f"{outbox.name}-{after}"
+    try:
+        mcp.serve_session_get(session.endpoint, wire)
+    except mcp.HttpError as refusal:
+        wire.status = refusal.status
+
+
+RESUMING = """
+    carry finish run_handler listen _rewind attach wait take detach add end _drop_old
+    serve_session_get _append add_change _append_changes disconnect _notice
+""".split()
+
+
+def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET resumes a stream while somebody still writes to the broken connection: its
+    client gets what it has not seen, in order. The first reader ends, and its end does
+    not end the second."""
+    first, second, seen = Wire(), Wire(is_slow=True), []  # type: Any, Any, list[int]
+    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
+    answer = mcp.SessionAnswer(first, session, 1)
+    outbox = answer.carry_here()
+    scheduler.functions = RESUMING
 
     def write() -> None:
         for number in range(3):
-            log.add(mcp.encode(note(number)))
-        log.add(mcp.encode({"n": 3}), True)
+            outbox.add(mcp.encode(note(number)))
+        me().wait(lambda: seen)  # it ends while the client comes back
+        outbox.add(mcp.encode(result(3)), True)
 
     def again() -> None:
-        seen = numbers(first.text())
-        if log.open(second, len(seen)):
-            carry(second)
+        me().wait(lambda: numbers(first.text()))
+        seen.extend(numbers(first.text())[:1])  # the others are lost on their way
+        resume(mcp, session, outbox, second, len(seen))
 
-    scheduler.spawn(lambda: carry(first), "first")
+    scheduler.spawn(lambda: answer.carry(outbox), "first")
     scheduler.spawn(write, "writer")
     scheduler.spawn(again, "second")
-
-    def check() -> bool:
-        got = numbers(second.text())
-        return (
-            scheduler.now == 0
-            and got == list(range(4))[4 - len(got) :]
-            and (numbers(first.text()) + got).count(3) >= 1
-        )
-
-    return check
+    return lambda: (
+        scheduler.passed() < 1 and seen + numbers(second.text()) == [0, 1, 2, 3]
+    )
 
 
 def reader_makes_way(mcp: Any, scheduler: Scheduler) -> Any:
     """A GET takes over: the answer of the other one ends at once, not when an event or
     a comment is due."""
-    log, first, second = mcp.Log(10**6), Wire(mcp), Wire(mcp)
+    outbox, first, second = mcp.Outbox(keeps=10**6), Wire(), Wire()
 
     def get(wire: Wire) -> None:
-        stream = mcp.Stream(wire)
-        stream.log = log
-        log.open(wire)
-        stream.carry(stream.log)
+        outbox.attach(wire)
+        carry(mcp, wire, outbox)
 
     def take_over() -> None:
-        me().wait(lambda: log.reader is first)
+        me().wait(lambda: outbox.reader is first)
         get(second)
 
     def end() -> None:
         me().wait(lambda: first.ends)
-        log.end()
+        outbox.end()
 
     scheduler.spawn(lambda: get(first), "first")
     scheduler.spawn(take_over, "second")
     scheduler.spawn(end, "end")
-    return lambda: scheduler.now == 0 and (first.ends, second.ends) == (1, 1)
+    return lambda: scheduler.passed() == 0 and (first.ends, second.ends) == (1, 1)
 
 
 def reader_leaves(mcp: Any, scheduler: Scheduler) -> Any:
     """A reader hangs up while a handler waits for room; the rest is resumed."""
-    log, first, second = mcp.Log(10**6), Wire(mcp, fails_after=2), Wire(mcp)
-
-    def get(wire: Wire, after: int | None) -> None:
-        stream = mcp.Stream(wire)
-        stream.log = log
-        if log.open(wire, after):
-            stream.carry(stream.log)
+    first, second = Wire(fails_after=2), Wire()
+    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
+    answer = mcp.SessionAnswer(first, session, 1)
+    outbox = answer.carry_here()
+    scheduler.functions = RESUMING
 
     def write() -> None:
         for number in range(4):
-            log.add(mcp.encode(note(number)))
-        log.add(mcp.encode({"n": 4}), True)
+            outbox.add(mcp.encode(note(number)))
+        outbox.add(mcp.encode(result(4)), True)
 
     def both() -> None:
-        get(first, None)
-        get(second, len(numbers(first.text())))
+        answer.carry(outbox)
+        resume(mcp, session, outbox, second, len(numbers(first.text())))
 
     scheduler.spawn(both, "readers")
     scheduler.spawn(write, "writer")
     return lambda: (
-        scheduler.now == 0 and numbers(first.text() + second.text()) == [0, 1, 2, 3, 4]
+        scheduler.passed() < 1
+        and numbers(first.text() + second.text()) == [0, 1, 2, 3, 4]
     )
 
 
 def reader_never_returns(mcp: Any, scheduler: Scheduler) -> Any:
     """A client hangs up: its call ends all the same, and its stream is let go."""
-    wire = Wire(mcp, fails_after=2)
+    wire = Wire(fails_after=2)
 
     def post() -> None:
-        stream = mcp.Stream(wire)
-        stream.started = True
+        answer = mcp.Answer(wire)
         for number in range(5):
-            stream(note(number))
-        stream.finish()
+            answer(note(number))
+        answer.finish()
 
     scheduler.spawn(post, "post")
-    return lambda: scheduler.now == 0 and not wire.ends
+    return lambda: scheduler.passed() == 0 and not wire.ends
 
 
 def cancelled(mcp: Any, scheduler: Scheduler) -> Any:
     """A call that was cancelled after an event ends its stream without a response."""
-    wire = Wire(mcp)
+    wire = Wire()
 
     def post() -> None:
-        stream = mcp.Stream(wire)
-        stream.started = True
-        stream(note(0))
-        stream.finish()
+        answer = mcp.Answer(wire)
+        answer(note(0))
+        answer.finish()
 
     scheduler.spawn(post, "post")
-    return lambda: scheduler.now == 0 and numbers(wire.text()) == [0] and wire.ends
+    return lambda: scheduler.passed() == 0 and numbers(wire.text()) == [0] and wire.ends
 
 
 def resumes_at_the_edge(mcp: Any, scheduler: Scheduler) -> Any:
     """A GET resumes where old events are being dropped: changes are told again."""
-    log, wire = mcp.Log(160), Wire(mcp)
-    early = Wire(mcp)
+    mcp.REPLAY_BYTES = 160  # one event
+    early, wire = Wire(), Wire()
+    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
+    outbox = session.own
+    scheduler.functions = RESUMING
 
     def changes() -> None:
         for number in range(3):
-            log.tell(mcp.encode(note(number)))
-            log.open(early)
-            log.copy(early)
-        log.release(early)
-        log.tell(mcp.encode(note(3)))
+            outbox.add_change(mcp.encode(note(number)))
+            outbox.attach(early)
+            outbox.take(early)
+        outbox.detach(early)
+        outbox.add_change(mcp.encode(note(3)))
 
     def get() -> None:
-        stream = mcp.Stream(wire)
-        stream.log = log
-        stopped.append(1)
-        me().wait(lambda: log.count >= 1)
-        if log.open(wire, 1):
-            scheduler.spawn(end, "end")
-            stream.carry(stream.log)
+        me().wait(lambda: outbox.count >= 1)
+        scheduler.spawn(end, "end")
+        resume(mcp, session, outbox, wire, 1)
 
     def end() -> None:
-        me().wait(lambda: log.reader is not wire or not log.changes)
-        log.release(wire)
+        me().wait(lambda: wire.status)
+        me().wait(lambda: outbox.reader is not wire or not outbox.changes)
+        outbox.detach(wire)
 
-    stopped: list[int] = []
     scheduler.spawn(changes, "changes")
     scheduler.spawn(get, "get")
 
     def check() -> bool:
-        later = Wire(mcp)
-        kept = b"".join(log.events).decode() + wire.text()
-        kept += b"".join(log.changes).decode() + b"".join(log.told).decode()
-        return set(range(4)) <= set(numbers(kept)) and not later.said
+        parts = (outbox.kept, outbox.waiting, outbox.changes, outbox.told)
+        kept = b"".join(itertools.chain(*parts)).decode() + wire.text()
+        return set(range(4)) <= set(numbers(kept))
 
     return check
 
 
-def listening(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> list[Any]:
-    """Have a task subscribe; return a list that will have its peer."""
+# ---- ... of subscriptions, and of how requests end
+LISTENING = """
+    run_handler hold release finish carry carry_here carry_aside begin end tell push add
+    add_change wait take detach prepare close changed notify serve_listen _emit _finish
+    _end _cancel _wake_with _append_changes
+""".split()
+
+
+def listening(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
+    """Have a task POST a subscription; return the endpoint."""
     server.declared.add("tools")
-    endpoint, peers = mcp.Endpoint(server), []  # type: Any, list[Any]
-    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
-    message = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "subscriptions/listen",
-        "params": {"_meta": meta, "notifications": {"toolsListChanged": True}},
-    }
+    endpoint = mcp.Endpoint(server)
+    scheduler.functions = LISTENING
+    message = request(
+        mcp, "subscriptions/listen", notifications={"toolsListChanged": True}
+    )
+    scheduler.spawn(lambda: post(mcp, endpoint, wire, message), "post")
+    return endpoint
 
-    def post() -> None:
-        stream = mcp.Stream(wire)
-        peer = mcp.PostPeer(endpoint, stream, message)
-        peer.check = lambda ctx: endpoint.hold(stream)
-        peers.append(peer)
 
-        def start(work: Any) -> None:
-            stream.started = True
-            work()
-
-        server.handle(message, stream, peer=peer, start=start)
-        stream.finish()
-
-    scheduler.spawn(post, "post")
-    return peers
+def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
+    """Serve a POST as an endpoint does; what it refuses, it says to the wire."""
+    if "_meta" in message["params"]:
+        wire.headers["mcp-protocol-version"] = mcp.versions()[0]
+        wire.headers["mcp-method"] = message["method"]
+    endpoint.read_message = lambda exchange: message
+    try:
+        endpoint.post(wire)
+    except mcp.HttpError as refusal:
+        wire.start(refusal.status, {}, b"refused")
 
 
 def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
     """A subscription ends while something changes: acknowledged first, one response
     last, and it is no listener any more."""
-    server, wire = mcp.Server("s"), Wire(mcp)
-    peers = listening(mcp, scheduler, server, wire)
+    server, wire = mcp.Server("s"), Wire()
+    endpoint = listening(mcp, scheduler, server, wire)
 
     def close() -> None:
         me().wait(lambda: bool(server.listeners))
         server.changed("tools")
-        peers[0].close()
+        for peer in list(endpoint.answers.values()):
+            peer.close()
 
     scheduler.spawn(lambda: server.changed("tools"), "changed")
     scheduler.spawn(close, "close")
@@ -606,7 +946,7 @@ def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
             "acknowledged" in said[0]["method"]
             and "result" in said[-1]
             and "changed" in said[1].get("method", "")
-            and scheduler.now == 0
+            and scheduler.passed() < 1
             and not server.listeners
             and wire.ends == 1
         )
@@ -615,37 +955,99 @@ def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def listener_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
-    """A subscription begins while its peer closes: it ends, with a response."""
-    server, wire = mcp.Server("s"), Wire(mcp)
-    peers = listening(mcp, scheduler, server, wire)
+    """A subscription begins while its endpoint closes: it ends, with a response."""
+    server, wire = mcp.Server("s"), Wire()
+    endpoint = listening(mcp, scheduler, server, wire)
 
     def close() -> None:
-        me().wait(lambda: peers and peers[0].running)
-        peers[0].close()
+        me().wait(lambda: any(one.running for one in endpoint.answers.values()))
+        endpoint.close()
 
     scheduler.spawn(close, "close")
     return lambda: (
-        scheduler.now == 0 and '"result"' in wire.text() and not server.listeners
+        scheduler.passed() < 1 and '"result"' in wire.text() and not server.listeners
     )
+
+
+def listener_meets_hang_up(mcp: Any, scheduler: Scheduler) -> Any:
+    """The client of a subscription hangs up, as the watch sees, or who writes a change:
+    it is forgotten."""
+    server, wire = mcp.Server("s"), Wire()
+    endpoint = listening(mcp, scheduler, server, wire)
+    scheduler.functions = [*LISTENING, "_notice", "_run"]
+    endpoint.watch = mcp.Watch(0.25)
+
+    def leave() -> None:
+        me().wait(lambda: False, 0.5)  # when the watch looks
+        wire.leave()
+        server.changed("tools")
+
+    scheduler.spawn(leave, "client")
+    return lambda: scheduler.passed() < 2 and not (server.listeners or endpoint.answers)
+
+
+def listen_on_a_pipe(
+    mcp: Any, scheduler: Scheduler, server: Any, sent: list[Any]
+) -> Any:
+    """Have a task subscribe where messages keep their order; return the peer."""
+    server.declared.add("tools")
+    peer = mcp.Peer(sent.append)
+    message = request(
+        mcp, "subscriptions/listen", notifications={"toolsListChanged": True}
+    )
+    scheduler.functions = LISTENING
+    scheduler.spawn(lambda: server.handle(message, sent.append, peer=peer), "listen")
+    return peer
+
+
+def listener_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A subscription is cancelled while it begins: it hears nothing afterwards, and has
+    no response."""
+    server, sent = mcp.Server("s"), []  # type: Any, list[Any]
+    peer = listen_on_a_pipe(mcp, scheduler, server, sent)
+
+    def cancel() -> None:
+        me().wait(lambda: peer.running)
+        server.handle(cancellation(), sent.append, peer=peer)
+        server.changed("tools")
+
+    scheduler.spawn(cancel, "cancel")
+    return lambda: (
+        not (server.listeners or peer.running)
+        and all("acknowledged" in one.get("method", "") for one in sent)
+    )
+
+
+def listener_hears_all(mcp: Any, scheduler: Scheduler) -> Any:
+    """Something changes when the client has read the acknowledgement, and something
+    before: it hears of the former, and of neither before the acknowledgement."""
+    server, sent = mcp.Server("s"), []  # type: Any, list[Any]
+    listen_on_a_pipe(mcp, scheduler, server, sent)
+
+    def client() -> None:
+        me().wait(lambda: sent)
+        count = len(sent)
+        server.changed("tools")
+        assert len(sent) > count, "a change after the acknowledgement is lost"
+
+    scheduler.spawn(client, "client")
+    scheduler.spawn(lambda: server.changed("tools"), "changed")
+    return lambda: "acknowledged" in sent[0]["method"]
 
 
 def initialize_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
     """A session opens while its peer closes: it is no listener afterwards."""
     server, sent = mcp.Server("s"), []  # type: Any, list[Any]
     peer = mcp.Peer(sent.append)
-    opening = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {},
-        },
-    }
-    scheduler.spawn(lambda: server.handle(opening, sent.append, peer=peer), "open")
+    scheduler.spawn(lambda: server.handle(opening(), sent.append, peer=peer), "open")
     scheduler.spawn(peer.close, "close")
     return lambda: not server.listeners and len(sent) == 1
+
+
+ENDING = """
+    on_cancel _wake_with _cancel _end cancel_all take_notification _finish _emit _perform
+    handle
+""".split()
 
 
 def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
@@ -656,33 +1058,187 @@ def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
         ctx.on_cancel(lambda: told.append(1))
         return "x"
 
-    tool.__annotations__ = {"ctx": mcp.Context, "return": str}
-    server.tool(tool)
-    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
-    call = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"_meta": meta, "name": "tool"},
-    }
+    has_tool(mcp, server, tool)
     peer = mcp.Peer()
-    cancel = {
-        "jsonrpc": "2.0",
-        "method": "notifications/cancelled",
-        "params": {"requestId": 1},
-    }
+    call = request(mcp, "tools/call", name="tool")
+    scheduler.functions = ENDING
     scheduler.spawn(lambda: server.handle(call, sent.append, peer=peer), "call")
-    scheduler.spawn(lambda: server.handle(cancel, sent.append, peer=peer), "cancel")
-    return lambda: (len(sent), len(told)) in ((1, 0), (0, 1), (0, 0))
+    scheduler.spawn(
+        lambda: server.handle(cancellation(), sent.append, peer=peer), "cancel"
+    )
+    return lambda: (
+        (len(sent), len(told)) in ((1, 0), (0, 1), (0, 0)) and not peer.running
+    )
 
 
+def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A request is cancelled while its handler registers a function: it runs once."""
+    server, told = mcp.Server("s"), []  # type: Any, list[int]
+    peer = mcp.Peer()
+
+    def tool(ctx: Any) -> str:
+        ctx.on_cancel(lambda: told.append(1))
+        me().wait(lambda: ctx.cancelled)
+        return ""
+
+    has_tool(mcp, server, tool)
+    scheduler.functions = "on_cancel _wake_with _cancel _end cancel_all".split()
+
+    def cancel() -> None:
+        me().wait(lambda: peer.running or told)
+        peer.cancel_all()
+
+    call = request(mcp, "tools/call", name="tool")
+    scheduler.spawn(lambda: server.handle(call, mcp.drop, peer=peer), "call")
+    scheduler.spawn(cancel, "cancel")
+    scheduler.spawn(cancel, "cancel again")
+    return lambda: told == [1] and not peer.running
+
+
+def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """The thread of `run=` comes to a call when it is cancelled, or given up: the call
+    runs and is answered, or does not run."""
+    jobs, sent, ran = [], [], []  # type: list[Any], list[Any], list[int]
+    mcp.RUN_SECONDS = 1
+    server, peer = mcp.Server("s", run=jobs.append), mcp.Peer()
+
+    def tool(ctx: Any) -> str:
+        ran.append(1)
+        return "x"
+
+    has_tool(mcp, server, tool)
+    scheduler.functions = [*ENDING, "call", "thunk"]
+
+    def until_given_up() -> None:
+        for _ in range(11):  # it is looked at every 0.1 s
+            me().wait(lambda: False, 0.1)
+
+    def application() -> None:
+        until_given_up()
+        for job in jobs:
+            job()
+
+    def call() -> None:
+        message = request(mcp, "tools/call", name="tool")
+        server.handle(message, sent.append, peer=peer)
+
+    def cancel() -> None:
+        until_given_up()
+        server.handle(cancellation(), sent.append, peer=peer)
+
+    scheduler.spawn(call, "call")
+    scheduler.spawn(application, "application")
+    scheduler.spawn(cancel, "cancel")
+
+    def check() -> bool:
+        has_result = any("result" in one for one in sent)
+        return (
+            len(ran) <= 1
+            and len(sent) <= 1
+            and (bool(ran) if has_result else not (sent and ran))
+            and not peer.running
+        )
+
+    return check
+
+
+# ---- ... of questions to a session
+def question(
+    mcp: Any, scheduler: Scheduler, answers: float | None, cancels: bool, closes: bool
+) -> Any:
+    """Have a tool ask; the client answers after some seconds, cancels, or leaves."""
+    mcp.ASK_SECONDS = 5
+    server, sent, got = mcp.Server("s"), [], []  # type: Any, list[Any], list[str]
+    peer = mcp.Peer(sent.append)
+
+    def tool(ctx: Any) -> str:
+        try:
+            got.append(str(ctx.list_roots()))
+        except mcp.AskError as problem:
+            got.append(str(problem))
+        return "x"
+
+    has_tool(mcp, server, tool)
+
+    def client(message: Any) -> None:
+        server.handle(message, sent.append, peer=peer)
+
+    client(opening(roots={}))
+    client({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    del sent[:]
+    scheduler.functions = """
+        take_response fail_questions _obtain _send_questions _answers_to _take_back _end
+        _cancel _wake_with cancel_all close take_notification _finish
+    """.split()
+    call = {"name": "tool"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    scheduler.spawn(lambda: client(message), "call")
+
+    def answer() -> None:
+        me().wait(lambda: sent or got)  # the question, if it comes to that
+        if answers:
+            me().wait(lambda: False, answers)
+        if any("cancelled" in one.get("method", "") for one in sent):
+            return  # nobody waits for it
+        client({"jsonrpc": "2.0", "id": 1, "result": {"roots": []}})
+
+    def cancel() -> None:
+        me().wait(lambda: peer.running or got)
+        client(cancellation())
+
+    def close() -> None:
+        me().wait(lambda: peer.running or got)
+        peer.close()
+
+    if answers is not None:
+        scheduler.spawn(answer, "answer")
+    if cancels:
+        scheduler.spawn(cancel, "cancel")
+    if closes:
+        scheduler.spawn(close, "close")
+
+    def check() -> bool:
+        gives_up = [one for one in sent if "cancelled" in one.get("method", "")]
+        responses = [one for one in sent if "result" in one]
+        return (
+            len(got) == 1
+            and len(responses) <= 1
+            and (cancels or len(responses) == 1)
+            and (scheduler.passed() < 5 or bool(answers))
+            and not (gives_up and got == ["[]"])
+            and not (peer.questions or peer.running)
+        )
+
+    return check
+
+
+def question_meets_all(mcp: Any, scheduler: Scheduler) -> Any:
+    """An answer, a cancellation and the end of the session come at once: one of them
+    settles the question."""
+    return question(mcp, scheduler, 0, cancels=True, closes=True)
+
+
+def question_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call is cancelled while it asks: nobody waits for an answer."""
+    return question(mcp, scheduler, None, cancels=True, closes=False)
+
+
+def question_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
+    """A session ends while a call asks: nobody waits for an answer."""
+    return question(mcp, scheduler, None, cancels=False, closes=True)
+
+
+def question_meets_its_limit(mcp: Any, scheduler: Scheduler) -> Any:
+    """An answer comes when the time for it has passed: it is taken, or given up."""
+    return question(mcp, scheduler, 5, cancels=False, closes=False)
+
+
+# ---- ... of connections
 def connections(mcp: Any, scheduler: Scheduler) -> Any:
     """Connections are accepted, evicted and closed: never too many, and a connection
     that has lost its place knows before it serves."""
     mcp.MAX_CONNECTIONS = 1
-    httpd = object.__new__(mcp._Httpd)
-    httpd.lock, httpd.steps = Lock(), {}
-    httpd.endpoint = mcp.Endpoint(mcp.Server("s"))
+    httpd = mcp.Connections(mcp.Endpoint(mcp.Server("s")))
     hung: list[str] = []
     mcp.hang_up = hung.append
     served: list[str] = []
@@ -711,8 +1267,81 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: not httpd.steps and served
 
 
-WATCHDOG = "_read _start _run _watch _take_over _wake_up serve"
-CREW = "_read _start add run spawn run_aside"
+# ---- ... of the watch, the crew and the reader of a pipe
+def flag_is_set(mcp: Any, scheduler: Scheduler) -> Any:
+    """A flag is set twice while a thread begins to wait for it: that returns."""
+    flag = mcp.Flag()
+    scheduler.spawn(flag.wait, "wait")
+    scheduler.spawn(flag.set, "set")
+    scheduler.spawn(flag.set, "set again")
+    return lambda: flag.is_set and scheduler.passed() == 0
+
+
+def watch_looks(mcp: Any, scheduler: Scheduler) -> Any:
+    """Threads leave posts and come back when the watch looks: each post is taken once,
+    one that nobody comes back to is looked after, and in the end the watch rests."""
+    watch, taken = mcp.Watch(0.25), []  # type: Any, list[int]
+    scheduler.functions = "leave take _run".split()
+
+    def look(post: int) -> None:
+        if watch.take(post):
+            taken.append(post)
+        raise ValueError("others are looked after all the same")
+
+    def worker(first: int) -> None:
+        for post, seconds in ((first, 0.5), (first + 1, 0)):  # the watch looks at 0.5
+            watch.leave(post, look)
+            me().wait(lambda: False, seconds)
+            if watch.take(post):
+                taken.append(post)
+        watch.leave(first + 2, look)
+        assert me().wait(lambda: first + 2 in taken, 2), "nobody looks"
+
+    scheduler.spawn(lambda: worker(0), "worker 0")
+    scheduler.spawn(lambda: worker(10), "worker 10")
+    return lambda: sorted(taken) == [0, 1, 2, 10, 11, 12]
+
+
+def watch_starts_again(mcp: Any, scheduler: Scheduler) -> Any:
+    """Posts are left when the watch finds that there are none: it looks after them."""
+    watch, taken = mcp.Watch(2), []  # type: Any, list[int]
+
+    def look(post: int) -> None:
+        if watch.take(post):
+            taken.append(post)
+
+    def worker() -> None:
+        watch.leave(0, look)
+        watch.take(0)
+        me().wait(lambda: False, 2)  # when it ends
+        watch.leave(1, look)
+        assert me().wait(lambda: taken, 9), "nobody looks"
+
+    scheduler.spawn(worker, "worker")
+    return lambda: taken == [1]
+
+
+def watch_is_refused(mcp: Any, scheduler: Scheduler) -> Any:
+    """There is no thread for a watch when the first post is left: the next one has it
+    looked after, too."""
+    watch, taken = mcp.Watch(0.25), []  # type: Any, list[int]
+    scheduler.refused = {1}
+
+    def look(post: int) -> None:
+        if watch.take(post):
+            taken.append(post)
+
+    def worker() -> None:
+        watch.leave(0, look)
+        watch.leave(1, look)
+        assert me().wait(lambda: len(taken) == 2, 2), "nobody looks"
+
+    scheduler.spawn(worker, "worker")
+    return lambda: sorted(taken) == [0, 1]
+
+
+RELIEVING = "_read _serve start _relieve _take_over leave take serve".split()
+CREW = "_read _serve start _take_over add adopt help spawn run_aside".split()
 NULL = os.open(os.devnull, os.O_RDWR)
 
 
@@ -729,23 +1358,20 @@ def stdio(
         lambda seconds: mcp.time.sleep(seconds / 64) if seconds else None, name="do"
     )
     pipe = mcp.Pipe(server, NULL, NULL)
-    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
     left, readers = list(enumerate(calls)), []  # type: Any, list[Any]
 
     def readline(size: int) -> bytes:
         assert not readers, "two threads read"
         readers.append(me())
-        me().scheduler.switch(me())
+        switch()
         number, seconds = left.pop(0) if left else (0, None)
         if seconds is not None and seconds < 0:
             mcp.time.sleep(-seconds / 64)
         readers.clear()
         if seconds is None or seconds < 0:
             return b"" if seconds is None else b"\n"
-        call = {"name": "do", "arguments": {"seconds": seconds}, "_meta": meta}
-        return mcp.encode(  # type: ignore[no-any-return]
-            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}
-        )
+        call = request(mcp, "tools/call", name="do", arguments={"seconds": seconds})
+        return mcp.encode({**call, "id": number})  # type: ignore[no-any-return]
 
     def send(message: Any) -> None:
         assert "error" not in message, message
@@ -755,55 +1381,76 @@ def stdio(
     pipe._source = types.SimpleNamespace(readline=readline)
     pipe.send = send
     pipe._await_hang_up = lambda: None
+    scheduler.always = lambda: pipe._calls.busy >= 0
     scheduler.spawn(pipe.serve, "serve")
     return answered
 
 
-def watchdog_takes_over(mcp: Any, scheduler: Scheduler) -> Any:
-    """Handlers end while the watchdog takes over: each request is answered once, and a
-    fast one before the slow ones."""
-    scheduler.functions = WATCHDOG.split()
-    answered = stdio(mcp, scheduler, [3, 60, 0, -120, 0])
+def reader_is_relieved(mcp: Any, scheduler: Scheduler) -> Any:
+    """A handler ends when another reader takes over: each request is answered once, and
+    a fast one before the slow ones."""
+    scheduler.functions = RELIEVING
+    answered = stdio(mcp, scheduler, [2, 60, 0, -120, 0])
     return lambda: sorted(answered) == [0, 1, 2, 4] and answered[2] < 9
 
 
-def watchdog_wakes_up(mcp: Any, scheduler: Scheduler) -> Any:
-    """The watchdog sleeps when a slow call comes: the next one is answered first."""
-    scheduler.functions = WATCHDOG.split()
-    answered = stdio(mcp, scheduler, [-120, 60, 0])
-    return lambda: sorted(answered) == [1, 2] and answered[2] < 129
+def watch_has_rested(mcp: Any, scheduler: Scheduler) -> Any:
+    """Nothing was watched for long when a slow call comes: the next one is answered
+    first."""
+    scheduler.functions = RELIEVING
+    answered = stdio(mcp, scheduler, [0, -120, 60, 0])
+    return lambda: sorted(answered) == [0, 2, 3] and answered[3] < 129
 
 
 def slow_calls_wait(mcp: Any, scheduler: Scheduler) -> Any:
     """A call comes when the only thread ends: it waits for it, or has another."""
-    scheduler.functions = CREW.split()
+    scheduler.functions = CREW
     answered = stdio(mcp, scheduler, [5, -3, 2], 1)
     return lambda: sorted(answered) == [0, 2]
 
 
 def crew_takes_all(mcp: Any, scheduler: Scheduler) -> Any:
     """Work comes when the only thread of a crew ends: it is done all the same."""
-    crew, done = mcp.Crew("crew", 1, mcp.threading.Lock()), []  # type: Any, list[int]
+    crew, done = mcp.Crew("crew", 1), []  # type: Any, list[int]
 
     def add() -> None:
         for number in range(3):
             crew.add(lambda number=number: done.append(number))
 
     scheduler.spawn(add, "add")
-    return lambda: done == [0, 1, 2]
+    return lambda: done == [0, 1, 2] and not crew.busy
+
+
+def crew_adopts(mcp: Any, scheduler: Scheduler) -> Any:
+    """A thread that is adopted helps while work comes: it is done, and all count out."""
+    crew, done = mcp.Crew("crew", 1), []  # type: Any, list[int]
+
+    def add() -> None:
+        for number in range(3):
+            crew.add(lambda number=number: done.append(number))
+
+    def come() -> None:
+        crew.adopt()
+        crew.help()
+
+    scheduler.always = lambda: 0 <= crew.busy <= 2
+    scheduler.spawn(add, "add")
+    scheduler.spawn(come, "adopted")
+    return lambda: sorted(done) == [0, 1, 2] and not crew.busy
 
 
 def threads_are_refused(mcp: Any, scheduler: Scheduler) -> Any:
-    """Now and then no thread can be started; the first and second are there already."""
-    scheduler.functions, scheduler.refused = CREW.split(), {3, 4, 6, 7}
-    answered = stdio(mcp, scheduler, [5, 1, -60, 0, -60, 0])
-    return lambda: sorted(answered) == [0, 1, 3, 5]
+    """Now and then no thread can be started: a watch, two readers that relieve another,
+    threads of the crew. The first and second are there already."""
+    scheduler.functions, scheduler.refused = CREW, {3, 5, 6, 9, 10}
+    answered = stdio(mcp, scheduler, [5, 4, -60, 9, 3, 0, -60, 0])
+    return lambda: sorted(answered) == [0, 1, 3, 4, 5, 7]
 
 
 def no_thread_is_left(mcp: Any, scheduler: Scheduler) -> Any:
-    """There is a reader, and no other thread: each request is answered."""
-    scheduler.functions = [*WATCHDOG.split(), "run_aside"]
-    scheduler.refused = range(3, 10**6)
+    """There is a reader and a watch, and no other thread: each request is answered."""
+    scheduler.functions = [*RELIEVING, "run_aside"]
+    scheduler.refused = range(4, 10**6)
     answered = stdio(mcp, scheduler, [3, 0, 2])
     return lambda: sorted(answered) == [0, 1, 2]
 
@@ -815,48 +1462,34 @@ def no_thread_starts(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: sorted(answered) == [0, 1, 2]
 
 
-def opening(mcp: Any) -> dict[str, Any]:
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
-    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-
-
-def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
-    """Serve a POST as an endpoint does; what it refuses, it says to the wire."""
-    endpoint.read_message = lambda exchange: message
-    endpoint._reaps = True
-    try:
-        endpoint.post(wire)
-    except mcp.HttpError as refusal:
-        wire.start(refusal.status, {}, b"refused")
-
-
+# ---- ... of an endpoint: its end, its sessions, and clients that hang up
 def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
     """An endpoint closes while sessions open and a client subscribes: none is left, and
     each is answered."""
-    server = mcp.Server("s")
-    endpoint, one, two = mcp.Endpoint(server), Wire(mcp), Wire(mcp)
-    stream = mcp.Stream(two)
-    peer = mcp.PostPeer(endpoint, stream, {})
+    endpoint, one, two = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
+    answer = mcp.Answer(two)
+    peer = mcp.PostPeer(answer)
     ended: list[int] = []
     peer.close = lambda: ended.append(1)
-    scheduler.functions = "post watch register close handle _admit _initialize".split()
-    scheduler.spawn(lambda: post(mcp, endpoint, one, opening(mcp)), "initialize")
-    scheduler.spawn(lambda: endpoint.run_handler(stream, peer, wait), "subscribe")
-    scheduler.spawn(endpoint.close, "close")
-    endpoint._reaps = True
+    scheduler.functions = (
+        "post run_handler register close handle _admit _initialize".split()
+    )
 
     def wait() -> None:
         me().wait(lambda: ended)
-        stream.ended = True
+        answer.ended = True
 
-    return lambda: one.said and not (endpoint.sessions or endpoint.streams)
+    scheduler.spawn(lambda: post(mcp, endpoint, one, opening()), "initialize")
+    scheduler.spawn(lambda: endpoint.run_handler(answer, peer, wait), "subscribe")
+    scheduler.spawn(endpoint.close, "close")
+    return lambda: one.said and not (endpoint.sessions or endpoint.answers)
 
 
 def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
     """Sessions open where there is room for one: never two; one that goes is closed."""
     mcp.MAX_SESSIONS = 1
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint._reaps = True
+    endpoint.watch.closed = True  # or it would look for an hour
     opened: list[Any] = []
 
     def open_one() -> None:
@@ -872,17 +1505,103 @@ def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
     )
 
 
+def sessions_expire(mcp: Any, scheduler: Scheduler) -> Any:
+    """A session opens when the last one has expired: it expires, too, though nobody
+    asks."""
+    mcp.SESSION_SECONDS = 1
+    endpoint = mcp.Endpoint(mcp.Server("s"))
+    endpoint.watch = mcp.Watch(0.25)
+    scheduler.functions = "register close expire settle leave take _run".split()
+    opened: list[Any] = []
+
+    def client(seconds: float) -> None:
+        me().wait(lambda: False, seconds)
+        session = mcp.HttpSession(endpoint, None, {})
+        opened.append(session)
+        session.register()
+
+    scheduler.spawn(lambda: client(0), "first")
+    scheduler.spawn(lambda: client(1.25), "second")  # when the watch looks
+    return lambda: len(opened) == 2 and not endpoint.sessions
+
+
+def kept_is_forgotten(mcp: Any, scheduler: Scheduler) -> Any:
+    """A session ends while one of its calls is answered with events: of these, nothing
+    is kept for ever."""
+    mcp.ASK_SECONDS = 1
+    endpoint, wire = mcp.Endpoint(mcp.Server("s")), Wire()
+    endpoint.watch = mcp.Watch(0.25)
+    session = mcp.HttpSession(endpoint, None, {})
+    session.register()
+    answer = mcp.SessionAnswer(wire, session, 1)
+    scheduler.functions = (
+        "register close expire finish settle leave take _run run_handler".split()
+    )
+
+    def work() -> None:
+        answer(note(0))
+        me().wait(lambda: False, 0.5)  # when the watch looks
+        answer(result(1))
+
+    def client() -> None:
+        me().wait(lambda: wire.said)
+        session.close()
+
+    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(client, "client")
+    return lambda: (
+        numbers(wire.text()) == [0, 1]
+        and not (endpoint.answers or endpoint.sessions or endpoint.kept)
+    )
+
+
+def session_ends(mcp: Any, scheduler: Scheduler) -> Any:
+    """A session ends while a call of it runs and its own stream is listened to: the
+    call is answered, and then the stream ends."""
+    server, listens, calls = mcp.Server("s"), Wire(), Wire()
+    has_tool(mcp, server, lambda ctx: "x")
+    endpoint = mcp.Endpoint(server)
+    session = new_session(mcp, endpoint)
+    mcp.Session(server, session, mcp.versions("legacy")[0], {}).open()
+    listens.headers["mcp-session-id"] = calls.headers["mcp-session-id"] = session.id
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    message = {**call, "params": {"name": "tool"}}
+    scheduler.functions = """
+        close settle finish _finish run_handler end attach wait take serve_session_get
+        find_session listen carry post
+    """.split()
+
+    def get() -> None:
+        try:
+            mcp.serve_session_get(endpoint, listens)
+        except mcp.HttpError as refusal:
+            listens.status = refusal.status
+
+    def close() -> None:
+        me().wait(lambda: session.running or calls.said)
+        session.close()
+
+    scheduler.spawn(get, "get")
+    scheduler.spawn(lambda: post(mcp, endpoint, calls, message), "post")
+    scheduler.spawn(close, "delete")
+    return lambda: (
+        scheduler.passed() < 1
+        and '"result"' in calls.text()
+        and (listens.ends or listens.status == 404)
+    )
+
+
 def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
     """Streams without an end come at once where there is room for one."""
     mcp.MAX_CONNECTIONS = 2
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint._reaps = True
+    scheduler.functions = "run_handler hold release leave take _run".split()
     held: list[int] = []
     left = [3]
 
     def listen() -> None:
-        stream = mcp.Stream(Wire(mcp))
-        stream.lasts = stream.ended = True
+        answer = mcp.Answer(Wire(), lasts=True)
+        answer.ended = True
 
         def work() -> None:
             held.append(1)
@@ -890,40 +1609,164 @@ def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
             me().wait(lambda: left[0] == 0)
 
         try:
-            endpoint.run_handler(stream, mcp.Peer(), work)
+            endpoint.run_handler(answer, mcp.Peer(), work)
         except mcp.HttpError:
             left[0] -= 1
 
     for name in "abc":
         scheduler.spawn(listen, name)
-    return lambda: len(held) <= 1 and not endpoint.streams
+    return lambda: len(held) <= 1 and not (endpoint.answers or endpoint.lasting)
 
 
-def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
-    """A request is cancelled while its handler registers a function: it runs once."""
-    server, told = mcp.Server("s"), []  # type: Any, list[int]
-    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
-    params = {"_meta": meta, "name": "tool"}
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    peer = mcp.Peer()
+HANGING_UP = """
+    run_handler _notice leave take _run cancel_all _cancel _end _finish carry finish
+    detach wait _rewind attach listen serve_session_get
+""".split()
 
-    def tool(ctx: Any) -> None:
+
+def calling(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
+    """Have a task POST a call of `tool`; return the endpoint."""
+    endpoint = mcp.Endpoint(server)
+    scheduler.functions = HANGING_UP
+    message = request(mcp, "tools/call", name="tool")
+    message["params"]["_meta"]["progressToken"] = 1
+    wire.headers["mcp-name"] = "tool"
+    scheduler.spawn(lambda: post(mcp, endpoint, wire, message), "post")
+    return endpoint
+
+
+def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
+    """The watch notices a hang-up when the handler ends: it is cancelled or answered,
+    and the connection is hung up once at most."""
+    server, wire, told = mcp.Server("s"), Wire(), []  # type: Any, Any, list[int]
+
+    def tool(ctx: Any) -> str:
         ctx.on_cancel(lambda: told.append(1))
-        me().wait(lambda: ctx.cancelled)
+        me().wait(lambda: False, 0.5)
+        return "x"
 
-    tool.__annotations__ = {"ctx": mcp.Context, "return": None}
-    server.tool(tool)
-    scheduler.functions = "on_cancel _wake_with _cancel _end cancel_all".split()
+    has_tool(mcp, server, tool)
+    endpoint = calling(mcp, scheduler, server, wire)
+    endpoint.watch = mcp.Watch(0.125)  # exactly, so that things happen at once
 
-    def cancel() -> None:
-        me().wait(lambda: peer.running or told)
-        peer.cancel_all()
+    def leave() -> None:
+        me().wait(lambda: False, 0.4)
+        wire.gone = lambda: True
 
-    send = mcp.drop
-    scheduler.spawn(lambda: server.handle(call, send, peer=peer), "call")
-    scheduler.spawn(cancel, "cancel")
-    scheduler.spawn(cancel, "cancel again")
-    return lambda: told == [1] and not peer.running
+    scheduler.spawn(leave, "client")
+    return lambda: (
+        len(told) + ('"result"' in wire.text()) == 1
+        and wire.hangs <= 1
+        and scheduler.passed() < 1
+        and not endpoint.answers
+    )
+
+
+def hang_up_cancels(mcp: Any, scheduler: Scheduler) -> Any:
+    """A client hangs up while its call runs and has sent events: it is cancelled soon."""
+    server, wire = mcp.Server("s"), Wire()
+
+    def tool(ctx: Any) -> str:
+        ctx.progress(1)
+        me().wait(lambda: ctx.cancelled, 60)
+        return "x"
+
+    has_tool(mcp, server, tool)
+    endpoint = calling(mcp, scheduler, server, wire)
+
+    def leave() -> None:
+        me().wait(lambda: len(wire.said) > 1)
+        wire.leave()
+
+    scheduler.spawn(leave, "client")
+    return lambda: scheduler.passed() < 1 and wire.hangs == 1 and not endpoint.answers
+
+
+def hang_up_meets_resume(mcp: Any, scheduler: Scheduler) -> Any:
+    """A client of a session hangs up, and comes back when the watch notices it: the
+    call goes on, and the client gets what it has not seen."""
+    endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
+    endpoint.watch = mcp.Watch(0.25)
+    session = new_session(mcp, endpoint)
+    answer = mcp.SessionAnswer(first, session, 1)
+    seen: list[int] = []
+    scheduler.functions = HANGING_UP
+
+    def work() -> None:
+        answer(note(0))
+        answer(note(1))
+        me().wait(lambda: answer.outbox.reader not in (first, None), 5)
+        answer(result(2))
+
+    def client() -> None:
+        me().wait(lambda: len(first.said) > 1)
+        first.leave()
+        seen.extend(numbers(first.text()))
+        me().wait(lambda: answer.outbox.reader is not first, 0.5)  # when it looks
+        resume(mcp, session, answer.outbox, second, len(seen))
+
+    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(client, "client")
+    return lambda: (
+        scheduler.passed() < 2
+        and seen + numbers(second.text()) == [0, 1, 2]
+        and not (endpoint.answers or session.running)
+    )
+
+
+def stream_is_closed(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call of a session has its client come back for the rest: the connection ends at
+    once, and nothing is lost, or told twice."""
+    endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
+    session = new_session(mcp, endpoint)
+    mcp.Session(endpoint.server, session, mcp.versions("legacy")[0], {}).open()
+    answer = mcp.SessionAnswer(first, session, 1)
+    seen: list[int] = []
+    scheduler.functions = [*HANGING_UP, "disconnect", "carry_aside"]
+
+    def work() -> None:
+        answer(note(0))
+        answer.disconnect()
+        answer(note(1))
+        me().wait(lambda: answer.outbox.reader is second, 5)
+        answer(result(2))
+
+    def client() -> None:
+        me().wait(lambda: first.ends)
+        seen.extend(numbers(first.text()))
+        resume(mcp, session, answer.outbox, second, len(seen))
+
+    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(client, "client")
+    return lambda: scheduler.passed() < 2 and seen + numbers(second.text()) == [0, 1, 2]
+
+
+def hang_up_lets_go(mcp: Any, scheduler: Scheduler) -> Any:
+    """A client of a session hangs up and stays away: its reader is let go, and the call
+    goes on."""
+    endpoint, wire = mcp.Endpoint(mcp.Server("s")), Wire()
+    session = new_session(mcp, endpoint)
+    answer = mcp.SessionAnswer(wire, session, 1)
+    scheduler.functions = HANGING_UP
+
+    def work() -> None:
+        answer(note(0))
+        me().wait(lambda: answer.outbox.reader is None, 10)
+        me().wait(lambda: False, 1)
+        answer(result(1))
+
+    def client() -> None:
+        me().wait(lambda: len(wire.said) > 1)
+        wire.leave()
+
+    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(client, "client")
+    return lambda: (
+        scheduler.passed() < 2
+        and wire.hangs == 1
+        and numbers(b"".join(answer.outbox.waiting).decode()) == [1]
+        and not endpoint.answers
+    )
 
 
 MODELS = [
@@ -937,96 +1780,241 @@ MODELS = [
     resumes_at_the_edge,
     listener_ends,
     listener_meets_close,
+    listener_meets_hang_up,
+    listener_meets_cancel,
+    listener_hears_all,
     initialize_meets_close,
     response_meets_cancel,
+    cancel_meets_on_cancel,
+    run_meets_cancel,
+    question_meets_all,
+    question_meets_cancel,
+    question_meets_close,
+    question_meets_its_limit,
     connections,
-    watchdog_takes_over,
-    watchdog_wakes_up,
+    flag_is_set,
+    watch_looks,
+    watch_starts_again,
+    watch_is_refused,
+    reader_is_relieved,
+    watch_has_rested,
     slow_calls_wait,
     crew_takes_all,
+    crew_adopts,
     threads_are_refused,
     no_thread_is_left,
     no_thread_starts,
     endpoint_closes,
     sessions_make_way,
+    sessions_expire,
+    kept_is_forgotten,
+    session_ends,
     streams_leave_room,
-    cancel_meets_on_cancel,
+    hang_up_meets_end,
+    hang_up_cancels,
+    hang_up_meets_resume,
+    stream_is_closed,
+    hang_up_lets_go,
 ]
 
-# ---- planted bugs: the model that must find it, what is replaced, and by what
-PLANTED = [
-    ("add() does not wake the reader", stream_is_whole, "                self._forget()\n                self._moved.notify_all()\n\n    def tell", "                self._forget()\n\n    def tell"),
-    ("copy() does not wake writers", stream_is_whole, "            self._forget()\n            self._moved.notify_all()\n            return events", "            self._forget()\n            return events"),
-    ("release() takes any reader", reader_replaced, "            if self.reader is reader:\n                self.reader = None", "            if True:\n                self.reader = None"),
-    ("release() does not wake", reader_never_returns, "                self.reader = None\n                self._moved.notify_all()", "                self.reader = None"),
-    ("end() does not wake", reader_makes_way, "            self.ended = True\n            self._moved.notify_all()", "            self.ended = True"),
-    ("open() does not wake the other reader", reader_makes_way, "            self.reader = reader\n            self._moved.notify_all()", "            self.reader = reader"),
-    ("one waiter is woken instead of all", two_writers, "self._moved.notify_all()", "self._moved.notify()"),
-    ("copy() does not look who reads", reader_makes_way, "            if self.reader is not reader:\n                return None\n", ""),
-    ("what was sent is sent again", stream_is_whole, "            self.sent, self.ahead = self.count, 0", "            self.ahead = 0"),
-    ("room is never made", stream_is_whole, "            self.sent, self.ahead = self.count, 0", "            self.sent = self.count"),
-    ("changes are forgotten", resumes_at_the_edge, "                self.changes[line] = None", "                pass"),
-    ("events are dropped before they are copied", stream_is_whole, "until = self.sent if self.reader else", "until = self.count if self.reader else"),
-    ("resuming starts too late", reader_leaves, "self.sent = min(max(after, dropped), self.count)", "self.sent = self.count"),
-    ("resuming starts too early", reader_leaves, "self.sent = min(max(after, dropped), self.count)", "self.sent = dropped"),
-    ("finish() does not wait for the carrier", stream_is_whole, "                self._carrier.join()", "                pass"),
-    ("finish() does not end the log", cancelled, "            if not self.endless:", "            if False:"),
-    ("a subscription is not forgotten", listener_ends, "        self.server.listeners.pop(self, None)\n        if self.peer.running", "        if self.peer.running"),
-    ("the last changes are not told", listener_ends, "                if last:\n                    self._append_changes()\n", ""),
-    ("a change goes before the acknowledgement", listener_ends, "                if last:\n                    self._append_changes()\n", "                self._append_changes()\n"),
-    ("closing is not seen by a new subscription", listener_meets_close, "        if self.closed:\n            ctx.end_subscription()", "        if False:\n            ctx.end_subscription()"),
-    ("a session registers after close()", initialize_meets_close, "        if peer.closed:  # close() may", "        if False:  # close() may"),
-    ("close() leaves the session a listener", initialize_meets_close, "            self.session.server.listeners.pop(self.session, None)  # [legacy]", "            pass  # [legacy]"),
-    ("a request ends twice", response_meets_cancel, "            if self._ended:\n                return False\n", ""),
-    ("the table of connections has no lock", connections, "        with self.lock:\n            streams = ", "        if True:\n            streams = "),
-    ("an evicted connection goes on", connections, "            if link not in self.steps:\n", "            if False:\n"),
-    ("a request that is served is evicted", connections, 'self.steps[oldest][0] == "serves"', "False"),
-    ("two threads read after a take-over", watchdog_takes_over, "while self._reader == number and not self._left:", "while not self._left:"),
-    ("the watchdog is not woken", watchdog_wakes_up, "        if asleep:\n            self._wake_up()", ""),
-    ("a reader that was replaced runs nothing", slow_calls_wait, "        if self._reader != number:\n            self._calls.run()\n", ""),
-    ("a thread ends between two locks", slow_calls_wait, "                if not self.waiting:\n                    self.busy -= 1\n                    return\n                work", "                done = not self.waiting\n            if done:\n                with self.lock:\n                    self.busy -= 1\n                return\n            with self.lock:\n                work"),
-    ("work is queued when the lock is free again", crew_takes_all, "        self.waiting.append(work)\n        with self.lock:\n            if self.busy >= self.most:\n                return\n            self.busy += 1\n        run_aside(self.name, self.run)", "        with self.lock:\n            is_full = self.busy >= self.most\n            self.busy += not is_full\n        self.waiting.append(work)\n        if not is_full:\n            run_aside(self.name, self.run)"),
-    ("a reader that did not start has the turn", no_thread_is_left, "                self._reader -= 1", "                pass"),
-    ("what no thread takes is lost", threads_are_refused, "    if not spawn(name, work):\n        with", "    if not spawn(name, work) and False:\n        with"),
-    ("a thread that did not start counts as busy", threads_are_refused, "                self._calls.busy -= 1", "                pass"),
-    ("without a reader nobody reads", no_thread_starts, "                self._read(0)  # without", "                pass  # without"),
-    ("a stream begins while its endpoint closes", endpoint_closes, "        self.start_reaper(peer)", "        pass"),
-    ("a session opens after its endpoint has closed", endpoint_closes, "        endpoint.start_reaper(self)", "        pass"),
-    ("the table of sessions has no lock", sessions_make_way, "        with endpoint.lock:\n            if len(sessions)", "        if True:\n            if len(sessions)"),
-    ("streams are counted without the lock", streams_leave_room, "        with self.lock:\n            held =", "        if True:\n            held ="),
-    ("a stream is counted before it can be seen", streams_leave_room, "        with self.lock:\n            self.streams[stream] = peer\n        self.start_reaper(peer)\n        try:\n            if stream.lasts:\n                self.hold(stream)\n", "        if stream.lasts:\n            self.hold(stream)\n        with self.lock:\n            self.streams[stream] = peer\n        self.start_reaper(peer)\n        try:\n"),
-    ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, "                return self._wakes.append(wake)\n        wake()", "                return self._wakes.append(wake)"),
-    ("on_cancel() looks without the lock", cancel_meets_on_cancel, "        with self._ending:\n            if not self.cancelled:\n                return self", "        if True:\n            if not self.cancelled:\n                return self"),
+
+# ---- what is planted as a function
+def take_for_two(take: Any, watch: Any, post: Any) -> bool:
+    """Take a post in two steps, between which somebody else may take it."""
+    is_left = post in watch._looks
+    pause()
+    take(watch, post)
+    return is_left
+
+
+def take_always(take: Any, watch: Any, post: Any) -> bool:
+    take(watch, post)
+    return True
+
+
+def leave_and_believe(leave: Any, watch: Any, post: Any, look: Any) -> None:
+    """Take it for granted that a thread was started."""
+    leave(watch, post, look)
+    watch._runs = True
+
+
+def relieve_first(relieve: Any, pipe: Any, post: Any) -> None:
+    """Take the post before there is a thread that goes on with it."""
+    if pipe._watch.take(post):
+        pipe._calls.adopt()
+        sys.modules["mcp_ref"].spawn("mcp-reader", pipe._read)
+
+
+def relieve_and_count(relieve: Any, pipe: Any, post: Any) -> None:
+    """Count a thread in before it is known whether there is one."""
+
+    def take_over() -> None:
+        if pipe._watch.take(post):
+            pipe._read()
+        else:
+            pipe._calls.help()
+
+    pipe._calls.adopt()
+    sys.modules["mcp_ref"].spawn("mcp-reader", take_over)
+
+
+def take_over_and_count(take_over: Any, pipe: Any, post: Any) -> None:
+    """Count a thread in when it has the post already."""
+    has_post = pipe._watch.take(post)
+    pause()
+    pipe._calls.adopt()
+    if has_post:
+        pipe._read()
+    else:
+        pipe._calls.help()
+
+
+def help_in_two_steps(help: Any, crew: Any) -> None:
+    """Find nothing under one lock, and count out under the next."""
+    while True:
+        with crew._lock:
+            work = crew.waiting.popleft() if crew.waiting else None
+        if work is None:
+            pause()
+            with crew._lock:
+                crew.busy -= 1
+            return
+        work()
+
+
+def add_in_two_steps(add: Any, crew: Any, work: Any) -> None:
+    """Queue work when the lock under which threads were counted is free again."""
+    with crew._lock:
+        is_full = crew.busy >= crew._most
+        crew.busy += not is_full
+    pause()
+    crew.waiting.append(work)
+    if not is_full:
+        sys.modules["mcp_ref"].run_aside(crew._name, crew.help)
+
+
+def one_is_woken(condition: Any, *arguments: Any) -> Any:
+    """Make a condition whose notify_all() wakes one."""
+    made = condition(*arguments)
+    made.notify_all = made.notify
+    return made
+
+
+def resume_after(count: Callable[[Any], int]) -> Patch:
+    """Resume after another event than the one that was asked for."""
+
+    def wrong(attach: Any, outbox: Any, reader: Any, after: Any = None) -> Any:
+        return attach(outbox, reader, None if after is None else count(outbox))
+
+    return Patch("Outbox.attach", wrong)
+
+
+# ---- planted bugs: what is wrong, the model that must find it, how it is planted
+PLANTED: list[tuple[str, Any, Any]] = [
+    ("add() does not wake the reader", stream_is_whole, drops_call("Outbox.add", "notify_all")),
+    ("take() does not wake writers", stream_is_whole, drops_call("Outbox.take", "notify_all")),
+    ("detach() takes any reader", reader_replaced, decides("Outbox.detach", "reader", True)),
+    ("detach() does not wake", reader_never_returns, drops_call("Outbox.detach", "notify_all")),
+    ("end() does not wake", reader_makes_way, drops_call("Outbox.end", "notify_all")),
+    ("attach() does not wake the other reader", reader_makes_way, drops_call("Outbox.attach", "notify_all")),
+    ("one waiter is woken instead of all", two_writers, Patch("threading.Condition", one_is_woken)),
+    ("wait() does not look who reads", reader_makes_way, drops_condition("Outbox.wait", "reader")),
+    ("take() does not look who reads", reader_replaced, decides("Outbox.take", "reader", False)),
+    ("what was sent is sent again", stream_is_whole, drops_call("Outbox.take", "waiting.clear")),
+    ("room is never made", stream_is_whole, drops_assignment("Outbox.take", "ahead")),
+    ("changes are forgotten", resumes_at_the_edge, drops_assignment("Outbox.add_change", "changes")),
+    ("events are dropped before they are taken", stream_is_whole, decides("Outbox._drop_old", "reader", False)),
+    ("resuming starts too late", reader_leaves, resume_after(lambda outbox: outbox.count)),
+    ("resuming starts too early", reader_leaves, resume_after(lambda outbox: 0)),
+    ("finish() does not wait for the carrier", stream_is_whole, drops_call("Answer.finish", "join")),
+    ("finish() does not end the outbox", cancelled, drops_call("Answer.finish", "outbox.end")),
+    ("a subscription is not forgotten", listener_ends, drops_call("Subscription.end", "listeners.pop")),
+    ("the last changes are not told", listener_ends, drops_call("Outbox.add", "_append_changes")),
+    ("a change goes before the acknowledgement", listener_ends, decides("Outbox.add", "last", True)),
+    ("closing is not seen by a new subscription", listener_meets_close, decides("Subscription.begin", "peer.closed", False)),
+    ("a subscription does not hear of its cancellation", listener_meets_cancel, drops_call("Subscription.begin", "_wake_with")),
+    ("a subscription listens when it has said so", listener_hears_all, delays("Subscription.begin", "listeners", "notify")),
+    ("changes do not wait for the acknowledgement", listener_hears_all, drops_lock("Subscription.begin", "_sending")),
+    ("a session listens after close()", initialize_meets_close, decides("LegacyContext._initialize", "peer.closed", False)),
+    ("close() leaves the session a listener", initialize_meets_close, drops_call("Peer.close", "listeners.pop")),
+    ("a request ends twice", response_meets_cancel, decides("Context._end", "_ended", False)),
+    ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, drops_call("Context._wake_with", "wake")),
+    ("on_cancel() looks without the lock", cancel_meets_on_cancel, drops_lock("Context._wake_with", "_ending")),
+    ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.call", "set_running_or_notify_cancel", False)),
+    ("what is given up may still run", run_meets_cancel, drops_condition("RunHook.call", "cancel")),
+    ("a response does not take its question", question_meets_all, calls_instead("take_response", "pop", "get")),
+    ("who fails a question does not take it", question_meets_all, calls_instead("fail_questions", "pop", "get")),
+    ("a new question does not hear of the cancellation", question_meets_cancel, drops_call("LegacyContext._send_questions", "_wake_with")),
+    ("closing is not seen by a new question", question_meets_close, decides("LegacyContext._send_questions", "peer.closed", False)),
+    ("close() leaves questions open", question_meets_close, drops_call("Peer.close", "fail_questions")),
+    ("a question that is given up can be answered", question_meets_its_limit, calls_instead("LegacyContext._take_back", "pop", "get")),
+    ("the table of connections has no lock", connections, drops_lock("Connections.verify_request", "lock")),
+    ("an evicted connection goes on", connections, decides("Connections.step", "steps", False)),
+    ("a request that is served is evicted", connections, decides("Connections._evict", "serves", False)),
+    ("a flag says that it is set too late", flag_is_set, delays("Flag.set", "is_set", "_gate.release")),
+    ("two threads read after a take-over", reader_is_relieved, Patch("Watch.take", take_always)),
+    ("a post is taken in two steps", watch_looks, Patch("Watch.take", take_for_two)),
+    ("a post is not taken out", watch_looks, calls_instead("Watch.take", "pop", "get")),
+    ("a look that fails ends the watch", watch_looks, drops_handler("Watch._run", "looks")),
+    ("the watch ends though a post is left", watch_starts_again, drops_lock("Watch._run", "_lock")),
+    ("leave() looks without the lock whether the watch runs", watch_starts_again, drops_lock("Watch.leave", "_lock")),
+    ("the watch does not say that it has ended", watch_has_rested, drops_assignment("Watch._run", "_runs")),
+    ("a watch that did not start counts as running", watch_is_refused, Patch("Watch.leave", leave_and_believe)),
+    ("a reader that was relieved does not help", slow_calls_wait, drops_call("Pipe._read", "help")),
+    ("a reader goes on though its post is taken", reader_is_relieved, drops_assignment("Pipe._serve.start", "is_reader")),
+    ("a reader is counted in when it has the post", reader_is_relieved, Patch("Pipe._take_over", take_over_and_count)),
+    ("a thread does not count out", crew_adopts, drops_assignment("Crew.help", "busy")),
+    ("a thread ends between two locks", slow_calls_wait, Patch("Crew.help", help_in_two_steps)),
+    ("work is queued when the lock is free again", crew_takes_all, Patch("Crew.add", add_in_two_steps)),
+    ("a reader that did not start has the post", no_thread_is_left, Patch("Pipe._relieve", relieve_first)),
+    ("a thread that did not start counts as busy", threads_are_refused, Patch("Pipe._relieve", relieve_and_count)),
+    ("what no thread takes is lost", threads_are_refused, drops_call("run_aside", "work")),
+    ("without a reader nobody reads", no_thread_starts, drops_call("Pipe.serve", "_read")),
+    ("a stream begins while its endpoint closes", endpoint_closes, decides("Endpoint.run_handler", "self.closed", False)),
+    ("a session opens after its endpoint has closed", endpoint_closes, decides("HttpSession.register", "endpoint.closed", False)),
+    ("the table of sessions has no lock", sessions_make_way, drops_lock("HttpSession.register", "lock")),
+    ("sessions end without the lock", sessions_expire, drops_lock("expire", "lock")),
+    ("a session that opens is not watched", sessions_expire, drops_call("HttpSession.register", "watch.leave")),
+    ("what is kept of a call is not watched", kept_is_forgotten, drops_call("SessionAnswer.finish", "watch.leave")),
+    ("a session that has ended leaves its stream open", session_ends, drops_call("HttpSession.close", "settle")),
+    ("a call that ends after its session leaves its stream open", session_ends, drops_call("SessionAnswer.finish", "settle")),
+    ("streams are counted without the lock", streams_leave_room, drops_lock("Endpoint.hold", "lock")),
+    ("a stream that has ended is still counted", streams_leave_room, drops_call("Endpoint.run_handler", "release")),
+    ("a hang-up is noticed more than once", hang_up_lets_go, drops_condition("Endpoint._notice", "take")),
+    ("a post is not taken when the handler has ended", streams_leave_room, drops_call("Endpoint.run_handler", "watch.take")),
+    ("a hang-up does not cancel", hang_up_cancels, drops_call("Endpoint._notice", "cancel_all")),
+    ("a subscription outlives its client", listener_meets_hang_up, drops_call("Endpoint.run_handler", "cancel_all")),
+    ("close_stream() leaves the reader where it is", stream_is_closed, drops_call("SessionAnswer.disconnect", "detach")),
+    ("a reader that has gone is not let go", hang_up_lets_go, drops_call("Endpoint._notice", "detach")),
 ]  # fmt: skip
 
 
-def play(text: str, model: Any, plan: dict[int, int]) -> tuple[str, list[int]]:
+def play(module: Any, model: Any, plan: dict[int, int]) -> tuple[str, list[int]]:
     """Run one schedule; return what went wrong, and the choices there were."""
-    module = modules.setdefault(text, None) or load(text)
-    modules[text] = module
     scheduler = Scheduler(plan)
-    # what the model itself makes is made by a task that is alone
-    checks: list[Any] = []
+    # What the model itself makes is made by a task that is alone.
     running.task = types.SimpleNamespace(
         wait=lambda test, seconds=None: True, scheduler=scheduler, ident=0
     )
-    checks.append(model(module, scheduler))
+    try:
+        check = model(module, scheduler)
+    except AttributeError as problem:  # of a name that the module no longer has
+        return f"the model cannot be made: {problem}", []
+    if missing := set(scheduler.functions or ()) - FUNCTIONS:
+        return f"there is no function {' or '.join(sorted(missing))}", []
     failure = scheduler.run()
     if not failure:
         try:
-            failure = "" if checks[0]() else "the condition does not hold in the end"
+            failure = "" if check() else "the condition does not hold in the end"
         except Exception as problem:
             failure = f"the condition cannot be checked: {problem!r:.200}"
     return failure, scheduler.choices
 
 
-modules: dict[str, Any] = {}
-
-
-def explore(text: str, model: Any, seconds: float) -> tuple[int, str, dict[int, int]]:
+def explore(module: Any, model: Any, seconds: float) -> tuple[int, str, dict[int, int]]:
     """Try schedules until one fails or time is up; return their number, and the one."""
     end = time.monotonic() + seconds
-    failure, choices = play(text, model, {})
+    failure, choices = play(module, model, {})
     tried = 1
     if failure:
         return tried, failure, {}
@@ -1047,11 +2035,49 @@ def explore(text: str, model: Any, seconds: float) -> tuple[int, str, dict[int, 
             yield plan
 
     for plan in itertools.takewhile(lambda _: time.monotonic() < end, more()):
-        failure, _ = play(text, model, plan)
+        failure, _ = play(module, model, plan)
         tried += 1
         if failure:
             return tried, failure, plan
     return tried, "", {}
+
+
+def check_models(seconds: float) -> list[Any]:
+    """Explore each model for so long; return those that fail."""
+    bad = []
+    for model in MODELS:
+        tried, failure, plan = explore(load(), model, seconds)
+        print(f"schedules: {model.__name__}: {tried} schedules", flush=True)
+        if failure:
+            bad.append(model)
+            print(
+                f"    FAILS: {failure}\n    plan: {model.__name__} '{json.dumps(plan)}'"
+            )
+    return bad
+
+
+def check_planted(seconds: float, bad: list[Any]) -> int:
+    """Look for each planted bug for so long; return how many are not found. A model
+    that fails without it shows nothing."""
+    found = 0
+    for title, model, planted in PLANTED:
+        try:
+            module = load(planted)
+        except CannotPlant as problem:
+            print(f"schedules: cannot plant: {title}: {problem}")
+            continue
+        if model in bad:
+            print(f"schedules: not looked for: {title}: {model.__name__} fails anyway")
+            continue
+        failure = explore(module, model, seconds)[1]
+        if "AttributeError" in failure:  # in what is planted: of a name that is gone
+            print(f"schedules: cannot plant: {title}: {failure}")
+        elif failure:
+            found += 1
+        else:
+            print(f"schedules: not found: {title}", flush=True)
+    print(f"schedules: {found} of {len(PLANTED)} planted bugs found")
+    return len(PLANTED) - found
 
 
 def main(words: list[str]) -> int:
@@ -1060,32 +2086,14 @@ def main(words: list[str]) -> int:
     if len(words) == 3:
         model = next(one for one in MODELS if one.__name__ == words[1])
         plan = {int(step): which for step, which in json.loads(words[2]).items()}
-        print(play(TEXT, model, plan)[0] or "nothing goes wrong")
+        print(play(load(), model, plan)[0] or "nothing goes wrong")
         return 0
-    bad, began = 0, time.monotonic()
-    for model in MODELS:
-        tried, failure, plan = explore(TEXT, model, seconds * 0.5 / len(MODELS))
-        print(f"schedules: {model.__name__}: {tried} schedules", flush=True)
-        if failure:
-            bad += 1
-            print(
-                f"    FAILS: {failure}\n    plan: {model.__name__} '{json.dumps(plan)}'"
-            )
-    found = 0
-    for title, model, old, new in PLANTED:
-        changed = TEXT.replace(old, new)
-        if old not in TEXT:
-            bad += 1
-            print(f"schedules: cannot plant: {title}")
-        elif explore(changed, model, max(seconds / 10, 2))[1]:
-            found += 1
-        else:
-            bad += 1
-            print(f"schedules: not found: {title}")
-        modules.pop(changed, None)
-    passed = time.monotonic() - began
-    print(f"schedules: {found} of {len(PLANTED)} planted bugs found, {passed:.0f} s")
-    return min(bad, 1)
+    logging.disable()  # of Futures that a planted bug settles twice
+    began = time.monotonic()
+    bad = check_models(seconds * 0.7 / len(MODELS))
+    missed = check_planted(max(seconds / 10, 2), bad)
+    print(f"schedules: {time.monotonic() - began:.0f} s")
+    return 1 if bad or missed else 0
 
 
 if __name__ == "__main__":
