@@ -2,7 +2,8 @@
 
 For the wall beside your desk: methods, notifications, errors, headers, `_meta`, and
 what differs between the revisions. The page is examples/course/reference.md; a test
-compares the two.
+compares the two. `--tables` prints plain text instead: each row, with who sends it or
+its HTTP status, and a column for each revision.
 
     $ python3 examples/tools/reference.py
     # MCP on one page
@@ -279,8 +280,41 @@ Log levels: {levels}.
 """
 
 
-def main() -> None:
-    """Print the page."""
+def listing() -> str:
+    """Return a line for each row: name, sender or HTTP status, and each revision."""
+    order = list(reversed(mcp_ref.REVISIONS))
+    row_of = ("  {:41} {:6}" + " {:10}" * len(order)).format
+    lines = [row_of("", "", *order).rstrip()]
+    for title, rows in (
+        ("methods", mcp_ref.METHODS),
+        ("notifications", mcp_ref.NOTIFICATIONS),
+        ("features", mcp_ref.FEATURES),
+        ("errors", mcp_ref.ERRORS),
+    ):
+        lines.append(title)
+        for key, row in rows.items():
+            name, who = key, WAYS.get(getattr(row, "way", ""), "")
+            if title == "errors":
+                name, who = f"{key} {row.name}", row.status
+            cells = []
+            for place, version in enumerate(order, 1):
+                seen = mcp_ref.rules(version)
+                word = "yes" if key in getattr(seen, title) else ""
+                if word and getattr(row, "deprecated", "") in order[:place]:
+                    word = "deprecated"
+                cells.append(word)
+            lines.append(row_of(name, who, *cells).rstrip())
+    return "\n".join(lines)
+
+
+def main(words: list[str]) -> None:
+    """Print the page, or the tables."""
+    if words == ["--tables"]:
+        return print(listing())
+    if words:
+        wrong = set(words) - {"-h", "--help"}
+        print(__doc__, file=sys.stderr if wrong else sys.stdout)
+        sys.exit(2 if wrong else 0)
     revisions = (f"{row.date} ({row.era})" for row in mcp_ref.REVISIONS.values())
     meta = ((f"`{name}`", *rest) for name, *rest in META)
     page = PAGE.format(
@@ -297,4 +331,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
