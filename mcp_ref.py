@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_ref.py 1.0.0: the Model Context Protocol in one file.
+# mcp_ref.py 1.1.0.dev: the Model Context Protocol in one file.
 # What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
@@ -39,23 +39,28 @@ every request names its revision and the client's capabilities in `params._meta`
 This file serves both eras. Part I is a server on stdio, part II adds HTTP, part III
 adds legacy clients. Lines elsewhere that depend on part III end in `# [legacy]`. The
 rest works without part III and these lines, or without these lines and everything from
-part II on.
+part II on. A name is defined before it is used, but for a few calls of a later section,
+such as that of serve_stdio() in Server.run(). So the file can be read from the top;
+"How a message travels", before part I, is the map.
+
+In docstrings, `NotFound: there is none` says which exception is raised, and why.
 
     I     1  the tables: the protocol as data
-          2  messages and framing
-          3  what happens to a request
-          4  the server: registering, dispatch, methods, results
-          5  what a handler sees: Context, questions to the client
-          6  the peer: running requests, cancellation
-          7  stdio
-          A  type hints to JSON Schema and back
-          B  JSON Schema validation
-          C  logging and tracing
-    II    8  the endpoint: the rules of HTTP, without sockets
-          9  serve_http: the endpoint on sockets
-         10  the command line
-    III  11  sessions, questions as requests, batches
-         12  sessions over HTTP, resumable streams, HTTP+SSE
+          2  messages and errors
+          3  logging and threads
+          4  JSON Schema validation
+          5  type hints to JSON Schema and back
+          6  content, results, and the registry
+          7  one function per method
+          8  requests: what a handler sees, and what becomes of its result
+          9  the peer: running requests, cancellation
+         10  the server
+         11  stdio
+    II   12  the endpoint: the rules of HTTP, without sockets
+         13  serve_http: the endpoint on sockets
+         14  the command line
+    III  15  sessions, questions as requests, batches
+         16  sessions over HTTP, resumable streams, HTTP+SSE
 
 References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of
 the newest revision of the specification; a page of an older revision has its date in
@@ -91,7 +96,7 @@ from math import inf
 from operator import ge, gt, le, lt
 from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
-__version__ = "1.0.0"
+__version__ = "1.1.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
@@ -106,20 +111,109 @@ __all__ = """
 """.split()
 
 Message = dict[str, Any]  # a JSON object, which stays a plain dict
-# A function in steps: what comes after a `yield` may run later and on another thread,
-# when the coroutine has ended whose Future it yields.
-Steps = typing.Generator[Any, None, Any]
 Func = Callable[..., Any]  # any function
 F = typing.TypeVar("F", bound=Func)  # what a decorator returns as it is
 Headers = dict[str, str]  # of HTTP
 Send = Callable[[Any], None]  # takes one message, and sends it
 
 
+# ======== How a message travels =======================================================
+# On stdio, from the bytes of a request to the bytes of its response:
+#
+#     Pipe._read()             reads a line                                 section 11
+#     decode()                 bytes to a message                           section 2
+#     Server.handle()          which kind of message, which era             section 10
+#       Context._admit()       may it be served?                            section 8
+#         _resolve()           finds the method's function, checks params
+#         _submit()            gives _perform() to the transport's `start`
+#       Context._perform()     on the thread that `start` has chosen; never fails
+#         _response()          an RpcError becomes the error of the response
+#           _result()          any other exception becomes one of the two:
+#             _run_method()    has the answers of the user, or asks
+#               serve_*()      one for each method                          section 7
+#                 Server.call_handler()    calls the author's function      section 10
+#             _explain()       ... an exception becomes a result or an error
+#             _shape()         what the revision wants of a result
+#         _finish()            ends the request
+#     Pipe._write()            encode() and a line of bytes                 section 11
+#
+# Over HTTP, the same with another beginning and end:
+#
+#     Connections.next_request()    reads the head                          section 13
+#     Endpoint.serve()         the ladder of refusals                       section 12
+#       Endpoint.post()        reads and decodes the body
+#         Server.handle()      ... as above, until _finish() ...
+#         Answer.__call__()    JSON, or events in an Outbox                 section 12
+#     SocketExchange.start(), write(), end()     bytes                      section 13
+#
+# A request of a session takes the same way: LegacyContext (section 15) is a Context
+# that is admitted and asks the client in another manner.
+#
+# On the wire, a modern call and its answer are two lines (here folded):
+#
+#     {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+#         "name": "add", "arguments": {"a": 1, "b": 2}, "_meta": {
+#             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+#             "io.modelcontextprotocol/clientCapabilities": {}}}}
+#
+#     {"jsonrpc": "2.0", "id": 1, "result": {
+#         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
+#         "structuredContent": {"result": 3}, "_meta": {...}}}
+#
+# What is in `_meta`, a legacy client has said once, in `initialize`.
+#
+# Who runs a handler? *The thread that has read its request.* To hand it to another
+# thread costs more than all the rest: a call takes 23 µs of processor time, but 141 to
+# 160 µs if each call has a thread of its own. So the reader of a pipe, for example,
+# stops reading, runs the handler, and reads on when it has returned. If the handler is
+# slow, somebody else has to read meanwhile:
+#
+#     time     thread       what happens                                     busy
+#     0 ms     reader 1     reads a call, and runs the handler               0
+#     10 to    watch        the handler is still running: starts reader 2    0
+#     20       reader 2     takes over; reads on, and answers `ping`         1
+#     25       reader 2     reads a call; gives it to a thread of the        2
+#                           *crew*, because a slow handler is running
+#     100      that thread  is done, and ends                                1
+#     200      reader 1     its handler returns; it sends the result; its
+#                           post is taken, so it helps the crew, and ends    0
+#
+# Had the handler returned after 5 ms, reader 1 would have read the next line itself, as
+# it does after nearly all calls; the watch would not have looked yet.
+#
+# In the words of the code: a thread has a *post*, here to read the pipe. To run a
+# handler, it *leaves* the post with a `Watch` (section 3), and comes back to *take* it.
+# Whoever takes it, it or somebody else, is the only one who gets it. Over HTTP the post
+# is to look after a connection: who notices that the client has hung up takes it, and
+# ends what waits for this client.
+#
+#              the post                      is taken over by            after
+#     stdio    to read the pipe              another reader              10 to 20 ms
+#     HTTP     to look after a connection    the watch, if the client    0.2 to 0.4 s
+#                                            has hung up
+#
+# There is one watch for a pipe, and one for an endpoint; its thread ends when nothing
+# is left to it.
+#
+# One thread writes to a connection at a time. To stdout that is whoever holds the lock
+# for it. To a socket it is the thread that carries the connection; all others put what
+# they have into an `Outbox` (section 12). Nobody waits there but a handler that is far
+# ahead of its own client.
+
+
 # ======== Part I: a server on stdio ===================================================
+# Eleven sections, of which the first four know nothing of servers: what the protocol
+# is, how bytes become messages, how to log and to start threads, how to check a value.
+# The next three say what an author writes, what a client may ask for, and how the one
+# becomes the answer to the other. The last four are the way of a message: a request,
+# the peer that it comes from, the server that it comes to, and the pipe that it comes
+# through.
+
 # ======== 1. The tables: the protocol as data =========================================
 # What the specification lists is a row here, and the code reads the rows. No date
-# appears anywhere else; revisions are compared by their position in REVISIONS. The
-# columns of several tables:
+# appears anywhere else; revisions are compared by their position in REVISIONS. A
+# difference between two revisions is a row, whichever two they are. The columns of
+# several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -131,27 +225,25 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, text: str, prefix: str = "") -> dict[Any, Any]:
-    """Return the rows of a table by their first cells.
+def read_table(kind: Any, text: str) -> dict[Any, Any]:
+    """Return the rows of a table, each a `kind`, by their first cells.
 
     The first line names the columns. Two spaces or more stand between two cells; `-`
-    is an empty one.
+    is an empty one, yes and no are True and False, R1, R2, ... are dates.
     """
-    words: dict[str, Any] = {"-": "", "yes": True, "no": False}
-    words.update(_SHORT)
-
-    def cell(word: str) -> Any:
-        is_number = word.lstrip("-").isdigit()
-        return int(word) if is_number else words.get(word, word)
-
+    words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in text.strip().splitlines()[1:]:
-        row = kind(*map(cell, re.split("  +", line.strip())))
-        table[prefix + row[0] if prefix else row[0]] = row
+        cells: list[Any] = []
+        for word in re.split("  +", line.strip()):
+            is_number = word.lstrip("-").isdigit()
+            cells.append(int(word) if is_number else words.get(word, word))
+        table[cells[0]] = kind(*cells)
     return table
 
 
-# To add a revision: a row on top, then `since` and `until` where rows change.
+# To add a revision: a row on top, then `since` and `until` where rows change. The era
+# says how a client makes itself known: with each request, or with `initialize`.
 Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
     Revision,
@@ -166,12 +258,12 @@ REVISIONS = read_table(
 )
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
-R2 = _SHORT["R2"]
+R2 = _SHORT["R2"]  # the only one with batches; what HTTP means without a header
 
 # To add a method: a row, its params in PARAMS, and for ">" a function in SERVED
-# (section 4). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
+# (section 7). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
-# `mirrored`: HTTP repeats it in Mcp-Name.
+# `mirrored`: the param that HTTP repeats in Mcp-Name.
 Method = namedtuple(
     "Method", "name way since until deprecated asks cacheable mirrored capability"
 )
@@ -211,24 +303,17 @@ META_SERVER = "io.modelcontextprotocol/serverInfo"
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# To add what is checked of a request's params: a row, or a word. `?` marks what may be
-# None, or left out.
-TYPES: Message = {
+# What a request's params may be: a type, some types, or a list of choices. `?` marks
+# what may be None, or left out.
+_PARAM_KINDS: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
     "dict?": (dict, type(None)),
-    "level": LOG_LEVELS,  # one of these
+    "level": LOG_LEVELS,
 }
-Params = namedtuple("Params", "method words")
-PARAMS = {
-    method: {
-        name: TYPES[kind] for name, kind in re.findall("(.+?):(.+?)(?: |$)", words)
-    }
-    for method, words in read_table(
-        Params,
-        """
-    method                 words
+# To add what is checked of a request's params: a row, or a word.
+_PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
     resources/read         uri:str inputResponses:dict? requestState:str?
@@ -238,23 +323,29 @@ PARAMS = {
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-""",
-    ).values()
+"""
+PARAMS: dict[str, Message] = {
+    "_meta": {
+        META_VERSION: str,
+        META_CAPABILITIES: dict,
+        META_CLIENT: (dict, type(None)),
+        META_LOG_LEVEL: [None, *LOG_LEVELS],
+    }
 }
-PARAMS["_meta"] = {
-    META_VERSION: str,
-    META_CAPABILITIES: dict,
-    META_CLIENT: TYPES["dict?"],
-    META_LOG_LEVEL: [None, *LOG_LEVELS],
-}
-RETRY = "inputResponses", "requestState"  # see section 5
+for _row in _PARAMS.strip().splitlines():
+    _method, *_words = _row.split()
+    PARAMS[_method] = {}
+    for _word in _words:
+        _name, _kind = _word.split(":")
+        PARAMS[_method][_name] = _PARAM_KINDS[_kind]
+RETRY = "inputResponses", "requestState"  # params of a retry: see section 8
 
-# To add a notification: a row. A server sends it with Context.notify or Server.changed.
-# `filter` is the member of a subscription's filter that asks for it.
+# To add a notification: a row. A server sends it with Context.notify, Server.notify or
+# Server.changed. `filter` is the member of a subscription's filter that asks for it.
 Notification = namedtuple(
     "Notification", "name way since until deprecated capability filter"
 )
-NOTIFICATIONS = read_table(
+_NOTIFICATIONS = read_table(
     Notification,
     """
     name                        way  since  until  depr.  capability  filter
@@ -270,12 +361,15 @@ NOTIFICATIONS = read_table(
     initialized                 >    R1     R4     -      -           -
     roots/list_changed          >    R1     R4     -      roots       -
 """,
-    "notifications/",
 )
+NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
+UPDATED = "notifications/resources/updated"
+# Those of changes: Server.changed() sends them.
+CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If the only difference is added or removed members, list them in `fields`:
-# "kind.member", or "*.member".
+# If the only difference is added or removed members, list them in `fields`, as
+# "kind.member" or "*.member", and nothing else is needed: see downgrade() in section 6.
 Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
 FEATURES = read_table(
     Feature,
@@ -283,6 +377,7 @@ FEATURES = read_table(
     name                    since  until  depr.  fields
     caching hints           R5     -      -      result.ttlMs result.cacheScope
     result types            R5     -      -      result.resultType
+    server info             R5     -
     any structured content  R5     -
     header mirroring        R5     -
     argument errors         R4     -
@@ -348,46 +443,54 @@ ERRORS = read_table(
 
 # Names from LSP and from tutorials, and what is probably meant. A notification is
 # understood; a request gets an error that mentions the right name.
-# fmt: off
-MISNAMED = {
-    "$/cancelRequest": "notifications/cancelled", "$/progress": "notifications/progress",
-    "initialized": "notifications/initialized", "resources/get": "resources/read",
-    "prompts/read": "prompts/get", "tools/execute": "tools/call"}
-# fmt: on
-
-
-TABLES: dict[str, Any] = {
-    "methods": METHODS,
-    "notifications": NOTIFICATIONS,
-    "features": FEATURES,
-    "errors": ERRORS,
-}
+_MISNAMED = """
+    $/cancelRequest  notifications/cancelled
+    $/progress       notifications/progress
+    initialized      notifications/initialized
+    resources/get    resources/read
+    prompts/read     prompts/get
+    tools/execute    tools/call
+"""
+MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables as one revision sees them: sets of names, or of codes. See rules()."""
+    """The tables as one revision sees them. See rules()."""
 
     def __init__(self, version: str) -> None:
-        order = list(REVISIONS)
+        self.version = version
+        self.modern = REVISIONS[version].era == "modern"
+        order = list(REVISIONS)  # the newest first
         here = order.index(version)
 
         def has(row: Any) -> bool:
-            return order.index(row.until or order[0]) <= here <= order.index(row.since)
+            last = order.index(row.until or order[0])
+            return last <= here <= order.index(row.since)
 
-        self.version, self.modern = version, REVISIONS[version].era == "modern"
+        def served(table: dict[Any, Any]) -> set[Any]:
+            return {key for key, row in table.items() if has(row)}
 
-        self.served = {  # keys, by the title of the table
-            title: frozenset(key for key, row in table.items() if has(row))
-            for title, table in TABLES.items()
-        }
-        self.methods, self.notifications, self.features, self.errors = (
-            self.served.values()
-        )
+        # The keys of the tables: names, or codes.
+        self.methods = served(METHODS)
+        self.notifications = served(NOTIFICATIONS)
+        self.features = served(FEATURES)
+        self.errors = served(ERRORS)
 
-        self.hidden: set[str] = set()  # the `fields` that this revision lacks
+        # "kind.member": the `fields` that this revision lacks.
+        self.hidden: set[str] = set()
         for row in FEATURES.values():
-            if not has(row):
+            if row.name not in self.features:
                 self.hidden.update(row.fields.split())
+        # True if what a handler returns may have something that is not to be sent, so
+        # that it has to be looked at. It is false for the newest revision.
+        self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
+
+    def has_notification(self, method: str) -> bool:
+        """Tell whether it may be sent: it is not known at all, or in this revision.
+
+        What no table knows belongs to an extension, and extensions know no revisions.
+        """
+        return method not in NOTIFICATIONS or method in self.notifications
 
 
 rules = cache(Rules)
@@ -404,10 +507,18 @@ def versions(era: str = "") -> list[str]:
     ]
 
 
-# ======== 2. Messages and framing =====================================================
+# ======== 2. Messages and errors ======================================================
 # From bytes to messages and back. On stdio a message is one line
 # (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
 # page, and no reader takes U+2028 for the end of a line.
+#
+# What comes in is bounded before anything is made of it: in bytes, and in depth,
+# because the decoder calls itself for each array in an array. What is not JSON is
+# refused with -32700, and what is JSON but not a message with -32600. Neither stops the
+# next message.
+#
+# Errors are exceptions. An RpcError is what travels; the other classes here are raised
+# in handlers, and section 8 says what becomes of each.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -424,11 +535,37 @@ class RpcError(Exception):
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
-        super().__init__(message or (ERRORS[code].name if code in ERRORS else "error"))
-        self.code, self.data = code, data
+        name = ERRORS[code].name if code in ERRORS else "error"
+        super().__init__(message or name)
+        self.code = code
+        self.data = data
 
-    def __reduce__(self) -> Any:  # for pickle and copy
+    def __reduce__(self) -> Any:
+        """Have pickle and copy make it again of its parts."""
         return type(self), (self.code, str(self), self.data)
+
+
+class NotFound(Exception):
+    """Raise it in the handler of a resource or prompt: there is no such thing."""
+
+
+class ToolError(Exception):
+    """Raise it in a tool for a mistake that is expected: it is not logged.
+
+    Its text becomes the result, with `isError`, for the model to read.
+    """
+
+
+class ClientLacks(RpcError):
+    """The client did not declare what a question needs: basic/index §_meta."""
+
+
+class AskError(Exception):
+    """A question got no usable answer; `error` is the client's error object, if any."""
+
+    def __init__(self, message: str, error: Message | None = None) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 def invalid(problem: str, data: Any = None) -> RpcError:
@@ -441,13 +578,39 @@ def without_none(**members: Any) -> Message:
     return {key: value for key, value in members.items() if value is not None}
 
 
+def drop(message: Any) -> None:
+    """Discard a message."""
+
+
+# ---- bytes
 def _refuse(found: Any) -> None:
     """Refuse NaN and Infinity, as Python reads them, and what is not JSON."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
+# Made once: json.loads() and json.dumps() take 0.2 and 0.5 µs longer.
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+# All bytes but brackets and quotes, and what each bracket adds to the depth, as a
+# signed byte: 1 or -1.
+_NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
+
+
+def depth_of(data: bytes) -> int:
+    """Return how deeply JSON is nested, without recursion; 0 if it cannot be deep.
+
+    The plain form is a loop over the bytes, which takes three times as long.
+    """
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return 0  # most messages
+    # An escaped quote does not end a string; brackets in strings do not count.
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = unescaped.translate(None, _NOT_MARKS)
+    steps = re.sub(b'"[^"]*"', b"", marks).translate(_DEPTHS)
+    return max(itertools.accumulate(memoryview(steps).cast("b")), default=0)
 
 
 def decode(data: bytes) -> Any:
@@ -462,25 +625,21 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-def depth_of(data: bytes) -> int:
-    """Return how deeply JSON is nested, without recursion; 0 if it cannot be deep."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return 0  # most messages
-    # What is escaped must not count, nor what stands in strings.
-    brackets = re.sub(rb'"[^"]*"|[^][{}"]+', b"", re.sub(rb"\\.", b"", data))
-    steps = brackets.translate(bytes.maketrans(b"[]{}", b"\1\xff\1\xff"))
-    return max(itertools.accumulate(memoryview(steps).cast("b")), default=0)
-
-
 def encode(message: Any) -> bytes:
     """Return a message as a line.
 
-    TypeError, ValueError, RecursionError: it cannot be sent.
+    TypeError, ValueError, RecursionError: it cannot be sent, because it has no JSON
+    form, is too large, or is nested too deeply. Nothing of it has been sent then.
     """
     line = f"{_encode(message)}\n".encode()
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
+
+
+def check_sendable(message: Any) -> None:
+    """Raise what encode() raises if a message cannot be sent."""
+    encode(message)
 
 
 def to_base64(data: bytes) -> str:
@@ -497,8 +656,20 @@ def from_base64(source: str) -> bytes:
     return base64.b64decode(source, validate=True)
 
 
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: it is not one."""
+    import hashlib
+
+    canonical = json.dumps(value, sort_keys=True, default=_refuse)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+# ---- kinds of message
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id or a progress token."""
+    """Tell whether a value may be an id or a progress token.
+
+    `0` and "" are ids; `1` and "1" differ, and so they are different keys of a dict.
+    """
     return type(value) in (str, int) and len(str(value)) < 2**16  # not bool
 
 
@@ -506,303 +677,1375 @@ def kind_of(message: Any) -> str:
     """Return the kind of a message: basic/index §Messages.
 
     That is "request", "notification" or "response"; RpcError with INVALID_REQUEST if it
-    is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) counts as one, because it
-    must not be answered.
+    is none of these. A malformed notification (a method, no id) or response (a result
+    or error, no method) counts as one, because it must not be answered.
     """
-    problem = "a message must be a JSON object"
-    if isinstance(message, dict):
-        method = message.get("method")
-        if "id" not in message and isinstance(method, str):
-            return "notification"
-        if "method" not in message and message.keys() & {"result", "error"}:
-            return "response"
-        if (
-            message.get("jsonrpc") == "2.0"
-            and isinstance(method, str)
-            and is_id(message.get("id"))
-            and isinstance(message.get("params", {}), dict)
-        ):
-            return "request"
-        problem = (
-            'a request must have "jsonrpc": "2.0", an id (string or integer), a method '
-            "(string), and params that are an object, if any"
-        )
-    raise RpcError(INVALID_REQUEST, f"Invalid request: {problem}")
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
+    method = message.get("method")
+    if "id" not in message and isinstance(method, str):
+        return "notification"
+    if "method" not in message and message.keys() & {"result", "error"}:
+        return "response"
+
+    if message.get("jsonrpc") != "2.0":
+        flaw = 'it must have "jsonrpc": "2.0"'
+    elif not isinstance(method, str):
+        flaw = "its method must be a string"
+    elif not is_id(message.get("id")):
+        flaw = "its id must be a string or an integer"
+    elif not isinstance(message.get("params", {}), dict):
+        flaw = "the params of a method must be an object"
+    else:
+        return "request"
+    raise RpcError(INVALID_REQUEST, f"Invalid request: {flaw}")
 
 
-def error_response(error: RpcError, message: Any, peer: Peer | None = None) -> Message:
-    """Make the response to a message that cannot be served, with its id if valid."""
+def is_request(message: Any) -> bool:
+    """Tell whether something has to be answered, if only with an error.
+
+    kind_of() is stricter: it says whether a request can be served.
+    """
+    return isinstance(message, dict) and {"id", "method"} <= message.keys()
+
+
+def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
+    """Make the response to a message that cannot be served, with its id if valid.
+
+    Without an id, it has none (basic/index §Error Responses), or null.
+    """
     ident = message.get("id") if isinstance(message, dict) else None
-    response = {
-        "jsonrpc": "2.0",
-        "id": ident,
-        "error": without_none(code=error.code, message=str(error), data=error.data),
-    }
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    response = {"jsonrpc": "2.0", "id": ident, "error": told}
     if not is_id(ident):
-        response.pop("id")  # basic/index §Error Responses
-        if peer and has_null_ids(peer.session):  # [legacy]
-            response["id"] = None  # [legacy]
+        response["id"] = None
+        if not null_id:
+            del response["id"]
     return response
 
 
-# ======== 3. What happens to a request ================================================
-# A Request is admitted, if it may be served; its method's function runs, which usually
-# calls a *handler*, a function that an author registered; the result gets the shape
-# that the revision wants; and the response is sent. Context (section 5) adds what the
-# handler sees, and LegacyContext (section 11) what differs in a session.
+# ======== 3. Logging and threads ======================================================
+# What an operator reads: lines on stderr, or all messages in the file MCP_TRACE. What
+# nobody reads is dropped, and nothing waits for it. An entry of the log begins with
+# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge one:
+# control characters are escaped.
 #
-# From Server.handle() to the author's function, and back:
-#
-#     _admit()     may it be served? The error, if not, is the response
-#       _resolve() finds the method's function (section 4), and checks the params
-#       _submit()  gives _perform() to the transport, which calls it on some thread
-#     _perform()   runs the steps; after a coroutine, it is called again to go on
-#       _run()     never raises; sends the response
-#       _outcome() turns exceptions into errors
-#       _call()    has the answers of the user, or asks (section 5)
-#       serve_*()  one for each method; calls the author's function, shapes its result
-#     _finish()    ends the request
-#
-# A request ends once: answered, cancelled by the client, or abandoned because the
-# client has left. _end() is the only place that decides which.
-#
-# The *peer* is the other end of a pipe or a session (section 6); the *principal* is the
-# caller, if the transport knows; a *flaw* is what a Schema finds wrong with a value: a
-# text, or None.
+# All threads are daemons: once run() has returned, they hold nobody up. Each has a name
+# that begins with "mcp-", which debuggers show. Where no thread can be started, what it
+# would do is done by the one that asks for it, or not until there is one.
 
-MAX_RUNNING = 1000  # requests that one peer may have in flight
+BLINK_SECONDS = 0.01  # between two looks for slow handlers on stdio
 
 
-class NotFound(Exception):
-    """Raise it in the handler of a resource or prompt: there is no such thing."""
+def is_ready(file: Any, to_write: bool = True) -> bool:
+    """Tell whether a pipe or socket is ready; if that is unknown, only to write."""
+    import selectors
+
+    # A PollSelector needs no descriptor of its own. Windows has only SelectSelector.
+    made = getattr(selectors, "PollSelector", selectors.SelectSelector)
+    wanted = selectors.EVENT_WRITE if to_write else selectors.EVENT_READ
+    try:
+        with made() as selector:
+            selector.register(file, wanted)
+            return bool(selector.select(0))
+    except (AttributeError, OSError, TypeError, ValueError):  # closed, or a file
+        return to_write
 
 
-class ToolError(Exception):
-    """Raise it in a tool for a mistake that is expected: it is not logged.
+def printable(source: str, kept: str = "") -> str:
+    """Return a text with escapes for its control characters and line ends.
 
-    Its text becomes the result, with `isError`, for the model to read.
+    `kept` are those that stay.
     """
+    if source.isprintable():
+        return source
+    characters = []
+    for one in source:
+        is_safe = one.isprintable() or one in kept
+        characters.append(one if is_safe else ascii(one)[1:-1])
+    return "".join(characters)
+
+
+def log(entry: str) -> None:
+    """Write an entry to stderr, shortened in its middle; drop it if nobody reads it.
+
+    To send entries elsewhere, replace this: `mcp_ref.log = logger.warning`.
+    """
+    line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
+    data = line.encode(errors="replace")
+    if len(data) > 3900:  # bytes: a pipe that is ready takes 4,096
+        data = data[:1000] + b"\nmcp_ref| ...\nmcp_ref| " + data[-2800:]
+    # stderr is None under pythonw, and may be closed.
+    with suppress(AttributeError, OSError, ValueError):
+        if is_ready(sys.stderr):
+            sys.stderr.write(data.decode(errors="ignore") + "\n")
+            sys.stderr.flush()  # PyPy buffers it
+
+
+def _log(entry: str) -> None:
+    """Log an entry of ours."""
+    with suppress(Exception):  # what an author put in the place of log() may raise
+        log(entry)
+
+
+_log_once = cache(_log)
+
+
+def fingerprint() -> str:
+    """Return the SHA-256 of this file, also from a zip archive; "": it is compiled."""
+    import hashlib
+
+    with suppress(Exception):  # a loader that has no source, or another one's errors
+        source = globals()["__loader__"].get_data(__file__)
+        return hashlib.sha256(source).hexdigest()
+    return ""
+
+
+def tracer() -> Func:
+    """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
+
+    `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
+    client's port. What is not JSON becomes "text". Of the headers, Mcp-* are kept;
+    `http`, `status` and `closed` (it has hung up) are other members of the record. The
+    first record is about this run. Without MCP_TRACE, nothing is written.
+    """
+    path = os.getenv("MCP_TRACE", "")
+    if not path:
+        return lambda *_, **__: None
+
+    def write(**members: Any) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        stamp += f".{int(now % 1 * 1000):03}Z"
+        opener = partial(os.open, mode=0o600)
+        try:
+            with open(path, "ab", opener=opener) as file:
+                file.write(encode({"time": stamp, **members}))
+        except Exception as problem:
+            _log_once(f"MCP_TRACE: {problem}")
+
+    def trace(
+        way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
+    ) -> None:
+        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
+        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+            said = {}
+            if line:
+                try:
+                    said["message"] = decode(line)
+                except RpcError:
+                    said["text"] = line.decode("utf-8", "backslashreplace")
+            write(way=way, on=on, **more, **said)
+
+    program = f"mcp_ref {__version__}"
+    write(program=program, process=os.getpid(), sha256=fingerprint())
+    return trace
+
+
+# This file, and what waits for other threads.
+_OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
+
+
+def log_failure(what: str, problem: BaseException) -> None:
+    """Log an exception of a handler, from the author's first frame on."""
+    import traceback
+
+    frames = problem.__traceback__
+    while frames and frames.tb_next:
+        if not re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename):
+            break
+        frames = frames.tb_next
+    lines = [f"{what} failed"]
+    for line in traceback.format_exception(type(problem), problem, frames):
+        lines.append(f"{line.rstrip():.2000}")  # a client's text may be large
+    _log(printable("\n".join(lines), "\n"))
+
+
+# ---- threads
+def spawn(name: str, work: Func) -> bool:
+    """Run something on a thread of its own; False if no thread is left."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def run_aside(name: str, work: Func) -> None:
+    """Run something on a thread of its own, or here if there is none."""
+    if not spawn(name, work):
+        with suppress(BaseException):  # it is not the caller's
+            work()
+
+
+def join_threads(names: str, deadline: float) -> None:
+    """Wait until the threads of these names have ended, or until a deadline."""
+    for thread in threading.enumerate():
+        if thread.name in names.split():
+            thread.join(deadline - time.monotonic())
+
+
+def await_cancelling() -> None:
+    """At the end, let functions of on_cancel() work for 0.1 s together."""
+    join_threads("mcp-cancel", time.monotonic() + 0.1)
+
+
+class Flag:
+    """An event that a signal handler may set.
+
+    threading.Event is not one: its set() takes a lock, which the thread that the signal
+    interrupts may hold. set() waits for no lock: it releases the one that wait() waits
+    for.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._gate = threading.Lock()  # held until set() releases it
+        self._gate.acquire()
+
+    def set(self) -> None:
+        """Let wait() return, now and later; any thread or signal handler may do so."""
+        self.is_set = True
+        with suppress(RuntimeError):  # it is set already
+            self._gate.release()
+
+    def wait(self) -> None:
+        """Wait until it is set; one thread may do so."""
+        # A signal does not interrupt this wait on Windows, so it must be short there.
+        seconds = -1 if os.name == "posix" else 0.1
+        while not self.is_set:
+            self._gate.acquire(timeout=seconds)
+
+
+class Watch:
+    """The posts that threads have left, each with what looks after it: see the map.
+
+        a post        is in `_looks`   who may take it
+        is not left   no               nobody
+        is left       yes              the thread that left it, when it comes back;
+                                       or who takes over
+        is taken      no               nobody: take() is True once, for one thread
+
+    The result of take() alone says who has a post: a look and a thread that comes back
+    may meet. Any thread may call any method. `_lock` guards `_runs`, so that no post is
+    left just when the watch's own thread ends.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds  # between two looks
+        self._looks: dict[Any, Func] = {}  # by post
+        self._runs = False  # true while there is a thread that looks
+        self._lock = threading.Lock()
+        self.closed = False  # true once nobody has to look any longer
+
+    def leave(self, post: Any, look: Func) -> None:
+        """Leave a post: look(post) is called at every look but the first, until it is
+        taken. If there is no thread to be had, nobody looks until the next is left."""
+        with self._lock:
+            self._looks[post] = look
+            if not self._runs:
+                self._runs = spawn("mcp-watch", self._run)
+
+    def take(self, post: Any) -> bool:
+        """Take a post; False if somebody else has taken it."""
+        return self._looks.pop(post, None) is not None  # one step: it needs no lock
+
+    def _run(self) -> None:
+        """Look after each post that was left before the last look."""
+        seen: set[Any] = set()
+        quiet = 0.0  # seconds in which nothing was left
+        while not self.closed:
+            time.sleep(self._seconds)
+            looks = dict(self._looks)
+            for post in seen & looks.keys():
+                try:
+                    looks[post](post)
+                except BaseException as problem:  # the others are still looked after
+                    log_failure("a look", problem)
+            seen = set(looks)
+            # An idle server must not wake the processor. But to start the thread again
+            # costs more than a call, so it stays for a second.
+            quiet += self._seconds
+            if seen:
+                quiet = 0.0
+            with self._lock:
+                if quiet > 1 and not self._looks:
+                    self._runs = False
+                    return
+
+
+class Crew:
+    """A few threads, and the work that waits for one of them.
+
+    A thread starts when work is added and ends when there is none left: an idle server
+    has none. (concurrent.futures has such pools, and takes 20 ms to import.)
+
+        busy       threads that work for the crew; adopt() counts one in that has begun
+                   as something else. Each counts itself out at the end of help()
+        waiting    work that no thread has begun
+
+    `_lock` guards both. Any thread may call add().
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most  # threads that the crew starts
+        self._lock = threading.Lock()
+        self.busy = 0
+        self.waiting: deque[Func] = deque()
+
+    def add(self, work: Func) -> None:
+        """Have work done on one of the threads; or here, if none can be started."""
+        with self._lock:
+            self.waiting.append(work)
+            if self.busy >= self._most:
+                return  # one of them takes it
+            self.busy += 1
+        run_aside(self._name, self.help)
+
+    def adopt(self) -> None:
+        """Count a thread in, which calls help() when it has the time."""
+        with self._lock:
+            self.busy += 1
+
+    def help(self) -> None:
+        """Do all that waits, as one of the threads; then count out."""
+        while True:
+            with self._lock:
+                if not self.waiting:
+                    self.busy -= 1
+                    return
+                work = self.waiting.popleft()
+            with suppress(Exception):  # the work has logged it; there is more to do
+                work()
+
+
+# ======== 4. JSON Schema validation ===================================================
+# The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
+# unknown keywords never make a value invalid. Nothing is fetched. What cannot be
+# checked is refused when the schema is made: another dialect, an unknown type, a bad
+# pattern, an external reference, and what tool schemas hardly ever use (_REFUSED).
+#
+# A schema is compiled once, to functions called *checks*. They take a value and return
+# its *flaw*: None, or ": reason". On the way out each level prepends its location:
+# "/items/3/price: reason". A check keeps nothing between two values, so any thread may
+# call it. For example,
+#
+#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
+#
+# becomes a check that calls two: one for the type, and one for the members. The latter
+# calls the check of `n` with its value, if there is one; that is, again, two checks: a
+# limit, and a type. For {"n": -1} the limit returns ": must be at least 0", the check
+# of the members makes "/n: must be at least 0" of it, and nothing else is looked at:
+# the first flaw is the one that is reported.
+#
+# To interpret the schema for each value would need no compiler. But a tool's schema is
+# made once, and its arguments are checked in every call. Compiled, three arguments take
+# 1.4 of the 16 µs that a call spends in decode(), handle() and encode().
+#
+# To add a keyword that compares a value with a limit, add a row to _LIMITS; for any
+# other keyword a row in _RULES, and the method of Schema that makes its check.
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Flaw = typing.Optional[str]
+Check = Callable[[Any], Flaw]
+_REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# fmt: off
+_IS_TYPE: dict[str, Func] = {
+    "null":    lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: type(value) is int or _is_number(value) and value % 1 == 0,
+    "number":  _is_number,
+    "string":  lambda value: isinstance(value, str),
+    "array":   lambda value: isinstance(value, list),
+    "object":  lambda value: isinstance(value, dict),
+}
+# fmt: on
+
+
+def _key(value: Any) -> Any:
+    """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
+
+    Numbers become text: who sends them can choose their hashes, and a set of numbers
+    with the same hash is slow.
+    """
+    if isinstance(value, dict):
+        return "object", frozenset((name, _key(item)) for name, item in value.items())
+    if isinstance(value, list):
+        return ("array", *map(_key, value))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return isinstance(value, str), str(value)
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    from fractions import Fraction
+
+    return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
+
+
+@lru_cache(1000)
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern as JSON Schema means it: ECMA-262."""
+    # It differs: \d and \w are ASCII; `$`, outside of escapes and [sets], is the very
+    # end.
+    python = re.sub(
+        r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
+    )
+    return re.compile(python, re.ASCII)
+
+
+def _is_short(value: Any, limit: Any) -> Any:
+    return len(value) <= limit
+
+
+def _is_long(value: Any, limit: Any) -> Any:
+    return len(value) >= limit
+
+
+# keyword: the type it applies to, the test, the reason when it fails
+# fmt: off
+_LIMITS: dict[str, tuple[str, Func, str]] = {
+    "multipleOf":       ("number", _is_multiple, "must be a multiple of {}"),
+    "maximum":          ("number", le,           "must be at most {}"),
+    "exclusiveMaximum": ("number", lt,           "must be less than {}"),
+    "minimum":          ("number", ge,           "must be at least {}"),
+    "exclusiveMinimum": ("number", gt,           "must be more than {}"),
+    "maxLength":        ("string", _is_short,    "must not be longer than {}"),
+    "minLength":        ("string", _is_long,     "must not be shorter than {}"),
+    "pattern":          ("string", lambda v, n: _regex(n).search(v), "must match {}"),
+    "maxItems":         ("array",  _is_short,    "must have at most {} items"),
+    "minItems":         ("array",  _is_long,     "must have at least {} items"),
+    "uniqueItems":      ("array",  lambda v, n: not n or len({*map(_key, v)}) == len(v),
+                         "must not have the same item twice"),
+    "maxProperties":    ("object", _is_short,    "must have at most {} members"),
+    "minProperties":    ("object", _is_long,     "must have at least {} members"),
+}
+# A value of each type, on which a limit is tried.
+_EMPTY: Message = {"number": 0, "string": "", "array": [], "object": {}}
+# fmt: on
+
+
+def _limit(keyword: str, limit: Any) -> Check:
+    """Make the check of a keyword in _LIMITS; TypeError, re.error: a bad limit."""
+    kind, test, reason = _LIMITS[keyword]
+    flaw = f": {reason.format(limit)}"
+    applies = _IS_TYPE[kind]
+    test(_EMPTY[kind], limit)  # it fails now, and not when a client calls
+
+    def check(value: Any) -> Flaw:
+        if applies(value) and not test(value, limit):
+            return flaw
+        return None
+
+    return check
+
+
+def _at(key: Any, flaw: str) -> str:
+    """Put a place in front of a flaw, escaped as in a JSON pointer (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
+
+
+class Schema:
+    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+
+    def __init__(self, schema: Message | bool) -> None:
+        # A schema may refer to itself, so what a $ref names is compiled after what has
+        # the $ref. Each place is compiled once, however many name it.
+        self._targets: list[Any] = [schema]  # the schema, and what each $ref names
+        self._checks: dict[int, Check] = {}  # of these, by id()
+        try:
+            for node in self._targets:  # _ref() adds to them
+                if id(node) not in self._checks:
+                    self._checks[id(node)] = self._compile(node)
+        except Exception as problem:  # of many kinds
+            raise ValueError(f"malformed schema: {problem}")
+        self._check = self._checks[id(schema)]
+
+    def flaw(self, value: Any) -> Flaw:
+        """Return None for a valid value, else "/items/3/price: must be at least 0"."""
+        try:
+            flaw = self._check(value)
+        except RecursionError:
+            flaw = ": must not be nested so deeply"
+        if flaw and flaw.startswith(":"):
+            return "/" + flaw
+        return flaw
+
+    def _compile(self, node: Any) -> Check:
+        """Return the check of a subschema."""
+        if isinstance(node, bool):
+            return lambda value: None if node else ": must not be there"
+        if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
+            raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
+        for name in node:
+            if name in _REFUSED or (name == "$id" and node is not self._targets[0]):
+                raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
+
+        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        for keywords, make in _RULES.items():
+            if node.keys() & keywords.split():
+                checks.append(make(self, node))
+        checks += map(self._compile, node.get("allOf", ()))
+
+        def check(value: Any) -> Flaw:
+            for one in checks:
+                if (flaw := one(value)) is not None:
+                    return flaw
+            return None
+
+        return checks[0] if len(checks) == 1 else check
+
+    def _ref(self, node: Message) -> Check:
+        """Make the check of a reference, which stays inside the schema."""
+        from urllib.parse import unquote  # it is slow to import
+
+        target = {"#": self._targets[0]}
+        try:
+            for step in unquote(node["$ref"]).split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                target = target[int(step) if isinstance(target, list) else step]
+        except (LookupError, TypeError, ValueError):
+            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
+        # It is compiled later, by __init__(), because a schema may refer to itself.
+        self._targets.append(target)
+        return lambda value: self._checks[id(target)](value)
+
+    def _type(self, node: Message) -> Check:
+        """Make the check of one type, or of several of which one must fit."""
+        kinds = node["type"]
+        if isinstance(kinds, str):
+            kinds = [kinds]
+        if not _IS_TYPE.keys() >= set(kinds):
+            raise ValueError(f"unknown type in {kinds}: expected {', '.join(_IS_TYPE)}")
+        tests = [_IS_TYPE[kind] for kind in kinds]
+        flaw = ": must be of type " + " or ".join(kinds)
+
+        def check(value: Any) -> Flaw:
+            for test in tests:
+                if test(value):
+                    return None
+            return f"{flaw}, found {reprlib.repr(value):.40}"
+
+        return check
+
+    def _choice(self, values: list[Any]) -> Check:
+        """Make the check that a value is one of these."""
+        known = {_key(value) for value in values}
+        flaw = ": must be one of " + json.dumps(values)[1:-1]
+        return lambda value: None if _key(value) in known else flaw
+
+    def _members(self, node: Message) -> Check:
+        """Make the check of an object's members."""
+        known = {}
+        for name, part in node.get("properties", {}).items():
+            known[name] = self._compile(part)
+        patterns = []
+        for pattern, part in node.get("patternProperties", {}).items():
+            patterns.append((_regex(pattern), self._compile(part)))
+        rest = self._compile(node.get("additionalProperties", True))
+        required = dict.fromkeys(node.get("required", ()))  # in their order
+
+        def check(value: Any) -> Flaw:
+            if not isinstance(value, dict):
+                return None
+            for name in required:
+                if name not in value:
+                    return _at(name, ": is required")
+            for name, item in value.items():
+                checks = [known[name]] if name in known else []
+                for pattern, one in patterns:
+                    if pattern.search(name):
+                        checks.append(one)
+                # `additionalProperties` is for what no other keyword names.
+                for one in checks or [rest]:
+                    if (flaw := one(item)) is not None:
+                        return _at(name, flaw)
+            return None
+
+        return check
+
+    def _items(self, node: Message) -> Check:
+        """Make the check of an array's items."""
+        first = [self._compile(part) for part in node.get("prefixItems", ())]
+        rest = self._compile(node.get("items", True))
+
+        def check(value: Any) -> Flaw:
+            if not isinstance(value, list):
+                return None
+            for index, item in enumerate(value):
+                # `items` is for what comes after `prefixItems`.
+                one = first[index] if index < len(first) else rest
+                if (flaw := one(item)) is not None:
+                    return _at(index, flaw)
+            return None
+
+        return check
+
+    def _contains(self, node: Message) -> Check:
+        """Make the check of how many items match a schema."""
+        one = self._compile(node["contains"])
+        least = node.get("minContains", 1)
+        most = node.get("maxContains", inf)
+        words = f"from {least} to {most} items that match"
+        flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
+
+        def check(value: Any) -> Flaw:
+            if not isinstance(value, list):
+                return None
+            count = [one(item) for item in value].count(None)
+            return None if least <= count <= most else flaw
+
+        return check
+
+    def _names(self, node: Message) -> Check:
+        """Make the check of the names of an object's members."""
+        one = self._compile(node["propertyNames"])
+
+        def check(value: Any) -> Flaw:
+            if not isinstance(value, dict):
+                return None
+            for name in value:
+                if (flaw := one(name)) is not None:
+                    return _at(name, ": its name" + flaw[1:])
+            return None
+
+        return check
+
+    def _dependent(self, node: Message) -> Check:
+        """Make the check of what must hold where a certain member is there."""
+        parts = list(node.get("dependentSchemas", {}).items())
+        for name, others in node.get("dependentRequired", {}).items():
+            parts.append((name, {"required": others}))
+        implied = []
+        for name, part in parts:
+            has_it = {"type": "object", "required": [name]}
+            implied.append({"if": has_it, "then": part})
+        return self._compile({"allOf": implied})
+
+    def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
+        """Make the check of how many of these schemas match."""
+        checks = [self._compile(part) for part in parts]
+        flaw = f": must match {words} {json.dumps(parts):.200}"
+
+        def check(value: Any) -> Flaw:
+            count = [one(value) for one in checks].count(None)
+            return None if least <= count <= most else flaw
+
+        return check
+
+    def _if(self, node: Message) -> Check:
+        """Make the check of one of two schemas, whichever a third one chooses."""
+        test = self._compile(node["if"])
+        yes = self._compile(node.get("then", True))
+        no = self._compile(node.get("else", True))
+        return lambda value: yes(value) if test(value) is None else no(value)
+
+
+# keyword: what makes its check. Keywords that depend on each other share one.
+# fmt: off
+_RULES: dict[str, Func] = {
+    "type":  Schema._type,
+    "enum":  lambda self, node: self._choice(node["enum"]),
+    "const": lambda self, node: self._choice([node["const"]]),
+    "$ref":  Schema._ref,
+    "anyOf": lambda self, node: self._some(node["anyOf"], 1, 2**31, "at least one of"),
+    "oneOf": lambda self, node: self._some(node["oneOf"], 1, 1, "exactly one of"),
+    "not":   lambda self, node: self._some([node["not"]], 0, 0, "none of"),
+    "if":    Schema._if,
+    "required properties patternProperties additionalProperties": Schema._members,
+    "prefixItems items": Schema._items,
+    "contains":          Schema._contains,
+    "propertyNames":     Schema._names,
+    "dependentRequired dependentSchemas": Schema._dependent,
+}
+# fmt: on
+
+
+# ======== 5. Type hints to JSON Schema and back =======================================
+# A function's hints say what a client may send. One walk over a hint gives two things,
+# once, when the function is registered: the JSON Schema that clients see, and a
+# *converter*, which turns a value that fits it into what the function expects: an
+# Enum's member, a dataclass, a tuple. Together they are the *reading* of the hint.
+#
+#     hint                        schema                               the handler gets
+#     int                         "integer"                            5, also for 5.0
+#     str, float, bool, None      "string", "number", ...              it as it is
+#     Any                         {}                                   it as it is
+#     Optional[X], Union[X, Y]    anyOf                                that of the first
+#                                                                      that fits
+#     list[X], tuple[X, ...]      array of X                           a list, a tuple
+#     set[X], frozenset[X]        ... uniqueItems                      a set
+#     tuple[X, Y]                 prefixItems                          a tuple
+#     dict[str, X]                object, additionalProperties: X      a dict
+#     Literal[...], an Enum       enum                                 it; a member
+#     a TypedDict                 object; other members are allowed    a dict
+#     a dataclass, a NamedTuple   object; no others                    an instance
+#     Annotated[X, "...", {...}]  that of X, described; with keywords  what X gives
+#
+# The handler is called with keywords, so an argument is always named on the wire, and
+# `*args` has no place there. A parameter that takes the Context is not in the schema.
+#
+# Hosts are picky about schemas. What is generated is an object at the root, with each
+# type written out in place: no $ref, no anyOf at the root. So a type that contains
+# itself is refused, as is any hint without a JSON form; a schema written by hand
+# (input_schema=) is the way out.
+
+Converter = Callable[[Any], Any]
+Reading = tuple[Message, Converter]
+_SCALAR_NAMES: dict[Any, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    None: "null",
+    type(None): "null",
+}
+# The schemas of results that are text, content blocks, or may be either. They are not
+# announced.
+_CONTENT_SCHEMAS = json.loads("""[
+    {}, {"type": "string"}, {"type": "null"}, {"type": "object"}, {"type": "array"},
+    {"type": "array", "items": {"type": "object"}}
+]""")
+# What `inspect` calls CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE.
+_HAS_ARGS = 4
+_HAS_KEYWORDS = 8
+_IS_COROUTINE = 128
+
+
+class Signature:
+    """How a function is called; without `inspect`, which takes 4 ms to import.
+
+    It is that of the innermost function: under decorators (`__wrapped__`), in methods,
+    partial, and objects with a `__call__` method.
+
+        names      the parameters that are left for a caller, in order
+        defaults   theirs, by name
+        is_open    there is a `**others`
+        is_async   it is an `async def`
+    """
+
+    def __init__(self, function: Any) -> None:
+        places = 0  # parameters that are passed already, by place
+        given: set[str] = set()  # ... and by name
+        while True:
+            if isinstance(function, partial):
+                places += len(function.args)
+                given.update(function.keywords)
+                function = function.func
+            elif isinstance(function, types.MethodType):
+                places += 1
+                function = function.__func__
+            elif hasattr(function, "__wrapped__"):
+                function = function.__wrapped__
+            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+                break
+            elif isinstance(getattr(function, "__call__", None), types.MethodType):
+                function = function.__call__
+            else:
+                break
+
+        code = getattr(function, "__code__", None)
+        if not code or code.co_posonlyargcount > places or code.co_flags & _HAS_ARGS:
+            raise TypeError(
+                "expected a function in Python whose parameters can all be passed by"
+                " name: there is no *args, a decorator needs functools.wraps, a name is"
+                " given as name=, a classmethod as Class.method"
+            )
+        self._function = function
+        self.is_open = bool(code.co_flags & _HAS_KEYWORDS)
+        self.is_async = bool(code.co_flags & _IS_COROUTINE)
+        count = code.co_argcount
+        every = code.co_varnames[: count + code.co_kwonlyargcount]
+        self.names = [name for name in every[places:] if name not in given]
+        last = function.__defaults__ or ()
+        self.defaults: Message = dict(zip(every[count - len(last) : count], last))
+        self.defaults.update(function.__kwdefaults__ or {})
+
+    def hints(self, strict: bool) -> Message:
+        """Return the hints by name; if they make no sense, TypeError, or the usual."""
+        try:
+            return get_type_hints(self._function, include_extras=True)
+        except Exception as problem:
+            if strict:
+                raise TypeError(
+                    f"{problem}; every hint must be defined, or write input_schema="
+                ) from None
+            return {"ctx": Context}
+
+
+def _find_context(names: list[str], hints: Message) -> str:
+    """Return the name of the parameter that takes the Context, or ""."""
+    takers = []
+    for name in names:
+        hint = hints.get(name)
+        if hint is Context or Context in get_args(hint):
+            takers.append(name)
+    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
+        raise TypeError(
+            "the Context is passed to one parameter, annotated ctx: Context"
+        )
+    if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
+        raise TypeError(
+            f"{names[0]} would be an argument; register instance.method, or"
+            " Class.method of a classmethod, where there is one"
+        )
+    return "".join(takers)
+
+
+def _documentation(doc: str) -> tuple[str, dict[str, str]]:
+    """Split a docstring into the description and what it says about each parameter.
+
+    Recognizes `name: text` and `name (type): text` under "Args:", and `:param name:
+    text`.
+    """
+    doc = doc.expandtabs()
+    margin = min(re.findall(r"\n( *)\S", doc), default="")
+    doc = "\n" + doc.strip().replace("\n" + margin, "\n")
+    prose, *rest = re.split(
+        r"\n *(?:Args|Arguments|Parameters):(?=\n)|(?=\n *:param )", doc
+    )
+    found = re.findall(
+        r"(?m)^( *)(?::param )?(\w+)(?: ?\([^)]*\))?: *(.+(?:\n\1 +.+)*)", "".join(rest)
+    )
+    # Of two notes for the same parameter, the first one counts.
+    notes = {name: " ".join(note.split()) for _, name, note in reversed(found)}
+    return prose.strip(), notes
+
+
+# ---- each of these functions returns the reading of a kind of hint
+def schema_of(hint: Any) -> Message:
+    """Return the JSON Schema of a type hint; TypeError if it has none.
+
+    Hints are str int float bool None Any, list dict tuple set, Optional Union Literal,
+    an Enum, TypedDict, NamedTuple or dataclass; in Annotated, a string describes and a
+    dict adds keywords.
+    """
+    return _read_hint(hint)[0]
+
+
+def _keep(value: Any) -> Any:
+    """Convert nothing."""
+    return value
+
+
+def _read_hint(hint: Any) -> Reading:
+    args = get_args(hint)
+    kind = get_origin(hint) or hint
+    if hasattr(hint, "__metadata__"):
+        return _read_annotated(args[0], hint.__metadata__)
+    if kind in (Any, object) or hint == Union[Any, None]:  # 3.9 makes it of `= None`
+        return {}, _keep
+    if kind is int:
+        return {"type": "integer"}, int  # for JSON, 1.0 is an integer, too
+    if kind in list(_SCALAR_NAMES):
+        return {"type": _SCALAR_NAMES[kind]}, _keep
+    if kind is Union or type(hint).__name__ == "UnionType":
+        return _read_union(args)
+    if kind is dict and args[:1] in ((), (str,), (Any,)):
+        return _read_dict(*args[1:])
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        return _read_tuple(args)
+    if kind in (list, tuple, set, frozenset):
+        return _read_list(kind, *args[:1])
+    if kind is typing.Literal:
+        return _read_choices(hint, args), _keep
+    if hasattr(kind, "__members__"):  # an Enum
+        choices = [member.value for member in kind.__members__.values()]
+        return _read_choices(hint, choices), kind
+    if hasattr(kind, "__total__"):
+        return _read_typed_dict(kind)
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+        return _read_class(kind)
+    raise _no_json_form(hint)
+
+
+def _no_json_form(hint: Any) -> TypeError:
+    return TypeError(
+        f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
+        " str, and convert it; or write input_schema= or output_schema="
+    )
+
+
+def _read_annotated(hint: Any, notes: Any) -> Reading:
+    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
+    schema, convert = _read_hint(hint)
+    for note in notes:
+        if isinstance(note, str):
+            schema["description"] = note
+        elif isinstance(note, dict):
+            schema.update(note)
+    return schema, convert
+
+
+def _read_union(hints: Any) -> Reading:
+    """A Union or an Optional; its converter is that of the first hint that fits."""
+    readings = [_read_hint(hint) for hint in hints]
+    branches = [(Schema(schema), convert) for schema, convert in readings]
+
+    def convert_first(value: Any) -> Any:
+        for schema, convert in branches:
+            if schema.flaw(value) is None:
+                return convert(value)
+        return value
+
+    return {"anyOf": [schema for schema, _ in readings]}, convert_first
+
+
+def _read_dict(hint: Any = Any) -> Reading:
+    """A dict whose keys are strings."""
+    items, convert = _read_hint(hint)
+    schema = without_none(type="object", additionalProperties=items or None)
+    return schema, lambda value: {key: convert(item) for key, item in value.items()}
+
+
+def _read_tuple(hints: Any) -> Reading:
+    """A tuple of a fixed length."""
+    readings = [_read_hint(hint) for hint in hints]
+    converters = [convert for _, convert in readings]
+    schema = {
+        "type": "array",
+        "prefixItems": [schema for schema, _ in readings],
+        "minItems": len(readings),
+        "items": False,
+    }
+    return schema, lambda value: tuple(
+        convert(item) for convert, item in zip(converters, value)
+    )
+
+
+def _read_list(kind: Any, hint: Any = Any) -> Reading:
+    """A list, set or frozenset, or a tuple of any length."""
+    items, convert = _read_hint(hint)
+    schema = without_none(type="array", items=items or None)
+    if kind in (set, frozenset):
+        schema["uniqueItems"] = True
+    return schema, lambda value: kind(map(convert, value))
+
+
+def _read_choices(hint: Any, choices: Any) -> Message:
+    """A Literal, or the values of an Enum: their schema."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise _no_json_form(hint)
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
+
+
+def _read_typed_dict(kind: Any) -> Reading:
+    """A TypedDict may have more members than it names."""
+    hints = get_type_hints(kind, include_extras=True)
+    optional = set(kind.__optional_keys__)
+    for name, hint in hints.items():
+        # `from __future__ import annotations` hides these from the class itself.
+        wrapper = getattr(get_origin(hint), "_name", "")
+        if wrapper in ("Required", "NotRequired"):
+            hints[name] = get_args(hint)[0]
+            optional.discard(name)
+        if wrapper == "NotRequired":
+            optional.add(name)
+    return _read_object(hints, optional, is_open=True)
+
+
+def _read_class(kind: Any) -> Reading:
+    """A dataclass or a NamedTuple."""
+    hints = get_type_hints(kind, include_extras=True)
+    maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
+    # Its first parameter is the class or the instance.
+    fields = {name: hints.get(name, Any) for name in maker.names[1:]}
+    # Results also have the fields that the class computes itself.
+    declared = getattr(kind, "__dataclass_fields__", {}).values()
+    is_open = not all(one.init for one in declared)
+    schema, convert = _read_object(fields, maker.defaults, is_open)
+    return schema, lambda value: kind(**convert(value))
+
+
+def _read_object(hints: Message, optional: Any, is_open: bool) -> Reading:
+    """An object with these members. Its converter makes a new dict."""
+    properties: Message = {}
+    converters: dict[str, Converter] = {}
+    for name, hint in hints.items():
+        try:
+            properties[name], convert = _read_hint(hint)
+        except TypeError as problem:
+            raise TypeError(f"{name}: {problem}") from None
+        if convert is not _keep:
+            converters[name] = convert
+    schema: Message = {"type": "object", "properties": properties}
+    if required := [name for name in hints if name not in optional]:
+        schema["required"] = required
+    if not is_open:
+        schema["additionalProperties"] = False
+
+    def convert_members(value: Message) -> Message:
+        members = dict(value)
+        for name, convert in converters.items():
+            if name in members:
+                members[name] = convert(members[name])
+        return members
+
+    return schema, convert_members
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as JSON: also dataclasses, NamedTuples, Enums, sets and tuples."""
+    value = getattr(value, "_value_", value)  # of a member of an Enum
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        from dataclasses import fields
+
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):  # a NamedTuple
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(to_json(key)): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    raise TypeError(
+        f"{type(value).__name__} has no JSON form; return a str, for example;"
+        " for bytes, image(), audio() or embedded()"
+    )
+
+
+# ---- forms
+def _read_field(hint: Any) -> tuple[Message, bool]:
+    """Return the schema of a form's field, and whether it may be left empty."""
+    if isinstance(hint, dict):
+        return dict(hint), True
+    if isinstance(hint, list):
+        hint = typing.Literal.__getitem__(tuple(hint))
+    schema = schema_of(hint)
+    some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    is_optional = len(some) == 1
+    if is_optional:
+        del schema["anyOf"]
+        schema.update(some[0])
+    is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
+    if not is_simple and "enum" not in schema.get("items", {}):
+        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
+    return schema, is_optional
+
+
+def form_of(fields: dict[str, Any]) -> Message:
+    """Return the schema of a form: client/elicitation §Requested Schema.
+
+    A field is a hint, a pair of hint and default, or a schema; Optional ones may be
+    left empty.
+    """
+    properties = {}
+    required = []
+    for name, field in fields.items():
+        if not isinstance(field, tuple):
+            field = (field,)
+        hint, *default = field
+        try:
+            schema, is_optional = _read_field(hint)
+        except TypeError as problem:
+            raise TypeError(f"{name}: {problem}") from None
+        if default and default[0] is not None:  # which clients refuse
+            schema["default"] = to_json(default[0])
+        elif not (default or is_optional):
+            required.append(name)
+        properties[name] = schema
+    return {"type": "object", "properties": properties, "required": required}
+
+
+# ---- what is registered
+class Entry:
+    """A registered function: what its hints and docstring say, and how to call it.
+
+    Schemas written by hand replace those made of the hints; {} allows everything. With
+    an `input_schema`, hints only tell which parameter takes the Context: the arguments
+    stay plain JSON, the result has no schema. Once registered, an entry never changes,
+    so any thread may call it.
+
+        name, description            of the function
+        parameters                   for clients: all but `context`, which takes the
+                                     Context ("": none does)
+        input_schema, input          what the arguments must match, and its Schema
+        output_schema, output        the same for the result; None: anything will do
+        wrapped                      the result is put into an object, under "result"
+        stays                        it runs where the request is served, in spite of
+                                     `run=`
+        definition                   what lists show
+        pattern, cache_hints         of a resource: its URIs, and caching hints
+    """
+
+    definition: Message
+    pattern: re.Pattern[str]
+    cache_hints: Message
+    wrapped = False
+
+    def __init__(
+        self,
+        function: Func,
+        input_schema: Message | None = None,
+        output_schema: Message | None = None,
+    ) -> None:
+        self.function = function
+        # A partial has no name of its own, and an object that of its class.
+        named = function.func if isinstance(function, partial) else function
+        self.name = getattr(named, "__name__", type(named).__name__)
+        self.description, notes = _documentation(named.__doc__ or "")
+        try:
+            signature = Signature(function)
+            hints = signature.hints(strict=input_schema is None)
+            self.context = _find_context(signature.names, hints)
+            self.parameters = [one for one in signature.names if one != self.context]
+            if input_schema is None:
+                input_schema, self._convert = self._read_parameters(signature, hints)
+                self._describe(input_schema["properties"], notes, signature.defaults)
+                if output_schema is None:
+                    output_schema = self._read_result(hints)
+            else:
+                self._convert = dict
+        except RecursionError:
+            raise TypeError(
+                f"{self.name}(): a type contains itself; write its schema by hand"
+            ) from None
+        except TypeError as problem:
+            raise TypeError(f"{self.name}(): {problem}") from None
+        self.stays = signature.is_async
+        self.input_schema = input_schema
+        self.input = Schema(input_schema)
+        self.output_schema = output_schema or None
+        self.output = Schema(output_schema) if output_schema else None
+
+    def _read_parameters(self, signature: Signature, hints: Message) -> Reading:
+        """Return the schema of the arguments, and what converts them."""
+        fields = {name: hints.get(name, Any) for name in self.parameters}
+        for name, default in signature.defaults.items():
+            # `x: int = None` may be None; Python before 3.11 says so itself.
+            if default is None and fields.get(name, Any) not in (Any, object):
+                fields[name] = Union[fields[name], None]
+        return _read_object(fields, signature.defaults, signature.is_open)
+
+    def _describe(self, properties: Message, notes: Message, defaults: Message) -> None:
+        """Add what the docstring says, and the defaults, to the parameters' schemas."""
+        for name, schema in properties.items():
+            if name in notes:
+                schema.setdefault("description", notes[name])
+            if name in defaults:
+                with suppress(TypeError, ValueError):  # it is not JSON: it is not shown
+                    schema["default"] = decode(encode(to_json(defaults[name])))
+
+    def _read_result(self, hints: Message) -> Message | None:
+        """Return the schema of structured results, if that is what the hint says.
+
+        `-> str` or `-> list` says nothing about structure: such a tool returns content.
+        """
+        whole, _ = _read_object({"result": hints.get("return", Any)}, (), is_open=True)
+        schema = whole["properties"]["result"]
+        if schema in _CONTENT_SCHEMAS:
+            return None
+        # Until R4, structured content must be an object: anything else is put into one.
+        self.wrapped = schema.get("type") != "object"
+        return whole if self.wrapped else schema
+
+    def parse(self, texts: dict[str, str]) -> Message:
+        """Return what strings stand for ("5" is 5 for int); or RpcError.
+
+        The arguments of prompts and the variables of templates are strings. One that
+        does not fit its hint as it is, is taken for JSON.
+        """
+        values = dict(texts)
+        for name, schema in self.input_schema["properties"].items():
+            if name in texts and Schema(schema).flaw(texts[name]):
+                # If it is not JSON, or not even a string, it stays a flaw.
+                with suppress(AttributeError, RpcError, ValueError):
+                    values[name] = decode(texts[name].encode())
+        if flaw := self.input.flaw(values):
+            raise invalid(flaw)
+        return values
+
+    def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
+        """Call the function with valid arguments; `values` are further ones."""
+        arguments = self._convert(arguments)
+        arguments.update(zip(self.parameters, values))
+        if self.context:
+            arguments[self.context] = ctx
+        return self.function(**arguments)
+
+
+Entries = dict[str, Entry]  # what is registered, by name or URI
+
+
+# ======== 6. Content, results, and the registry =======================================
+# *Content* is a block of text, an image, ... in the result of a tool or the message of
+# a prompt; *contents* are what a resource has, its text or its bytes. What a handler
+# returns becomes one of these, or data. Of a tool without an output schema:
+#
+#     it returns                          the result has
+#     None                                no content
+#     text, content, a list of these      this content
+#     {"content": [...], ...}             these members: it is a complete result
+#     any other dict                      structuredContent, and its JSON as text
+#     anything else                       its JSON as text
+#
+# If the tool has an output schema, because its hint says more than "text" or because
+# its author wrote one, the value is always structuredContent, and its JSON is the text.
+
+MAX_URI_LENGTH = 8192  # of a URI that somebody watches
 
 
 class Result(dict[str, Any]):
     """What a modern tool returns if an extension defines the result; sent as it is."""
 
 
-class ClientLacks(RpcError):
-    """The client did not declare what a question needs: basic/index §_meta."""
+def text(value: str, **members: Any) -> Message:
+    """Make text content. `members`, here and below: annotations, _meta."""
+    return {"type": "text", "text": value, **members}
 
 
-class Request:
-    """One request, from its arrival to its end.
+def image(data: bytes, mime_type: str, **members: Any) -> Message:
+    """Make image content."""
+    return {"type": "image", "data": to_base64(data), "mimeType": mime_type, **members}
 
-    `_lock` orders its messages, and is held while one is sent. `_ending` guards
-    `cancelled`, `_ended`, `_wakes` and what Context notes of questions; nothing waits
-    while it is held. All but _cancel() and _wake_with(), which any thread may call,
-    happens on one thread after the other.
-    """
 
-    cancelled = False
-    _call: Func  # calls the method's function: see Context
-    filter: Message  # what a subscription is told of
-    granted: Message  # the same, as it is acknowledged
-    _ended = False  # nothing more is sent
+def audio(data: bytes, mime_type: str, **members: Any) -> Message:
+    """Make audio content; in 2024-11-05 it is sent as an embedded resource."""
+    return {"type": "audio", "data": to_base64(data), "mimeType": mime_type, **members}
 
-    def __init__(
-        self,
-        server: Server,
-        peer: Peer,
-        send: Send,
-        message: Message,
-        meta: Message,
-        principal: Any,
-    ) -> None:
-        self.server, self.peer, self.principal = server, peer, principal
-        self.id, self.method = message["id"], message["method"]
-        self.params: Message = message.get("params", {})
-        self.meta = meta
-        self._send = send
-        self._lock = threading.RLock()
-        self._ending = threading.Lock()
-        self._wakes: list[Func] = []  # for _cancel() to call
 
-    # ---- admitting
-    def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served."""
-        version: Any = self.meta.get(META_VERSION)
-        if self.method == "initialize" and version is None:  # a copy without part III
-            version = self.params.get("protocolVersion", "")
-        else:
-            check_params("_meta", self.meta)
-            self._identify(self.meta)
-            self.peer.check(self)
+def is_contents(value: Any) -> bool:
+    """Tell whether a value has the contents of a resource."""
+    return isinstance(value, dict) and ("text" in value or "blob" in value)
 
-        is_known = META_VERSION in self.meta and version in REVISIONS
-        if not (is_known and rules(version).modern):
-            raise RpcError(
-                UNSUPPORTED_VERSION,
-                f"Unsupported protocol version: {version!s:.40}",
-                {"supported": versions(), "requested": version},
-            )
-        self._resolve(version)
-        self._submit(start)
 
-    def _identify(self, client: Message) -> None:
-        """Note who the client is, under the keys of a `_meta`."""
-        self._client = client
-        self.client_info: Message = client.get(META_CLIENT) or {}
-        self.client_capabilities: Message = client[META_CAPABILITIES]
+def as_text(value: Any) -> str:
+    """Return a JSON value as text; a string as it is."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
-    def _resolve(self, version: str) -> None:
-        """Find the method's function; check the params."""
-        self.version, self._rules = version, rules(version)
-        method, server = self.method, self.server
-        self._row = METHODS.get(method)  # None: an extension's
-        is_extended = method in server.methods
-        self._function: Any = serve_extension if is_extended else SERVED.get(method)
-        exists = self._row is None or (
-            method in self._rules.methods and self._row.capability in server.declared
+
+def contents(uri: str, mime_type: str | None, value: Any) -> Message:
+    """Make what a resource returned: server/resources §Resource Contents."""
+    if isinstance(value, bytes):
+        value = {"blob": value}
+    elif not is_contents(value):
+        value = {"text": as_text(to_json(value))}
+    if isinstance(value.get("blob"), bytes):
+        value = {**value, "blob": to_base64(value["blob"])}
+    return {**without_none(uri=uri, mimeType=mime_type), **value}
+
+
+def embedded(
+    uri: str, value: str | bytes, mime_type: str | None = None, **members: Any
+) -> Message:
+    """Make an embedded resource: its contents are part of the result."""
+    return {"type": "resource", "resource": contents(uri, mime_type, value), **members}
+
+
+def link(uri: str, name: str, **members: Any) -> Message:
+    """Make a link to a resource; before 2025-06-18 it is sent as text."""
+    return {"type": "resource_link", "uri": uri, "name": name, **members}
+
+
+_CONTENT_TYPES = ("text", "image", "audio", "resource", "resource_link")
+
+
+def is_content(value: Any) -> bool:
+    """Tell whether a value is text or content."""
+    if isinstance(value, dict):
+        return value.get("type") in _CONTENT_TYPES
+    return isinstance(value, str)
+
+
+def content(value: Any) -> Message:
+    """Return content; text may be given as a string. TypeError for anything else."""
+    if not is_content(value):
+        raise TypeError(
+            f"expected text or content, e.g. image(); found {type(value).__name__}"
         )
-        if not self._function or not exists:
-            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
-        self._may_ask = self._row and self._row.asks and not is_extended
-        check_params(method, self.params)
+    return text(value) if isinstance(value, str) else value
 
-    def _submit(self, start: Func) -> None:
-        """Have the handler run."""
-        if len(self.peer.running) >= MAX_RUNNING:
-            raise RpcError(
-                INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
+
+# ---- results
+def tool_error(message: str) -> Message:
+    """Make the result of a tool that failed."""
+    return {"content": [text(message)], "isError": True}
+
+
+def tool_result(entry: Entry, value: Any) -> Message:
+    """Make a result of a tool's value: server/tools §Tool Result, §Output Schema.
+
+    TypeError: it cannot be one, or breaks the tool's output schema.
+    """
+    blocks = value if isinstance(value, list) and value else [value]
+    if value is None:
+        blocks = []
+    has_content = isinstance(value, dict) and isinstance(value.get("content"), list)
+    if has_content and (
+        not entry.output or "structuredContent" in value or value.get("isError")
+    ):
+        result = value
+    elif not entry.output and all(map(is_content, blocks)):
+        result = {"content": blocks}
+    else:
+        plain = to_json(value)
+        result = {"content": [as_text(plain)]}
+        if entry.wrapped:
+            result["structuredContent"] = {"result": plain}
+        elif entry.output or isinstance(plain, dict):
+            result["structuredContent"] = plain
+
+    if entry.output and not result.get("isError"):
+        if flaw := entry.output.flaw(result.get("structuredContent")):
+            raise TypeError(
+                f"{entry.name}() returned what its output schema forbids: {flaw}"
             )
-        self.peer.running[self.id], self._steps = self, self._run()
-        if self.method == "server/discover":  # which must not wait for handlers
-            return self._perform()
-        start(self._perform)
-
-    # ---- running
-    def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens.
-
-        If the peer's `responders` take care of a coroutine, this returns; it runs again
-        when that has ended.
-        """
-        for future in self._steps:
-            crew = self.peer.responders
-            if crew and self._send is self.peer.send:  # not in a batch
-                future.add_done_callback(lambda _: crew.add(self._perform))
-                return
-
-    def _run(self) -> Steps:
-        """Do the same in steps: one ends where a coroutine begins."""
-        try:
-            response = {} if self.cancelled else (yield from self._outcome())
-        except BaseException:  # even to make or log the error has failed
-            response = self._failure(RpcError(INTERNAL_ERROR))
-        if response is not None:
-            self._finish(response)
-
-    def _outcome(self) -> Steps:
-        """Run the handler and return the response; None: it is sent later."""
-        try:
-            result = yield from self._call()
-            return None if result is None else self._respond(self._shape(result))
-        except RpcError as problem:
-            error = problem
-        except NotFound as problem:  # server/resources §Error Handling
-            has_code = RESOURCE_NOT_FOUND in self._rules.errors
-            error = RpcError(
-                RESOURCE_NOT_FOUND if has_code else INVALID_PARAMS,
-                str(problem) or "Resource not found",
-                without_none(uri=self.params.get("uri")) or None,
-            )
-        except BaseException as problem:  # SystemExit too: the server goes on
-            error = RpcError(INTERNAL_ERROR)
-            if not self.cancelled:
-                log_failure(self.method, problem)
-        return self._failure(error)
-
-    # ---- the shape of results and errors
-    def _respond(self, result: Message) -> Message:
-        return {"jsonrpc": "2.0", "id": self.id, "result": result}
-
-    def _shape(self, result: Message) -> Message:
-        """Complete a result: basic/index §ResultType, server/utilities/caching."""
-        is_question = result.get("resultType") == "input_required"
-        is_cacheable = self._row and self._row.cacheable and not is_question
-        hints = self.server.cache_hints if is_cacheable else {}
-        meta = {META_SERVER: self.server.brief, **result.get("_meta", {})}
-        return {"resultType": "complete", **hints, **result, "_meta": meta}
-
-    def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603."""
-        is_reserved = -32768 <= error.code <= -32000
-        if is_reserved and error.code not in self._rules.errors:
-            error = RpcError(INTERNAL_ERROR, str(error), error.data)
-        return error_response(error, {"id": self.id})
-
-    # ---- ending
-    def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended; its id may be used again."""
-        self.peer.running.pop(self.id, None)
-        with self._lock:
-            if not self._end():
-                return
-            try:
-                self._send(response)
-            except Exception as problem:  # it is not JSON, too large, ...
-                _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                if self.method == "tools/call" and "result" in response:
-                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
-                    response = self._respond(self._shape(result))
-                else:
-                    response = self._failure(RpcError(INTERNAL_ERROR))
-                self._send(response)
-
-    def _end(self, cancelled: bool = False) -> bool:
-        """End the request; False if it had ended."""
-        with self._ending:
-            if self._ended:
-                return False
-            self._ended, self.cancelled = True, cancelled
-            return True
-
-    def _cancel(self) -> None:
-        """End the request without a response; does not block."""
-        if self._end(cancelled=True):
-            for wake in self._wakes:
-                wake()
-
-    def _wake_with(self, wake: Func) -> None:
-        """Have _cancel() call a function that does not block, once."""
-        with self._ending:
-            if not self.cancelled:
-                return self._wakes.append(wake)
-        wake()
+    blocks = [content(item) for item in result["content"]]
+    return {**result, "resultType": "complete", "content": blocks}
 
 
-# ======== 4. The server: registering, dispatch, one function per method, results ======
-# The whole server is `handle(message, send)`: a message comes in, messages go out.
-# There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model to read, an *error* is for the program that sent the request.
-#
-#     what happens                   in a tool                   in any other handler
-#     RpcError is raised             that error                  that error
-#     ToolError is raised            isError, not logged         -32603, without it
-#     ClientLacks: cannot be asked   -32021 (legacy: isError)    -32021 (legacy: -32603)
-#     NotFound is raised             isError                     no such resource
-#     any other exception            isError, with its text      -32603, without it
-#     arguments break the schema     isError (until R3: -32602)  -32602
-#     a result breaks output_schema  isError
-#
-# So a tool's exception is read by a model: word it accordingly. Tracebacks go to stderr
-# only. An *Entry* (section A) is a registered function with its schemas; lists show its
-# `definition`.
+# The kinds of objects behind these members, for `fields` in FEATURES.
+_MEMBERS = """
+    tools:tool resources:resource resourceTemplates:template prompts:prompt
+    contents:contents content:content resource:contents messages:message
+    annotations:annotations
+"""
+_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
 
-RUN_SECONDS = 60  # until what `run=` was given must have begun
-MAX_URIS = 1000  # that a session or a subscription watches
-MAX_URI_LENGTH = 8192  # of each of these
-MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
+
+def downgrade(seen: Rules, kind: str, value: Any) -> Any:
+    """Return an object of this kind, or a list, without what a revision lacks.
+
+    `fields` in FEATURES have the kind before the dot; the star stands for all kinds but
+    results and annotations, in which a member of this name is another one. In
+    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    """
+    if isinstance(value, list):
+        return [downgrade(seen, kind, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    block = value.get("type") if kind == "content" else ""
+    if block == "audio" and "audio" not in seen.features:
+        mime_type = value["mimeType"]
+        return embedded(f"data:{mime_type}", from_base64(value["data"]), mime_type)
+    if block == "resource_link" and "resource links" not in seen.features:
+        return text("{name}: {uri}".format(**value))
+
+    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    kept = {}
+    for key, item in value.items():
+        if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
+            continue
+        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+    return kept
+
+
+# ---- the registry: what authors register is an Entry (section 5), in a table of its
+# kind. The key is what clients use to ask for it: a name, a URI or a URI template.
 # Of tools (server/tools §Tool), and of resources (server/resources §Annotations).
 ANNOTATIONS = (
     "title readOnlyHint destructiveHint idempotentHint openWorldHint"
@@ -810,20 +2053,79 @@ ANNOTATIONS = (
 )
 # basic/versioning §Capability Negotiation: what the server declares once a feature is
 # registered.
-CAPABILITIES: dict[str, Message] = {
-    "tools": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-    "prompts": {"listChanged": True},
+CAPABILITIES = json.loads("""{
+    "tools": {"listChanged": true},
+    "resources": {"listChanged": true, "subscribe": true},
+    "prompts": {"listChanged": true},
     "completions": {},
-    "logging": {},
-}
+    "logging": {}
+}""")
+# The member of a definition that names the entry; "name" for the others.
+_NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-Entries = dict[str, "Entry"]  # what is registered, by name or URI
+def checked_options(members: Message, names: str) -> Message:
+    """Return the members that are given; TypeError for an unknown one."""
+    for name in members.keys() - names.split():
+        raise TypeError(f"unknown option {name!r}; expected one of: {names}")
+    return without_none(**members)
+
+
+def compile_template(uri: str) -> re.Pattern[str]:
+    """Return the pattern of what a URI template stands for; of a URI, too.
+
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable stands for a part of a
+    path, and ends at the text that follows it. {+path} stands for several parts.
+    """
+
+    def group(found: Any) -> str:
+        before = found.string[: found.start()]
+        _, earlier, between = before.rpartition("}")
+        one = "." if found[1] else "[^/?#]"
+        if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
+            # Of "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
+            # many ways to match: with three variables, 1,000 dots take seconds.
+            one = f"(?:(?!{between}){one})"
+        return f"(?P<{found[2]}>{one}+)"
+
+    pattern = re.sub(r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}", group, re.escape(str(uri)))
+    is_uri = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", str(uri))
+    if not is_uri or "}{" in uri or re.search("[{}]", pattern):
+        raise ValueError(
+            f"{uri!r} must be an ASCII URI with a scheme, and perhaps with {{name}} or"
+            ' {+name}, as in @server.resource("notes://{id}")'
+        )
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error:
+        raise ValueError(f"{uri!r} has a variable twice") from None
+
+
+def uri_key(uri: Any) -> str:
+    """Return what is kept of a URI that somebody watches; or RpcError.
+
+    That is a digest: a client may name 1,000 URIs of 8 kB each.
+    """
+    if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
+        raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
+    return digest(uri)[:32]
 
 
 class Registry:
-    """What a server offers: the functions that were registered."""
+    """What a server offers: the functions that were registered.
+
+    An application whose tools come and go registers at any time, deletes from the
+    dicts, and calls Server.changed(), which tells the clients to list again.
+
+        tools, resources, templates, prompts    entries, by name or URI
+        completions   completers, by (prompt or template, argument)
+        methods       entries of extension methods, by name
+        mirrored      their params that HTTP repeats in Mcp-Name
+        extensions    the settings of extensions, by identifier
+        declared      capabilities; those of deleted tools stay
+
+    Register before the server runs, or on any one thread at a time.
+    """
 
     def __init__(self) -> None:
         self.tools: Entries = {}
@@ -831,10 +2133,21 @@ class Registry:
         self.templates: Entries = {}
         self.prompts: Entries = {}
         self.completions: dict[Any, Entry] = {}
-        self.methods: Entries = {}  # extension methods
-        self.mirrored: dict[str, str] = {}  # their params that HTTP repeats in Mcp-Name
-        self.extensions: dict[str, Message] = {}  # settings, by identifier
-        self.declared = {"", "logging"}  # capabilities; those of deleted tools stay
+        self.methods: Entries = {}
+        self.mirrored: dict[str, str] = {}
+        self.extensions: dict[str, Message] = {}
+        self.declared = {"", "logging"}
+
+    def entries(self, kind: str) -> Entries:
+        """Return the table of a kind: "tools", "resources", "templates" or
+        "prompts"."""
+        tables = {
+            "tools": self.tools,
+            "resources": self.resources,
+            "templates": self.templates,
+            "prompts": self.prompts,
+        }
+        return tables[kind]
 
     # ---- registering. `members` are icons and _meta; resources also have a size. Each
     # returns the function as it is. TypeError, ValueError: it cannot be used.
@@ -982,10 +2295,9 @@ class Registry:
                     required=parameter in required or None,
                 )
                 for parameter, schema in entry.input_schema["properties"].items()
-            ] or None
-            self._add(
-                "prompts", name or entry.name, entry, members, arguments=arguments
-            )
+            ]
+            called = name or entry.name
+            self._add("prompts", called, entry, members, arguments=arguments or None)
             return function
 
         return register(function) if function else register
@@ -1000,14 +2312,17 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show."""
-        table = getattr(self, kind)
+        """Put an entry into its table, with the definition that lists show.
+
+        `members` are those that the author gives, of which this kind has `options`
+        besides the usual ones; `derived` come from the function.
+        """
+        table = self.entries(kind)
         checked_options(members.get("annotations") or {}, ANNOTATIONS)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
-        key = {"templates": "uriTemplate", "resources": "uri"}.get(kind, "name")
         entry.definition = {
-            key: name,
+            _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
             **checked_options(members, "title description icons _meta " + options),
         }
@@ -1028,6 +2343,15 @@ class Registry:
 
         return register
 
+    def check_completions(self) -> None:
+        """Log completers for what does not exist; they may come before their
+        prompts."""
+        for reference, argument in self.completions:
+            entry = self.prompts.get(reference) or self.templates.get(reference)
+            if not entry or argument not in entry.parameters:
+                what = f"completion({reference!r}, {argument!r})"
+                _log(f"{what}: there is no such argument")
+
     def method(
         self,
         name: str,
@@ -1046,7 +2370,8 @@ class Registry:
             raise ValueError(f"{name!r}: the method of an extension needs a prefix/")
 
         def register(function: F) -> F:
-            self.methods[name], self.mirrored[name] = Entry(function, {}), mirrored
+            self.methods[name] = Entry(function, {})
+            self.mirrored[name] = mirrored
             if name in METHODS:
                 self.declared.add(METHODS[name].capability)
             else:
@@ -1057,10 +2382,1178 @@ class Registry:
 
     def capabilities(self, version: str) -> Message:
         """Return the server's capabilities, derived from what is registered."""
-        declared = {
-            name: CAPABILITIES[name] for name in CAPABILITIES if name in self.declared
+        declared = {}
+        for name, settings in CAPABILITIES.items():
+            if name in self.declared:
+                declared[name] = settings
+        if self.extensions:
+            declared["extensions"] = dict(self.extensions)
+        return declared
+
+
+# ======== 7. One function per method ==================================================
+# A Server and a Context (section 8) come in, a result goes out; or an exception, which
+# becomes an error (see the table there). server.call_handler() calls the author's
+# function.
+
+MAX_URIS = 1000  # that a session or a subscription watches
+_MAX_NAMES = 100  # other notifications that a subscription asks for
+MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
+
+
+def check_params(method: str, params: Message) -> None:
+    """Check the types of a request's params, or of its `_meta`."""
+    for name, expected in PARAMS.get(method, {}).items():
+        value = params.get(name)
+        if isinstance(expected, list):
+            is_right = value in expected
+        else:
+            is_right = isinstance(value, expected)
+        if not is_right:
+            raise invalid(f"{method}: {name} is missing or has the wrong type")
+
+
+def serve_discover(server: Server, ctx: Context) -> Message:
+    """Say what this server is: server/discover §Response.
+
+    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
+    `instructions` if there are any. Clients may call it first, or not at all.
+    """
+    return without_none(
+        supportedVersions=versions(),
+        capabilities=server.capabilities(ctx.version),
+        instructions=server.instructions,
+        _meta={META_SERVER: server.info},
+    )
+
+
+def serve_list(server: Server, ctx: Context) -> Message:
+    """Serve a page of definitions: server/utilities/pagination.
+
+    {"tools": [...]}, or what else the method lists, and `nextCursor` if there is more.
+    A cursor is the place of the page's first item, as text; clients must not look into
+    it. What a caller may not see is not counted: see Server.offered().
+    """
+    kind = ctx.method.split("/")[-2]
+    entries = list(server.offered(kind, ctx).values())
+    size = server.page_size or len(entries) or 1
+    cursor = ctx.params.get("cursor") or "0"
+    if cursor not in map(str, range(0, len(entries) + 1, size)):
+        raise invalid("unknown cursor; list again without one")
+    start = int(cursor)
+    member = "resourceTemplates" if kind == "templates" else kind
+    page: Message = {
+        member: [entry.definition for entry in entries[start : start + size]]
+    }
+    if start + size < len(entries):
+        page["nextCursor"] = str(start + size)
+    return page
+
+
+# ---- tools and prompts
+def find_entry(ctx: Context, kind: str, name: str) -> Entry:
+    """Return the "tool" or "prompt" of this name, or RpcError."""
+    table = ctx.server.offered(f"{kind}s", ctx)
+    if name not in table:
+        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
+    return table[name]
+
+
+def serve_call_tool(server: Server, ctx: Context) -> Message:
+    """Call a tool: server/tools §Calling Tools, §Error Handling.
+
+    params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
+    `structuredContent` or `isError`. Wrong arguments are for the model, which can call
+    again with others; an unknown name is for the client, which has to list again.
+    """
+    name = ctx.params["name"]
+    arguments = ctx.params.get("arguments") or {}
+    entry = find_entry(ctx, "tool", name)
+    if flaw := entry.input.flaw(arguments):
+        if "argument errors" in ctx._rules.features:
+            return tool_error(f"Invalid arguments for {name}: {flaw}")
+        field, _, reason = flaw.partition(": ")
+        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
+    ctx._in_tool = True
+    value = server.call_handler(entry, arguments, ctx)
+    if isinstance(value, Result) and ctx._rules.modern:
+        return value
+    return tool_result(entry, value)
+
+
+def serve_get_prompt(server: Server, ctx: Context) -> Message:
+    """Fill in a prompt: server/prompts §Getting a Prompt, §PromptMessage.
+
+    params: {"name": ..., "arguments": {name: text}}; result: {"messages": [{"role":
+    "user" or "assistant", "content": {...}}]}. Arguments are strings on the wire.
+    """
+    entry = find_entry(ctx, "prompt", ctx.params["name"])
+    arguments = entry.parse(ctx.params.get("arguments") or {})
+    value = server.call_handler(entry, arguments, ctx)
+    messages = []
+    for item in value if isinstance(value, list) else [value]:
+        if not (isinstance(item, dict) and "role" in item):
+            item = {"role": "user", "content": item}
+        messages.append({**item, "content": content(item["content"])})
+    description = entry.definition.get("description")
+    return without_none(description=description, messages=messages)
+
+
+# ---- resources
+# server/resources §Security Considerations: a variable may become part of a path. An
+# empty or absolute path, the folder itself, a drive, a segment "..", invalid
+# characters:
+_ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
+
+
+def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
+    """Return the entry behind a URI and the values of its variables; or NotFound.
+
+    A resource goes before a template, and of several templates the first one counts.
+    RpcError: a variable would leave its place, or has not the type that its hint says.
+    """
+    resources = ctx.server.offered("resources", ctx)
+    if uri in resources:
+        return resources[uri], {}
+    for template, entry in list(ctx.server.offered("templates", ctx).items()):
+        if match := entry.pattern.fullmatch(uri):
+            from urllib.parse import unquote  # it is slow to import
+
+            values = {name: unquote(value) for name, value in match.groupdict().items()}
+            for name, value in values.items():
+                is_one_segment = f"{{{name}}}" in template
+                leaves = is_one_segment and re.search(r"[/\\]", value)
+                if leaves or re.match(_ESCAPES, value):
+                    raise invalid(f"the value of {name} escapes its path segment")
+            return entry, entry.parse(values)
+    raise NotFound
+
+
+def serve_read(server: Server, ctx: Context) -> Message:
+    """Read a resource: server/resources §Reading Resources.
+
+    params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
+    One URI may have several contents, such as the files of a folder.
+    """
+    uri = ctx.params["uri"]
+    entry, variables = find_resource(ctx, uri)
+    value = server.call_handler(entry, variables, ctx)
+    are_parts = isinstance(value, list) and any(map(is_contents, value))
+    mime_type = entry.definition.get("mimeType")
+    found = [
+        contents(uri, mime_type, part) for part in (value if are_parts else [value])
+    ]
+    return {**entry.cache_hints, "contents": found}
+
+
+class Subscription:
+    """A client that listens for changes: basic/patterns/subscriptions.
+
+        methods     the notifications that it hears: of changed lists, and what else it
+                    has asked for by name (see Server.notify())
+        uris        uri_key() of each URI that it watches
+        _granted    what is acknowledged, as a filter, until begin() has said so
+
+    It is one of `server.listeners` from begin() to end(), which any thread may call.
+    A Session (section 15) is the other kind of listener; both have `uris`, hears() and
+    tell().
+
+    The client is told what is granted, which may be less than it wanted: nothing of a
+    feature that the server does not have. A subscription is a request that is not
+    answered for long, but no thread waits for it on stdio, and it holds no slot of the
+    slow handlers.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        """Note what is wanted and can be had; RpcError: too much, or not allowed."""
+        self.ctx = ctx
+        self.methods: set[str] = set()
+        self.uris: set[str] = set()
+        server = ctx.server
+        wanted = ctx.params["notifications"]
+        uris = wanted.get("resourceSubscriptions", [])
+        if not isinstance(uris, list) or len(uris) > MAX_URIS:
+            raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
+        keys = set(map(uri_key, uris))
+        self._granted: Message = {}
+        for method in CHANGES:
+            row = NOTIFICATIONS[method]
+            exists = method in ctx._rules.notifications
+            if not exists or row.capability not in server.declared:
+                continue
+            if method == UPDATED and uris:
+                self._granted[row.filter] = uris
+                self.uris = keys
+                for uri in uris:
+                    server.on_watch(uri, ctx)
+            elif wanted.get(row.filter) is True:
+                self._granted[row.filter] = True
+                self.methods.add(method)
+        # Other names, with a slash, are for Server.notify().
+        names = [name[:200] for name in wanted if "/" in name and wanted[name]]
+        for name in names[:_MAX_NAMES]:
+            if name not in CHANGES and ctx._rules.has_notification(name):
+                self.methods.add(name)
+
+    def begin(self) -> None:
+        """Listen for changes, and say so. No thread waits for the end."""
+        ctx = self.ctx
+        meta = {META_SUBSCRIPTION: ctx.id}
+        # Listen before acknowledging, or a change in between would be lost; the lock
+        # orders the two.
+        with ctx._sending:
+            ctx.server.listeners[self] = None
+            try:
+                ctx.notify(
+                    "notifications/subscriptions/acknowledged",
+                    {"notifications": self._granted, "_meta": meta},
+                )
+            except BaseException:  # it is answered with an error
+                del ctx.server.listeners[self]
+                raise
+            ctx._subscription = self
+        # What the client said is not kept for as long as it listens.
+        self._granted = {}
+        ctx.params = {}
+        ctx.meta = {}
+        ctx._identify({META_CAPABILITIES: {}})
+        ctx._wake_with(self.end)
+        if ctx.peer.closed:  # close() may not have seen it
+            self.end()
+
+    def hears(self, method: str) -> bool:
+        """Tell whether it hears a notification, by its name."""
+        return method in self.methods
+
+    def tell(self, method: str, params: Message) -> None:
+        """Tell the client of a change."""
+        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self.ctx.peer.push(message, self.ctx._emit)
+
+    def end(self) -> None:
+        """Stop listening; unless the client has cancelled it, respond. Only the first
+        call does anything."""
+        ctx = self.ctx
+        ctx.server.listeners.pop(self, None)
+        if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
+            meta = {META_SUBSCRIPTION: ctx.id}
+            if ctx.peer.ordered:
+                ctx.notify(
+                    "notifications/cancelled",
+                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                )
+            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+
+
+def serve_listen(server: Server, ctx: Context) -> Message:
+    """Begin a subscription, which is answered when it ends.
+
+    params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
+    [uris], ...}}. What is sent meanwhile names the request, in `_meta`.
+    """
+    subscription = Subscription(ctx)
+    ctx.peer.prepare(ctx)
+    subscription.begin()
+    return {}
+
+
+# ---- completions, extensions
+def serve_complete(server: Server, ctx: Context) -> Message:
+    """Complete an argument: server/utilities/completion §Requesting Completions.
+
+    params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
+    "uri": a template}, "argument": {"name", "value": the text so far}}; result:
+    {"completion": {"values": [...]}}. Without a completer there are no values.
+    """
+    reference = ctx.params["ref"]
+    name = ctx.params["argument"].get("name")
+    typed = ctx.params["argument"].get("value")
+    if reference.get("type") == "ref/prompt":
+        entry = find_entry(ctx, "prompt", str(reference.get("name")))
+    else:
+        uri = str(reference.get("uri"))
+        templates = server.offered("templates", ctx)
+        entry = templates.get(uri) or find_resource(ctx, uri)[0]
+    if name not in entry.parameters or not isinstance(typed, str):
+        raise invalid(
+            "`argument` must have the name of an argument, and a string as its value"
+        )
+
+    others = (ctx.params.get("context") or {}).get("arguments") or {}
+    key = entry.definition.get("uriTemplate", entry.definition["name"])
+    completer = server.completions.get((key, name))
+    values = []
+    if completer:
+        values = server.call_handler(completer, {}, ctx, typed, others)
+    if isinstance(values, str):
+        raise TypeError("a completer must return a list of str, not a str")
+    values = list(values)
+    completion = {
+        "values": values[:MAX_COMPLETIONS],
+        "total": len(values),
+        "hasMore": len(values) > MAX_COMPLETIONS,
+    }
+    return {"completion": completion}
+
+
+def serve_extension(server: Server, ctx: Context) -> Message:
+    """Serve a method that was registered with @server.method."""
+    entry = server.methods[ctx.method]
+    return server.call_handler(entry, {}, ctx, ctx.params) or {}
+
+
+SERVED: dict[str, Func] = {
+    "server/discover": serve_discover,
+    "subscriptions/listen": serve_listen,
+    "tools/list": serve_list,
+    "resources/list": serve_list,
+    "resources/templates/list": serve_list,
+    "prompts/list": serve_list,
+    "tools/call": serve_call_tool,
+    "resources/read": serve_read,
+    "prompts/get": serve_get_prompt,
+    "completion/complete": serve_complete,
+}
+
+
+# ======== 8. Requests: what a handler sees, and what becomes of its result ============
+# The map before part I shows the way of a request through this section. The handler
+# uses its Context to report progress, and to ask the client.
+#
+# A modern server cannot send requests. So a handler that asks is stopped (by an
+# exception), and the request is answered "input required", with the questions inside.
+# The client sends it again, with the answers; the handler runs again from its first
+# line, and now finds them. Hence its rules:
+#
+#     ask first, then act      code before a question (or in `finally`) runs every time
+#     ask the same every time  a question that contains the time is new on every run
+#     do not trust the answer  the client sends it; maybe no user has seen the question
+#     expect repetition        a client may send the same answers twice
+#
+# The answers so far are kept by the client between two runs, as *request state*. The
+# client can read but not change it: it is signed, together with the request and the
+# principal, and expires (basic/patterns/mrtr §Server Requirements). It also names each
+# question by its words: the same key with other words finds no answer. For a tool that
+# does `ctx.elicit("Which branch?", branch=str)`, this goes over the wire:
+#
+#     > 1  tools/call {"name": "deploy"}
+#     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
+#              {"9c1f...": {"method": "elicitation/create", "params": {...}}}}
+#     > 2  tools/call {"name": "deploy", "requestState": "W3...", "inputResponses":
+#              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
+#     < 2  {"resultType": "complete", "content": [...]}
+#
+# A legacy session has the same conversation with one request: the server sends
+# `elicitation/create` as a request of its own, and the handler waits (section 15). To
+# the handler both look alike, but only here does it start again from its first line.
+#
+# There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
+# is for the model to read, an *error* is for the program that sent the request. The
+# rows are those of Context._explain(), in their order:
+#
+#     what happens                   in a tool                   in any other handler
+#     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
+#                                    isError                     -32603
+#     RpcError is raised             that error                  that error
+#     ToolError is raised            isError, not logged         -32603, no text
+#     NotFound is raised             isError, with its text      no such resource
+#     any other exception            isError, with its text      -32603, no text
+#     KeyboardInterrupt and others   -32603                      -32603
+#     that are no Exception
+#
+#     arguments break the schema     isError; until 2025-06-18   -32602
+#                                    -32602
+#     a result breaks output_schema  isError
+#
+# An error with a reserved code that the revision does not have goes out as -32603. A
+# tool's exception is read by a model: write it for the model. Tracebacks go to stderr
+# only. What fails before the author's function is called is not for the model, but for
+# wrong arguments.
+#
+# The *peer* is the other end of a pipe, of a session, or of one POST (section 9); the
+# *principal* is the caller, if the transport knows.
+
+MAX_RUNNING = 1000  # requests that one peer may have in flight
+STATE_SECONDS = 900  # until request state expires
+ASK_SECONDS = 300  # how long a legacy handler waits for an answer
+
+
+# ---- questions: requests without an id
+def elicitation(
+    message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
+) -> Message:
+    """Make a question to the user: a page to visit, or a form.
+
+    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
+    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
+    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
+    """
+    form: Message = {"mode": "url", "url": url}
+    if not url:
+        form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
+    return {"method": "elicitation/create", "params": {"message": message, **form}}
+
+
+def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
+    """Make a question to the client's model. [deprecated]
+
+    For the options, see client/sampling.
+    """
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": text(messages)}]
+    return {
+        "method": "sampling/createMessage",
+        "params": {"messages": messages, "maxTokens": max_tokens, **options},
+    }
+
+
+def roots() -> Message:
+    """Make the question for the client's roots. [deprecated]"""
+    return {"method": "roots/list"}
+
+
+# What an answer must look like.
+_ANSWER_SCHEMAS = json.loads("""{
+    "elicitation/create": {
+        "required": ["action"],
+        "properties": {"action": {"enum": ["accept", "decline", "cancel"]}}
+    },
+    "sampling/createMessage": {"required": ["role", "content", "model"]},
+    "roots/list": {
+        "required": ["roots"],
+        "properties": {
+            "roots": {"type": "array", "items": {"type": "object", "required": ["uri"]}}
         }
-        return {**declared, **without_none(extensions=dict(self.extensions) or None)}
+    }
+}""")
+
+
+def usable_answer(question: Message, answer: Any) -> Message:
+    """Return an answer, with the defaults of a form's fields that were left out.
+
+    AskError: it is not valid (client/elicitation §Form Mode Security).
+    """
+    schema = _ANSWER_SCHEMAS[question["method"]]
+    form = question.get("params", {}).get("requestedSchema")
+    fields = {}
+    if form and isinstance(answer, dict) and answer.get("action") == "accept":
+        answer = {**answer, "content": answer.get("content") or {}}
+        schema = {"properties": {"content": {"type": "object", **form}}}
+        fields = form.get("properties", {})
+    if flaw := Schema({"type": "object", **schema}).flaw(answer):
+        raise AskError(f"the client's answer is not valid: {flaw}")
+    for name, field in fields.items():
+        answer["content"].setdefault(name, field.get("default"))
+    return dict(answer)
+
+
+def only(answers: Message) -> Any:
+    """Return the only answer."""
+    (answer,) = answers.values()
+    return answer
+
+
+class InputRequired(BaseException):
+    """Stops a handler that lacks answers.
+
+    It is not an Exception, which the handler might catch itself: `except Exception`
+    around a question is common, and would turn the question into a failure.
+    """
+
+
+def as_asked(seen: Rules, question: Message) -> Message:
+    """Return a question without what a revision lacks."""
+    if not seen.reduces or "params" not in question:
+        return question
+    kind = METHODS[question["method"]].capability
+    return {**question, "params": downgrade(seen, kind, question["params"])}
+
+
+class Context:
+    """One request, as its handler sees it: declare a parameter `ctx: Context`.
+
+    `meta` is params._meta; `client_info` and `client_capabilities` may be made up;
+    `principal` is what `authorize=` returned. When the client cancels, `cancelled`
+    becomes True: stop soon.
+
+    What follows is for readers of this file. A request, from its arrival to its end:
+
+        state        in peer.running    _ended   cancelled
+        arrived      no                 no       no          _admit() looks at it
+        running      yes                no       no          messages may be sent
+        answered     no                 yes      no          the response was the last
+        cancelled    until its handler  yes      yes         nothing more is sent
+                     has returned, or
+                     its coroutine has been told
+
+    It ends once: answered, cancelled by the client, or abandoned because the client
+    has left, which is a cancellation, too. _end() is the only place that decides which.
+
+        _rules         what its revision has, from _resolve() on
+        _row           its row of METHODS; None: only an extension has this method
+        _function      one of section 7
+        _may_ask       true if its handler may ask the client
+        _in_tool       true from the call of a tool's function on, unless it asks
+        _subscription  what `subscriptions/listen` has begun; None: anything else
+        _progress      the last that was sent
+        _wakes         functions for _cancel() to call
+        _digests       of the questions of this run, by key
+        _missing       the questions that have no answer, by key
+        _answers       by digest; without request state, by key
+
+    `_sending` orders its messages, and is held while one is sent. Whoever changes
+    `cancelled`, `_ended`, `_wakes`, `_digests` or `_missing` holds `_ending`; nothing
+    waits under it. Any thread may call what handlers call, and _emit(), _cancel() and
+    _wake_with(). All else happens on one thread after the other.
+    """
+
+    version: str
+    client_info: Message
+    client_capabilities: Message
+    cancelled = False
+    _client: Message
+    _rules: Rules
+    _row: Any
+    _function: Func
+    _may_ask = False
+    _in_tool = False
+    _ended = False
+    _subscription: Subscription | None = None
+    _progress = -inf
+
+    def __init__(
+        self,
+        server: Server,
+        peer: Peer,
+        send: Send,
+        message: Message,
+        meta: Message,
+        principal: Any,
+    ) -> None:
+        self.server = server
+        self.peer = peer
+        self.principal = principal
+        self.id = message["id"]
+        self.method = message["method"]
+        self.params: Message = message.get("params", {})
+        self.meta = meta
+        self._send = send
+        self._sending = threading.RLock()
+        self._ending = threading.Lock()
+        self._wakes: list[Func] = []
+        self._digests: Message = {}
+        self._missing: Message = {}
+        self._answers: Message = {}
+
+    # ---- telling the client something while the request runs
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification that belongs to this request, if its revision has it."""
+        if self._rules.has_notification(method):
+            self._emit({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report progress, if requested and increasing: basic/patterns/progress."""
+        token = self.meta.get("progressToken")
+        with self._sending:
+            if is_id(token) and progress > self._progress:
+                self._progress = progress
+                self.notify(
+                    "notifications/progress",
+                    without_none(
+                        progressToken=token,
+                        progress=progress,
+                        total=total,
+                        message=message,
+                    ),
+                )
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a JSON value, if the client asked for this level. [deprecated]
+
+        `level` is one of LOG_LEVELS.
+        """
+        wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
+        if self._client.get(META_LOG_LEVEL) in wanted:
+            self.notify(
+                "notifications/message",
+                without_none(level=level, logger=logger, data=data),
+            )
+
+    # ---- threads
+    def run(self, function: Func, /, *arguments: Any) -> Any:
+        """Call a function where `run=` calls handlers, and return its result.
+
+        It runs here if there is no `run=`. CancelledError: the request was cancelled
+        before that.
+        """
+        if self.server.is_on_loop():
+            raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
+        return self.server.hook.call(self, partial(function, *arguments))
+
+    def on_cancel(self, function: Func) -> None:
+        """Have a function called once, on its own thread, if the client cancels.
+
+        When a program ends, such functions have 0.1 s together.
+        """
+        self._wake_with(partial(run_aside, "mcp-cancel", function))
+
+    def close_stream(self) -> None:
+        """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
+
+    # ---- asking for user input, model output, or folders. A coroutine awaits these.
+    def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
+        """Ask elicitation().
+
+        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
+        was left out has its default.
+        """
+        return self.ask({key: elicitation(message, **form)}, take=only)
+
+    def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
+        """Ask sampling(); returns {"role", "content", "model", ...}."""
+        return self.ask({key: sampling(messages, **options)}, take=only)
+
+    def list_roots(self, *, key: str = "") -> Any:
+        """Ask roots(); returns [{"uri": "file://...", "name": ...}, ...]."""
+        return self.ask({key: roots()}, take=lambda answers: only(answers)["roots"])
+
+    def ask(self, questions: Message, *, take: Func = dict) -> Any:
+        """Ask several questions at once; returns the answers by key.
+
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; of a question
+        under "", the key is made of its words. `take` is a function of the answers,
+        whose result is returned in their place. ClientLacks: the client did not declare
+        what is needed. AskError: it answers with an error, or not at all. ValueError: a
+        key is used twice in a run.
+        """
+        questions = {key or digest(one)[:16]: one for key, one in questions.items()}
+        for question in questions.values():
+            self._check_declared(question)
+        with self._ending:
+            if self._digests.keys() & questions.keys():
+                raise ValueError(
+                    "the same question was asked twice: give each its own key="
+                )
+            for key, question in questions.items():
+                self._digests[key] = digest([key, question])[:16]
+
+        async def later() -> Any:
+            return take(await self._obtain_later(questions))
+
+        if self.server.is_on_loop():
+            return later()
+        return take(self._obtain(questions))
+
+    def _check_declared(self, question: Message) -> None:
+        """Check that the client declared what a question needs: basic/index §_meta.
+
+        A question, or a part of one, that the revision does not have counts as not
+        declared, whatever the client says.
+        """
+        method = question["method"]
+        name = METHODS[method].capability
+        params = question.get("params", {})
+        part = params.get("mode", "tools" if "tools" in params else "")
+        declared = self.client_capabilities.get(name)
+        if isinstance(declared, dict) and method in self._rules.methods:
+            # client/elicitation §Capabilities: `elicitation: {}` means forms.
+            means_forms = part == "form" and "url" not in declared
+            is_declared = (
+                part in declared and f"{name}.{part}" not in self._rules.hidden
+            )
+            if not part or is_declared or means_forms:
+                return
+        whole = f"{name}.{part}".rstrip(".")
+        needed: Message = {name: {part: {}} if part else {}}
+        raise ClientLacks(
+            MISSING_CAPABILITY,
+            f"the client did not declare `{whole}`",
+            {"requiredCapabilities": needed},
+        )
+
+    def _obtain(self, questions: Message) -> Message:
+        """Take the answers in the request; stop the handler if one is missing."""
+        if not self._may_ask:
+            raise RuntimeError(f"a handler of {self.method} must not ask the client")
+        found = {}
+        missing = {}
+        for key, question in questions.items():
+            # No request state: take the answer by its key.
+            name = self._digests[key] if "requestState" in self.params else key
+            try:
+                found[key] = usable_answer(question, self._answers.get(name))
+            except AskError:
+                missing[key] = question
+        with self._ending:
+            self._missing.update(missing)
+        if missing:
+            raise InputRequired
+        return found
+
+    async def _obtain_later(self, questions: Message) -> Message:
+        """Do the same for a coroutine, which awaits in place of waiting."""
+        return self._obtain(questions)
+
+    # ---- admitting
+    def _admit(self, start: Func) -> None:
+        """Start the handler; RpcError if the request may not be served.
+
+        The order of the checks is that of the statuses of HTTP (section 12): `_meta`,
+        the headers, the version, the method, its params.
+        """
+        version: Any = self.meta.get(META_VERSION)
+        if self.method == "initialize" and version is None:
+            # Only in a copy without part III; elsewhere LegacyContext answers.
+            version = self.params.get("protocolVersion", "")
+        else:
+            check_params("_meta", self.meta)
+            self._identify(self.meta)
+            self.peer.check(self)
+
+        is_known = META_VERSION in self.meta and version in REVISIONS
+        if not (is_known and rules(version).modern):
+            raise RpcError(
+                UNSUPPORTED_VERSION,
+                f"Unsupported protocol version: {version!s:.40}",
+                {"supported": versions(), "requested": version},
+            )
+        self._resolve(version)
+        self._submit(start)
+
+    def _identify(self, client: Message) -> None:
+        """Note who the client is, under the keys of a `_meta`."""
+        self._client = client
+        self.client_info = client.get(META_CLIENT) or {}
+        self.client_capabilities = client[META_CAPABILITIES]
+
+    def _resolve(self, version: str) -> None:
+        """Find the method's function; check the params."""
+        self.version = version
+        self._rules = rules(version)
+        method = self.method
+        self._row = METHODS.get(method)
+        is_extended = method in self.server.methods
+        function = serve_extension if is_extended else SERVED.get(method)
+        exists = self._row is None or (
+            method in self._rules.methods
+            and self._row.capability in self.server.declared
+        )
+        if function is None or not exists:
+            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
+        self._function = function
+        self._may_ask = not is_extended and self._row.asks
+        check_params(method, self.params)
+
+    def _submit(self, start: Func) -> None:
+        """Have the handler run."""
+        if len(self.peer.running) >= MAX_RUNNING:
+            raise RpcError(
+                INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
+            )
+        self.peer.running[self.id] = self
+        if self.method == "server/discover":  # which must not wait for handlers
+            self._perform()
+        else:
+            start(self._perform)
+
+    # ---- running
+    def _perform(self) -> None:
+        """Run the handler and send the response, whatever happens.
+
+        It runs once, on the thread that the transport has chosen, and raises nothing,
+        unless `send` does.
+        """
+        if self.cancelled:  # while it waited for a thread
+            self.peer.running.pop(self.id, None)
+            return
+        try:
+            response = self._response()
+        except BaseException:  # even to make or log the error has failed
+            response = self._failure(RpcError(INTERNAL_ERROR))
+        if self._subscription is None:  # a subscription is answered when it ends
+            self._finish(response)
+
+    def _response(self) -> Message:
+        """Run the handler and return the response."""
+        try:
+            return self._success(self._result())
+        except RpcError as error:
+            return self._failure(error)
+        except BaseException as problem:  # the server goes on
+            if not self.cancelled:
+                log_failure(self.method, problem)
+            return self._failure(RpcError(INTERNAL_ERROR))
+
+    def _result(self) -> Message:
+        """Run the handler and return the result; RpcError: that error."""
+        try:
+            result = self._run_method()
+        except (Exception, SystemExit) as problem:
+            result = self._explain(problem)
+        return self._shape(result)
+
+    def _run_method(self) -> Message:
+        """Run the handler with the answers so far; or return its questions."""
+        if self._may_ask:
+            self._restore()
+        try:
+            result: Message = self._function(self.server, self)
+            if not self._missing:  # else the handler has swallowed InputRequired
+                return result
+        except BaseException:
+            # InputRequired, or the group of an asyncio.TaskGroup with it.
+            if not self._missing:
+                raise
+        self._in_tool = False  # what fails now is not the author's
+        # basic/patterns/mrtr §InputRequiredResult
+        expires = time.time() + STATE_SECONDS
+        state = to_base64(encode([expires, self._digests, self._answers]))
+        return {
+            "resultType": "input_required",
+            "inputRequests": {
+                key: as_asked(self._rules, question)
+                for key, question in self._missing.items()
+            },
+            "requestState": self._sign(state),
+        }
+
+    def _explain(self, problem: BaseException) -> Message:
+        """Return the result of a tool that has failed; RpcError: it is that error.
+
+        The table at the head of this section says why.
+        """
+        errors = self._rules.errors
+        if isinstance(problem, ClientLacks) and self.method == "tools/call":
+            if MISSING_CAPABILITY not in errors:
+                return tool_error(str(problem))
+        if isinstance(problem, RpcError):
+            raise problem
+        if isinstance(problem, ToolError) and self._in_tool:
+            return tool_error(str(problem))
+        if isinstance(problem, NotFound) and not self._in_tool:
+            code = INVALID_PARAMS
+            if RESOURCE_NOT_FOUND in errors:
+                code = RESOURCE_NOT_FOUND
+            raise RpcError(
+                code,
+                str(problem) or "Resource not found",
+                without_none(uri=self.params.get("uri")) or None,
+            )
+
+        if not self.cancelled:
+            name = f"tool {self.params['name']}" if self._in_tool else self.method
+            log_failure(name, problem)
+        if not self._in_tool:
+            raise RpcError(INTERNAL_ERROR)
+        while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
+            problem = failures[0]
+        is_clear = str(problem) and not isinstance(problem, KeyError)
+        return tool_error(str(problem) if is_clear else repr(problem))
+
+    # ---- request state
+    def _restore(self) -> None:
+        """Take the answers from the request and its state; RpcError if invalid.
+
+        The state is base64 of [when it expires, the digests of the questions that were
+        asked, the answers so far], a dot, and the signature. A retry brings the answers
+        to these questions by key. They are kept by digest from now on: if the handler
+        asks something else under the same key, it does not find them.
+        """
+        digests: Message = {}  # of the questions that this answers, by key
+        state = self.params.get("requestState")
+        if state is not None:
+            import hmac
+
+            expires = 0
+            body = state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(self._sign(body), state):
+                expires, digests, self._answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid(
+                    "requestState is not valid here, or has expired: retry without it"
+                )
+        for key, answer in (self.params.get("inputResponses") or {}).items():
+            self._answers[digests.get(key, key)] = answer
+
+    def _sign(self, body: str) -> str:
+        """Return request state that is valid for this request and principal only."""
+        import hmac
+
+        params = dict(self.params)
+        for name in ("_meta", *RETRY):
+            params.pop(name, None)
+        bound = digest([body, self.method, params, self.principal])
+        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
+        return f"{body}.{signature.hexdigest()}"
+
+    # ---- the shape of results and errors
+    def _success(self, result: Message) -> Message:
+        """Make the response of a result."""
+        return {"jsonrpc": "2.0", "id": self.id, "result": result}
+
+    def _failure(self, error: RpcError) -> Message:
+        """Make an error response; a reserved code that the revision lacks is -32603."""
+        is_reserved = -32768 <= error.code <= -32000
+        if is_reserved and error.code not in self._rules.errors:
+            error = RpcError(INTERNAL_ERROR, str(error), error.data)
+        return error_response(error, {"id": self.id})
+
+    def _shape(self, result: Message) -> Message:
+        """Return a result with what its revision wants, and without what that lacks.
+
+        basic/index §ResultType, server/utilities/caching. Both eras come here: which
+        members go out is said by the rows of FEATURES, not by the class of the request.
+        """
+        features = self._rules.features
+        shaped: Message = {"resultType": "complete"}
+        is_final = result.get("resultType") != "input_required"
+        if self._row and self._row.cacheable and is_final:
+            shaped.update(self.server.cache_hints)
+        shaped.update(result)
+        if "server info" in features:
+            own = {META_SERVER: self.server.brief}
+            shaped["_meta"] = {**own, **result.get("_meta", {})}
+        if not self._rules.reduces:
+            return shaped
+
+        shaped = downgrade(self._rules, "result", shaped)
+        if "any structured content" not in features:  # only objects
+            if not isinstance(shaped.get("structuredContent", {}), dict):
+                del shaped["structuredContent"]
+            for tool in shaped.get("tools", ()):
+                if tool.get("outputSchema", {}).get("type", "object") != "object":
+                    del tool["outputSchema"]
+        return shaped
+
+    # ---- sending and ending
+    def _emit(self, message: Message) -> None:
+        """Send a message of this request, unless it has ended.
+
+        It may wait for the client, while it holds `_sending`. So no lock that others
+        need may be held here.
+        """
+        with self._sending:
+            if not self._ended:
+                self._send(message)
+
+    def _finish(self, response: Message) -> None:
+        """Send the response, unless the request has ended; its id may be used again."""
+        self.peer.running.pop(self.id, None)
+        with self._sending:
+            if not self._end():
+                return
+            try:
+                self._send(response)
+            except Exception as problem:  # it is not JSON, too large, ...
+                _log(f"the result of {self.method} cannot be sent: {problem!r}")
+                if self.method == "tools/call" and "result" in response:
+                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
+                    response = self._success(self._shape(result))
+                else:
+                    response = self._failure(RpcError(INTERNAL_ERROR))
+                self._send(response)
+
+    def _end(self, cancelled: bool = False) -> bool:
+        """End the request; False if it had ended.
+
+        A response and a cancellation may come at the same moment, on two threads. The
+        first of them is the end; the other one does nothing.
+        """
+        with self._ending:
+            if self._ended:
+                return False
+            self._ended = True
+            self.cancelled = cancelled
+            return True
+
+    def _cancel(self) -> None:
+        """End the request without a response; does not block."""
+        if self._end(cancelled=True):
+            for wake in self._wakes:
+                wake()
+
+    def _wake_with(self, wake: Func) -> None:
+        """Have _cancel() call a function that does not block, once; now, if the request
+        has been cancelled already."""
+        with self._ending:
+            if not self.cancelled:
+                self._wakes.append(wake)
+                return
+        wake()
+
+
+# ======== 9. The peer: running requests, cancellation =================================
+# Who sends messages, and what outlives one of them. On stdio there is one peer, the
+# pipe. Over HTTP a legacy session has one, and so has every modern POST: its peer ends
+# with its answer. These set `ctx.cancelled`; then nothing more is sent for the request
+# (basic/patterns/cancellation §Transport-Specific Cancellation):
+#
+#                                      stdio   HTTP, modern   HTTP, legacy session
+#     notifications/cancelled          yes     no             yes
+#     the client closes the stream     -       yes            no: it may fetch the rest
+#     end of input, DELETE             later   -              no: what runs is finished
+#
+# That a modern client cancels by closing the stream, and a legacy one does not, is the
+# most important difference between the eras over HTTP.
+#
+# A cancellation does three things, in this order: the request has ended, so that
+# nothing more is sent for it; `ctx.cancelled` is True, for a handler that looks; and
+# what waits is woken, each with a function that does not block: a coroutine where it
+# awaits, a question, a subscription, and on a thread of its own what the author gave
+# on_cancel(). The handler itself can only be asked to stop: Python has no way to end a
+# thread.
+
+
+class Peer:
+    """The other end of a pipe, a session or one POST: the same one for each message.
+
+        send        takes messages that belong to no request
+        ordered     messages arrive in the order in which they were sent
+        running     requests that have not ended, by id
+        closed      true once close() was called: nobody listens any longer
+        session     [legacy] what `initialize` has opened; None: nothing yet
+        null_ids    [legacy] true while errors without an id say `"id": null`
+        questions   [legacy] what we have asked the client, by id: the question, and the
+                    Future of its answer
+
+    `running` and `questions` need no lock: use single operations, or a copy. Any thread
+    may call any method. A transport overrides push() if sending might block, prepare()
+    if a subscription needs a stream of its own, and check() if it knows something that
+    has to agree with the message. It calls close() when the client has left.
+    """
+
+    def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
+        self.send: Send = send or drop
+        self.ordered = ordered
+        self.running: dict[Any, Context] = {}
+        self.closed = False
+        self.null_ids = False
+        self.session: Session | None = None  # [legacy]
+        self.questions: dict[Any, Any] = {}  # [legacy]
+        self.question_ids = itertools.count(1)  # [legacy]
+
+    def check(self, ctx: Context) -> None:
+        """Check what the transport knows of a modern request, before its version."""
+
+    def push(self, message: Message, send: Send) -> None:
+        """Send a message that the client has not asked for now, with `send`. A
+        transport on which this might wait for the client overrides it."""
+        try:
+            send(message)
+        except Exception as problem:  # others hear of it all the same
+            _log(f"{message['method']} has not reached a client: {problem!r:.200}")
+
+    def prepare(self, ctx: Context) -> None:
+        """Prepare to carry what a subscription sends."""
+
+    def take_notification(self, message: Message) -> None:
+        """Act on a notification; most need nothing."""
+        name = MISNAMED.get(message["method"], message["method"])
+        params = message.get("params")
+        if name == "notifications/cancelled" and isinstance(params, dict):
+            ident = params.get("requestId", params.get("id"))  # LSP has `id`
+            ctx = self.running.get(ident) if is_id(ident) else None
+            if ctx:
+                ctx._cancel()
+        elif name == "notifications/initialized" and self.session:  # [legacy]
+            self.session.ready = True  # [legacy]
+
+    def cancel_all(self) -> None:
+        """Cancel all requests that run."""
+        for ctx in list(self.running.values()):
+            ctx._cancel()
+
+    def close(self) -> None:
+        """End what waits for a client that has left: subscriptions, questions."""
+        self.closed = True
+        if self.session:  # [legacy]
+            self.session.server.listeners.pop(self.session, None)  # [legacy]
+        for ctx in list(self.running.values()):
+            if ctx._subscription:
+                with suppress(Exception):  # its end cannot be sent: the others end
+                    ctx._subscription.end()
+        fail_questions(self, list(self.questions), "the client left")  # [legacy]
+
+
+# ======== 10. The server ==============================================================
+# The whole server is `handle(message, send)`: a message comes in, messages go out. It
+# knows no sockets, no files and no threads but those of the authors' functions:
+#
+#     a `def` handler          the thread of the request, or that of `run=`
+#     an `async def` handler   the event loop; the thread of the request waits for it
+#
+# So a program can serve in three ways. run() blocks and serves on stdio or HTTP, which
+# is what most want. run_here() does the same and calls handlers on the thread that
+# called it, for an application that must be touched by one thread only. And who has a
+# transport of its own calls handle() with each message.
+
+RUN_SECONDS = 60  # until what `run=` was given must have begun
+
+
+class RunHook:
+    """Runs functions on the thread of `run=`: usually an application's main thread.
+
+    The application is given a function without arguments, a *thunk*, and may call it
+    when it likes: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer
+    of a user interface. The thread of the request waits for the outcome.
+
+        put         what `run=` is: it is given a function, to be called once there.
+                    None: functions are called where they are asked for
+        _threads    those that run a function of ours now
+
+    A function that is cancelled or given up before it begins does nothing when it is
+    called later.
+    """
+
+    def __init__(self, put: Func | None) -> None:
+        self.put = put
+        self._threads: dict[int, None] = {}
+
+    def call(self, ctx: Context, function: Func) -> Any:
+        """Have a function called there, wait for it, and return its result.
+
+        RpcError: it has not begun in time. CancelledError: `ctx` was cancelled before.
+        """
+        if not self.put or threading.get_ident() in self._threads:
+            return function()
+        from concurrent.futures import Future, wait
+
+        outcome: Future[Any] = Future()
+
+        def thunk() -> None:
+            if ctx.cancelled:
+                outcome.cancel()
+            if not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(function())
+            except BaseException as problem:  # raised again where it belongs
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
+        self.put(thunk)
+        idle_since = time.monotonic()
+        while not outcome.done():
+            wait([outcome], 0.1)
+            if self._threads:  # a function may wait for another one, however long
+                idle_since = time.monotonic()
+            if ctx.cancelled:
+                outcome.cancel()
+            elif time.monotonic() > idle_since + RUN_SECONDS and outcome.cancel():
+                _log_once("run= did not call what it was given: does its thread run?")
+                raise RpcError(
+                    INTERNAL_ERROR,
+                    f"the application has not run this within {RUN_SECONDS} s",
+                )
+        return outcome.result()
 
 
 class Server(Registry):
@@ -1079,9 +3572,17 @@ class Server(Registry):
     unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
     call changed(). `on_watch`: a function, called with the URI and the Context of each
     subscription to a resource; if it raises, that is refused.
+
+        brief, info    the server's name and version; with all that is known of it
+        listeners      subscriptions, and sessions, that are told of changes
+        hook           what calls functions on the thread of `run=`
+        _loop          the event loop; None: no coroutine has come. _lock guards its
+        start _endings       what ends each run() in progress _stops         true if
+        stop() came before the run() that it ends
     """
 
-    served = made = False  # whether any server of this process was served, or made
+    made = False  # true once this process has made a server
+    served = False  # true once it has served one
 
     def __init__(
         self,
@@ -1099,32 +3600,38 @@ class Server(Registry):
     ) -> None:
         super().__init__()
         Server.made = True
-        self.brief = {"name": name, "version": version}  # in every result
-        self.info = {
-            **self.brief,
-            **checked_options(info, "title description websiteUrl icons"),
-        }
-        self.instructions, self.page_size = instructions, page_size
-        key = os.urandom(32) if state_key is None else state_key
-        self.state_key = key.encode() if isinstance(key, str) else key
+        self.brief = {"name": name, "version": version}
+        options = checked_options(info, "title description websiteUrl icons")
+        self.info = {**self.brief, **options}
+        self.instructions = instructions
+        self.page_size = page_size
+        if state_key is None:
+            state_key = os.urandom(32)
+        elif isinstance(state_key, str):
+            state_key = state_key.encode()
+        self.state_key = state_key
         if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
         self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
 
         self.on_watch: Func = lambda uri, ctx: None
-        self.listeners: dict[Any, None] = {}  # what has a `filter` and tell()
-        self.elsewhere = Elsewhere(run)
-        self._given_loop = self._loop = loop
-        self._lock = threading.Lock()  # guards the start of the loop
-        self._endings: list[Func] = []  # of each run() in progress
-        self._stops = False  # the next run() is to end at once
+        self.listeners: dict[Any, None] = {}
+        self.hook = RunHook(run)
+        self._given_loop = loop
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._endings: list[Func] = []
+        self._stops = False
 
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return what a caller may see: "tools", "resources", "templates" or "prompts".
 
+        All of dispatch asks it: lists, calls, reads, completions and, over HTTP, the
+        comparison of headers.
+
         Override it to hide some from `ctx.principal`: they are not listed, and unknown.
         """
-        return getattr(self, kind)  # type: ignore[no-any-return]
+        return self.entries(kind)
 
     # ---- dispatch
     def handle(
@@ -1161,40 +3668,37 @@ class Server(Registry):
             elif kind == "notification":
                 peer.take_notification(message)
             elif is_id(message.get("id")):  # [legacy]
-                peer.questions.pop(message["id"], drop)(message)  # [legacy]
+                take_response(peer, message)  # [legacy]
         except RpcError as error:
-            send(error_response(error, message, peer))
+            send(error_response(error, message, peer.null_ids))
 
     def call_handler(
         self, entry: Entry, arguments: Message, ctx: Context, *values: Any
     ) -> Any:
-        """Call a registered function on the thread where it is to run.
+        """Call a registered function on the thread where it is to run; return what it
+        returns.
 
         Override it to count, limit or log calls: all of them come here, those of a
-        batch, too, once their arguments are valid. It returns what the function does:
-        if it is overridden, a thread waits for each coroutine.
+        batch, too, once their arguments are valid.
         """
-        call = partial(entry.call, arguments, ctx, *values)
-        result = call() if entry.stays else self.elsewhere.call(ctx, call)
-        if not hasattr(result, "__await__"):
-            return result
-        future = self._schedule(result, ctx)
-        is_overridden = type(self).call_handler is not Server.call_handler
-        return future.result() if is_overridden else future
+        invoke = partial(entry.invoke, arguments, ctx, *values)
+        result = invoke() if entry.stays else self.hook.call(ctx, invoke)
+        if hasattr(result, "__await__"):
+            return self._await(result, ctx)
+        return result
 
-    def _schedule(self, coroutine: Any, ctx: Request) -> Any:
-        """Have the event loop run a coroutine; return a Future."""
+    def _await(self, coroutine: Any, ctx: Context) -> Any:
+        """Have the event loop run a coroutine; wait for its result.
+
+        All coroutines run on one loop, so they can share sessions, locks and pools. If
+        the request is cancelled, the coroutine is, where it awaits something.
+        """
         import asyncio
-
-        def run_forever() -> None:
-            while True:
-                with suppress(SystemExit, KeyboardInterrupt):  # of a handler
-                    loop.run_forever()
 
         with self._lock:
             if not self._loop:
                 loop = asyncio.new_event_loop()
-                if not spawn("mcp-loop", run_forever):
+                if not spawn("mcp-loop", partial(self._run_loop, loop)):
                     raise RuntimeError("no thread is left for the event loop")
                 self._loop = loop
         if self.is_on_loop() or self._given_loop and not self._loop.is_running():
@@ -1202,13 +3706,22 @@ class Server(Registry):
             raise RuntimeError("loop= must run, and on another thread than the request")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         ctx._wake_with(future.cancel)
-        return future
+        return future.result()
+
+    def _run_loop(self, loop: Any) -> None:
+        """Run an event loop of our own for ever, as its thread."""
+        while True:
+            with suppress(
+                SystemExit, KeyboardInterrupt
+            ):  # of a handler, which has both
+                loop.run_forever()
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
-        return bool(
-            self._loop and sys.modules["asyncio"]._get_running_loop() is self._loop
-        )
+        if not self._loop:
+            return False
+        running = sys.modules["asyncio"]._get_running_loop()
+        return running is self._loop
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
@@ -1225,26 +3738,28 @@ class Server(Registry):
         meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
-        steps = ctx._call()
-        try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            return ctx._shape(end.value or {})
+        return ctx._result()
 
+    # ---- telling all who listen
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
-        changed."""
-        kind = "resources/updated" if ":" in what else what + "/list_changed"
-        name = f"notifications/{kind}"
-        if name not in NOTIFICATIONS:
+        changed.
+
+        From any thread. Over HTTP it waits for nobody; the same change is told once to
+        a client that has not yet heard of the last one.
+        """
+        if ":" in what:
+            key = uri_key(what)
+            for listener in list(self.listeners):
+                if key in listener.uris:
+                    listener.tell(UPDATED, {"uri": what})
+            return
+        method = f"notifications/{what}/list_changed"
+        if method not in CHANGES:
             raise ValueError(f"{what!r}: expected tools, prompts, resources or a URI")
-        params = {"uri": what} if ":" in what else {}
-        key = uri_key(what) if params else ""
         for listener in list(self.listeners):
-            granted = listener.filter.get(NOTIFICATIONS[name].filter, ())
-            if key in granted if params else granted:
-                listener.tell(name, params)
+            if listener.hears(method):
+                listener.tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to no request, and is no change.
@@ -1254,15 +3769,16 @@ class Server(Registry):
         ValueError: changed() sends this one, or only clients do.
         """
         row = NOTIFICATIONS.get(method)
-        if row and (row.filter or "<" not in row.way):
+        if method in CHANGES or (row and "<" not in row.way):
             raise ValueError(
                 f"{method}: for changes call changed(); clients send others"
             )
-        encode(params)  # raises if it cannot be sent
+        check_sendable(params)
         for listener in list(self.listeners):
             if listener.hears(method):
                 listener.tell(method, params or {})
 
+    # ---- running
     def run(self, arguments: list[str] | None = None, **options: Any) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
@@ -1274,13 +3790,14 @@ class Server(Registry):
             raise RuntimeError(
                 "run() would block loop=: await asyncio.to_thread(server.run)"
             )
-        given = sys.argv[1:] if arguments is None else arguments
-        if isinstance(given, str):
+        if arguments is None:
+            arguments = sys.argv[1:]
+        if isinstance(arguments, str):
             raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        words = " ".join(given).replace("=", " ").split()
+        words = " ".join(arguments).replace("=", " ").split()
         if "--http" not in words:
             if options and "endpoint" not in options:
-                Endpoint(self, **options)  # TypeError: there is no such option
+                Endpoint.check_options(self, options)
             serve_stdio(self)
         elif "serve_http" in globals():
             serve_http_at(self, words[words.index("--http") + 1 :], options)
@@ -1291,6 +3808,9 @@ class Server(Registry):
 
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
+
+        It takes no lock and waits for nothing. Its two flags are set in an order that
+        leaves no gap: whoever comes second sees what the first one did.
 
         Called before run() has begun, it ends the next one: a stop() ends one run().
         """
@@ -1318,997 +3838,81 @@ class Server(Registry):
         For an application whose data only one thread may touch. Returns when run()
         would, once no handler runs here. TypeError: there is a `run=`.
         """
-        if self.elsewhere.post:
+        if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
         from queue import Empty, Queue
 
         waiting: Queue[Func] = Queue()
-        self.elsewhere.post = waiting.put
+        self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
                 serving = pool.submit(self.run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
-                        with suppress(Empty):
+                        with suppress(Empty):  # nothing to do
                             waiting.get(timeout=0.1)()
                 except BaseException:
                     self.stop()
                     raise
             serving.result()
         finally:
-            self.elsewhere.post = None
-
-
-class Elsewhere:
-    """Where `run=` has functions called: usually on an application's main thread.
-
-    Without `run=` (`post` is None), functions are called where they are asked for.
-    What is cancelled before it begins there, or given up, does nothing when it is
-    called later.
-    """
-
-    def __init__(self, post: Func | None) -> None:
-        self.post = post
-        self._threads: dict[int, None] = {}  # those that run a function of ours now
-
-    def call(self, ctx: Context, function: Func) -> Any:
-        """Have a function called there, wait for it, and return its result."""
-        if not self.post or threading.get_ident() in self._threads:
-            return function()
-        from concurrent.futures import Future
-
-        outcome: Future[Any] = Future()
-
-        def thunk() -> None:
-            if ctx.cancelled:
-                outcome.cancel()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again where it belongs
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
-
-        self.post(thunk)
-        self._await(ctx, outcome)
-        return outcome.result()
-
-    def _await(self, ctx: Context, outcome: Any) -> None:
-        """Wait until a function has ended; RpcError if it does not even begin.
-
-        It may wait behind others, and may take its time: only the time counts in which
-        none of ours runs there.
-        """
-        from concurrent.futures import wait
-
-        since = time.monotonic()
-        while not outcome.done():
-            wait([outcome], 0.1)
-            if self._threads:
-                since = time.monotonic()
-            is_late = time.monotonic() - since > RUN_SECONDS
-            if (is_late or ctx.cancelled) and outcome.cancel() and is_late:
-                _log_once("run= did not call what it was given: does its thread run?")
-                raise RpcError(
-                    INTERNAL_ERROR,
-                    f"the application has not run this within {RUN_SECONDS} s",
-                )
-
-
-def check_completions(server: Server) -> None:
-    """Log completers for what does not exist; they may come before their prompts."""
-    for reference, argument in server.completions:
-        entry = server.prompts.get(reference) or server.templates.get(reference)
-        if not entry or argument not in entry.parameters:
-            _log(f"completion({reference!r}, {argument!r}): there is no such argument")
-
-
-def compile_template(uri: str) -> re.Pattern[str]:
-    """Return the pattern of what a URI template stands for; of a URI, too."""
-
-    def group(found: Any) -> str:
-        before = found.string[: found.start()]
-        _, earlier, between = before.rpartition("}")
-        one = "." if found[1] else "[^/?#]"
-        if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # Of "{name}.{ext}", ext has no dot: there is one way to match, not many,
-            # and a stranger's URI of a million dots is refused at once.
-            one = f"(?:(?!{between}){one})"
-        return f"(?P<{found[2]}>{one}+)"
-
-    pattern = re.sub(r"\\\{(\\\+)?([A-Za-z_]\w*)\\\}", group, re.escape(str(uri)))
-    is_uri = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*", str(uri))
-    if not is_uri or "}{" in uri or re.search("[{}]", pattern):
-        raise ValueError(
-            f"{uri!r} must be an ASCII URI with a scheme, and perhaps with {{name}} or"
-            ' {+name}, as in @server.resource("notes://{id}")'
-        )
-    try:
-        return re.compile(pattern, re.DOTALL)
-    except re.error:
-        raise ValueError(f"{uri!r} has a variable twice") from None
-
-
-# ---- one function per method: a server and a Context come in, a result goes out
-def serve_discover(server: Server, ctx: Context) -> Message:
-    """server/discover §Response."""
-    return {
-        "supportedVersions": versions(),
-        "capabilities": server.capabilities(ctx.version),
-        **without_none(instructions=server.instructions),
-        "_meta": {META_SERVER: server.info},
-    }
-
-
-def serve_listen(server: Server, ctx: Context) -> None:
-    """Acknowledge what is granted, and wait: basic/patterns/subscriptions."""
-    wanted = ctx.params["notifications"]
-    uris = wanted.get("resourceSubscriptions", [])
-    if not isinstance(uris, list) or len(uris) > MAX_URIS:
-        raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-    keys = set(map(uri_key, uris))
-    ctx.granted = {
-        row.filter: True
-        for row in NOTIFICATIONS.values()
-        if row.capability in server.declared and wanted.get(row.filter) is True
-    }
-    if uris and "resources" in server.declared:
-        ctx.granted["resourceSubscriptions"] = uris
-        for uri in uris:
-            server.on_watch(uri, ctx)
-    # Other names, with a slash, are for Server.notify().
-    names = [name[:200] for name in wanted if "/" in name and wanted[name]]
-    keys.update(names[:100])
-    ctx.filter = {**ctx.granted, "resourceSubscriptions": keys}
-    ctx.peer.carry(ctx)
-
-
-def uri_key(uri: Any) -> str:
-    """Return what is kept of a URI that somebody watches; or RpcError."""
-    if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
-        raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
-    return digest(uri)[:32]
-
-
-def serve_list(server: Server, ctx: Context) -> Message:
-    """Serve a page of definitions: server/utilities/pagination."""
-    kind = ctx.method.split("/")[-2]
-    member = "resourceTemplates" if kind == "templates" else kind
-    entries = list(server.offered(kind, ctx).values())
-    size = server.page_size or len(entries) or 1
-    cursor = ctx.params.get("cursor") or "0"
-    if cursor not in map(str, range(0, len(entries) + 1, size)):
-        raise invalid("unknown cursor; list again without one")
-    stop = int(cursor) + size
-    page: Message = {member: [one.definition for one in entries[stop - size : stop]]}
-    if stop < len(entries):
-        page["nextCursor"] = str(stop)
-    return page
-
-
-def serve_call_tool(server: Server, ctx: Context) -> Steps:
-    """server/tools §Calling Tools, §Error Handling."""
-    name, arguments = ctx.params["name"], ctx.params.get("arguments") or {}
-    entry = find_entry(ctx, "tool", name)
-    if flaw := entry.input.flaw(arguments):
-        if "argument errors" in ctx._rules.features:
-            return tool_error(f"Invalid arguments for {name}: {flaw}")
-        field, _, reason = flaw.partition(": ")
-        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
-    try:
-        value = yield from ctx._call_handler(entry, arguments)
-        return tool_result(ctx, entry, value)
-    except RpcError:
-        raise
-    except ToolError as problem:
-        return tool_error(str(problem))
-    except (Exception, SystemExit) as problem:
-        if not ctx.cancelled:
-            log_failure(f"tool {name}", problem)
-        while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
-            problem = failures[0]
-        is_clear = str(problem) and not isinstance(problem, KeyError)
-        return tool_error(str(problem) if is_clear else repr(problem))
-
-
-def find_entry(ctx: Context, kind: str, name: str) -> Entry:
-    """Return the tool or prompt of this name, or RpcError."""
-    table = ctx.server.offered(f"{kind}s", ctx)
-    if name not in table:
-        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
-    return table[name]
-
-
-def serve_read(server: Server, ctx: Context) -> Steps:
-    """server/resources §Reading Resources."""
-    uri = ctx.params["uri"]
-    entry, variables = find_resource(ctx, uri)
-    value = yield from ctx._call_handler(entry, variables)
-    parts = (
-        value if isinstance(value, list) and any(map(is_contents, value)) else [value]
-    )
-    mime_type = entry.definition.get("mimeType")
-    return {
-        **entry.cache_hints,
-        "contents": [contents(uri, mime_type, part) for part in parts],
-    }
-
-
-# server/resources §Security Considerations: a variable may become part of a path. An
-# empty or absolute path, the folder itself, a drive, a segment "..", invalid
-# characters:
-_ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
-
-
-def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
-    """Return the entry behind a URI and the values of its variables; or NotFound."""
-    resources = ctx.server.offered("resources", ctx)
-    if uri in resources:
-        return resources[uri], {}
-    for template, entry in list(ctx.server.offered("templates", ctx).items()):
-        if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
-
-            values = {name: unquote(value) for name, value in match.groupdict().items()}
-            for name, value in values.items():
-                if (
-                    re.match(_ESCAPES, value)
-                    or f"{{{name}}}" in template
-                    and re.search(r"[/\\]", value)
-                ):
-                    raise invalid(f"the value of {name} escapes its path segment")
-            return entry, entry.parse(values)
-    raise NotFound
-
-
-def serve_get_prompt(server: Server, ctx: Context) -> Steps:
-    """server/prompts §Getting a Prompt, §PromptMessage."""
-    entry = find_entry(ctx, "prompt", ctx.params["name"])
-    arguments = entry.parse(ctx.params.get("arguments") or {})
-    value = yield from ctx._call_handler(entry, arguments)
-    messages = []
-    for item in value if isinstance(value, list) else [value]:
-        if not (isinstance(item, dict) and "role" in item):
-            item = {"role": "user", "content": item}
-        messages.append({**item, "content": content(item["content"])})
-    return without_none(
-        description=entry.definition.get("description"), messages=messages
-    )
-
-
-def serve_complete(server: Server, ctx: Context) -> Steps:
-    """server/utilities/completion §Requesting Completions."""
-    reference, argument = ctx.params["ref"], ctx.params["argument"]
-    name, typed = argument.get("name"), argument.get("value")
-    if reference.get("type") == "ref/prompt":
-        entry = find_entry(ctx, "prompt", str(reference.get("name")))
-    else:
-        uri = str(reference.get("uri"))
-        templates = server.offered("templates", ctx)
-        entry = templates.get(uri) or find_resource(ctx, uri)[0]
-    if name not in entry.parameters or not isinstance(typed, str):
-        raise invalid(
-            "`argument` must have the name of an argument, and a string as its value"
-        )
-    others = (ctx.params.get("context") or {}).get("arguments") or {}
-    key = entry.definition.get("uriTemplate", entry.definition["name"])
-    completer = server.completions.get((key, name))
-    values: Any = []
-    if completer:
-        values = yield from ctx._call_handler(completer, {}, typed, others)
-    if isinstance(values, str):
-        raise TypeError("a completer must return a list of str, not a str")
-    values = list(values)
-    return {
-        "completion": {
-            "values": values[:MAX_COMPLETIONS],
-            "total": len(values),
-            "hasMore": len(values) > MAX_COMPLETIONS,
-        }
-    }
-
-
-def serve_extension(server: Server, ctx: Context) -> Steps:
-    """Serve a method that was registered with @server.method."""
-    entry = server.methods[ctx.method]
-    return (yield from ctx._call_handler(entry, {}, ctx.params)) or {}
-
-
-SERVED: dict[str, Func] = {
-    "server/discover": serve_discover,
-    "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
-    "tools/call": serve_call_tool,
-    "resources/read": serve_read,
-    "prompts/get": serve_get_prompt,
-    "completion/complete": serve_complete,
-}
-
-
-def check_params(method: str, params: Message) -> None:
-    """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value, is_choice = params.get(name), isinstance(expected, list)
-        if not (value in expected if is_choice else isinstance(value, expected)):
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
-
-
-def checked_options(members: Message, names: str) -> Message:
-    """Return the members that are given; TypeError for an unknown one."""
-    for name in members.keys() - names.split():
-        raise TypeError(f"unknown option {name!r}; expected one of: {names}")
-    return without_none(**members)
-
-
-# ---- content, and the results of tools
-def text(value: str, **members: Any) -> Message:
-    """Make text content. `members`, here and below: annotations, _meta."""
-    return {"type": "text", "text": value, **members}
-
-
-def image(data: bytes, mime_type: str, **members: Any) -> Message:
-    """Make image content."""
-    return {"type": "image", "data": to_base64(data), "mimeType": mime_type, **members}
-
-
-def audio(data: bytes, mime_type: str, **members: Any) -> Message:
-    """Make audio content; in 2024-11-05 it is sent as an embedded resource."""
-    return {"type": "audio", "data": to_base64(data), "mimeType": mime_type, **members}
-
-
-def embedded(
-    uri: str, value: str | bytes, mime_type: str | None = None, **members: Any
-) -> Message:
-    """Make an embedded resource: its contents are part of the result."""
-    return {"type": "resource", "resource": contents(uri, mime_type, value), **members}
-
-
-def link(uri: str, name: str, **members: Any) -> Message:
-    """Make a link to a resource; before 2025-06-18 it is sent as text."""
-    return {"type": "resource_link", "uri": uri, "name": name, **members}
-
-
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return (
-        isinstance(value, str)
-        or isinstance(value, dict)
-        and value.get("type") in ("text", "image", "audio", "resource", "resource_link")
-    )
-
-
-def content(value: Any) -> Message:
-    """Return content; text may be given as a string. TypeError for anything else."""
-    if not is_content(value):
-        raise TypeError(
-            f"expected text or content, e.g. image(); found {type(value).__name__}"
-        )
-    return text(value) if isinstance(value, str) else value
-
-
-def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource."""
-    return isinstance(value, dict) and ("text" in value or "blob" in value)
-
-
-def contents(uri: str, mime_type: str | None, value: Any) -> Message:
-    """Make what a resource returned: server/resources §Resource Contents."""
-    if not is_contents(value):
-        value = (
-            {"blob": value}
-            if isinstance(value, bytes)
-            else {"text": as_text(to_json(value))}
-        )
-    if isinstance(value.get("blob"), bytes):
-        value = {**value, "blob": to_base64(value["blob"])}
-    return {**without_none(uri=uri, mimeType=mime_type), **value}
-
-
-def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
-    return {"content": [text(message)], "isError": True}
-
-
-def tool_result(ctx: Context, entry: Entry, value: Any) -> Message:
-    """Make a result of a tool's value: server/tools §Tool Result, §Output Schema."""
-    if isinstance(value, Result) and ctx._rules.modern:
-        return value
-    blocks = value if isinstance(value, list) and value else [value]
-    is_content_only = value is None or all(map(is_content, blocks))
-    is_result = (
-        isinstance(value, dict)
-        and isinstance(value.get("content"), list)
-        and (not entry.output or "structuredContent" in value or value.get("isError"))
-    )
-    if is_result:
-        result = value
-    elif is_content_only and not entry.output:
-        result = {"content": [] if value is None else blocks}
-    else:
-        plain = to_json(value)
-        result = {"content": [as_text(plain)]}
-        if entry.output or isinstance(plain, dict):
-            result["structuredContent"] = {"result": plain} if entry.wrapped else plain
-    if entry.output and not result.get("isError"):
-        flaw = entry.output.flaw(result.get("structuredContent"))
-        if flaw:
-            raise TypeError(
-                f"{entry.name}() returned what its output schema forbids: {flaw}"
-            )
-    blocks = [content(item) for item in result["content"]]
-    return {**result, "resultType": "complete", "content": blocks}
-
-
-# ======== 5. What a handler sees: Context, questions to the client ====================
-# The handler uses its Context to report progress, and to ask the client.
-#
-# A modern server cannot send requests. So a handler that asks is stopped (by an
-# exception), and the request is answered "input required", with the questions inside.
-# The client sends it again, with the answers; the handler runs again from its first
-# line, and now finds them. Hence its rules:
-#
-#     ask first, then act      code before a question (or in `finally`) runs every time
-#     ask the same every time  a question that contains the time is new on every run
-#     do not trust the answer  the client sends it; maybe no user has seen the question
-#     expect repetition        a client may send the same answers twice
-#
-# The answers so far are kept by the client between two runs, as *request state*. The
-# client can read but not change it: it is signed, together with the request and the
-# principal, and expires (basic/patterns/mrtr §Server Requirements). It also names each
-# question by its words: the same key with other words finds no answer.
-
-STATE_SECONDS = 900  # until request state expires
-ASK_SECONDS = 300  # how long a legacy handler waits for an answer
-
-
-class AskError(Exception):
-    """A question got no usable answer; `error` is the client's error object, if any."""
-
-    def __init__(self, message: str, error: Message | None = None) -> None:
-        super().__init__(message)
-        self.error = error
-
-
-class InputRequired(BaseException):
-    """Stops a handler that lacks answers.
-
-    It is not an Exception, which the handler might catch itself.
-    """
-
-
-class Context(Request):
-    """One request, as its handler sees it: declare a parameter `ctx: Context`.
-
-    `meta` is params._meta; `client_info` and `client_capabilities` may be made up;
-    `principal` is what `authorize=` returned. When the client cancels, `cancelled`
-    becomes True: stop soon.
-    """
-
-    _progress = -inf  # the last that was sent
-
-    # ---- telling the client something while the request runs
-    def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to this request, if its revision has it."""
-        if method not in NOTIFICATIONS or method in self._rules.notifications:
-            self._emit({"jsonrpc": "2.0", "method": method, "params": params or {}})
-
-    def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended."""
-        with self._lock:
-            if not self._ended:
-                self._send(message)
-
-    def progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Report progress, if requested and increasing: basic/patterns/progress."""
-        token = self.meta.get("progressToken")
-        with self._lock:
-            if is_id(token) and progress > self._progress:
-                self._progress = progress
-                self.notify(
-                    "notifications/progress",
-                    without_none(
-                        progressToken=token,
-                        progress=progress,
-                        total=total,
-                        message=message,
-                    ),
-                )
-
-    def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a JSON value, if the client asked for this level. [deprecated]
-
-        `level` is one of LOG_LEVELS.
-        """
-        wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
-        if self._client.get(META_LOG_LEVEL) in wanted:
-            self.notify(
-                "notifications/message",
-                without_none(level=level, logger=logger, data=data),
-            )
-
-    def begin_subscription(self) -> None:
-        """Listen for changes, and say so: basic/patterns/subscriptions."""
-        # Listen before acknowledging, or a change in between would be lost; the lock
-        # orders the two.
-        with self._lock:
-            self.server.listeners[self] = None
-            meta = {META_SUBSCRIPTION: self.id}
-            self.notify(
-                "notifications/subscriptions/acknowledged",
-                {"notifications": self.granted, "_meta": meta},
-            )
-        self.granted = {}  # this may be large
-
-    def tell(self, method: str, params: Message) -> None:
-        """Tell of a change in this subscription."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.id}}
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self.peer.tell(message, self._emit)
-
-    def hears(self, method: str) -> bool:
-        """Tell whether this subscription asked for a notification by its name."""
-        return method in self.filter["resourceSubscriptions"]
-
-    def end_subscription(self) -> None:
-        """Forget a subscription; unless the client has cancelled it, respond."""
-        self.server.listeners.pop(self, None)
-        if self.peer.running.pop(self.id, None) and not self.cancelled:
-            meta = {META_SUBSCRIPTION: self.id}
-            if self.peer.ordered:
-                self.notify(
-                    "notifications/cancelled",
-                    {"requestId": self.id, "reason": "closing", "_meta": meta},
-                )
-            self._finish(self._respond(self._shape({"_meta": meta})))
-
-    def run(self, function: Func, /, *arguments: Any) -> Any:
-        """Call a function where `run=` calls handlers, and return its result.
-
-        It runs here if there is no `run=`. CancelledError: the request was cancelled
-        before that.
-        """
-        if self.server.is_on_loop():
-            raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
-        call = partial(function, *arguments)
-        return self.server.elsewhere.call(self, call)
-
-    def on_cancel(self, function: Func) -> None:
-        """Have a function called once, on its own thread, if the client cancels.
-
-        When a program ends, such functions have 0.1 s together.
-        """
-        self._wake_with(partial(run_aside, "mcp-cancel", function))
-
-    def close_stream(self) -> None:
-        """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
-
-    # ---- asking for user input, model output, or folders. A coroutine awaits these.
-    def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
-        """Ask elicitation().
-
-        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
-        was left out has its default.
-        """
-        return self._ask_one(key, elicitation(message, **form))
-
-    def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
-        """Ask sampling(); returns {"role", "content", "model", ...}."""
-        return self._ask_one(key, sampling(messages, **options))
-
-    def list_roots(self, *, key: str = "") -> Any:
-        """Ask roots(); returns [{"uri": "file://...", "name": ...}, ...]."""
-        return self._ask_one(key, roots(), lambda answer: answer["roots"])
-
-    def _ask_one(self, key: str, question: Message, take: Func = dict) -> Any:
-        key = key or digest(question)[:16]
-        return self._ask({key: question}, lambda answers: take(answers[key]))
-
-    def ask(self, questions: Message) -> Any:
-        """Ask several questions at once; returns the answers by key.
-
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}. ClientLacks:
-        the client did not declare what is needed. AskError: it answers with an error,
-        or not at all. ValueError: a key is used twice in a run.
-        """
-        return self._ask(questions, dict)
-
-    def _ask(self, questions: Message, take: Func) -> Any:
-        """Return what is to be taken from the answers, or a coroutine for it."""
-        for question in questions.values():
-            self._check_declared(question)
-        with self._ending:
-            if self._digests.keys() & questions.keys():
-                raise ValueError(
-                    "the same question was asked twice: give each its own key="
-                )
-            for key, question in questions.items():
-                self._digests[key] = digest([key, question])[:16]
-
-        async def later() -> Any:
-            return take(await self._obtain_later(questions))
-
-        return later() if self.server.is_on_loop() else take(self._obtain(questions))
-
-    def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta."""
-        name = METHODS[question["method"]].capability
-        params = question.get("params", {})
-        part = params.get("mode", "tools" if "tools" in params else "")
-        declared = self.client_capabilities.get(name)
-        if isinstance(declared, dict):
-            # client/elicitation §Capabilities: `elicitation: {}` means forms.
-            means_forms = part == "form" and "url" not in declared
-            if not part or part in declared or means_forms:
-                return
-        whole = f"{name}.{part}".rstrip(".")
-        needed: Message = {name: {part: {}} if part else {}}
-        raise ClientLacks(
-            MISSING_CAPABILITY,
-            f"the client did not declare `{whole}`",
-            {"requiredCapabilities": needed},
-        )
-
-    def _obtain(self, questions: Message) -> Message:
-        """Take the answers in the request; stop the handler if one is missing."""
-        if not self._may_ask:
-            raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        found, missing = {}, {}
-        for key, question in questions.items():
-            # Without a state nothing says what was asked under a key.
-            name = self._digests[key] if "requestState" in self.params else key
-            try:
-                found[key] = usable_answer(question, self._answers.get(name))
-            except AskError:
-                missing[key] = question
-        with self._ending:
-            self._missing.update(missing)
-        if missing:
-            raise InputRequired
-        return found
-
-    async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not wait otherwise."""
-        return self._obtain(questions)
-
-    # ---- request state
-    def _call(self) -> Steps:
-        """Run the handler with the answers so far; or return its questions."""
-        self._digests: Message = {}  # of the questions in this run, by key
-        self._missing: Message = {}  # questions that have no answer, by key
-        self._answers: Message = {}  # by digest, or by key
-        if self._may_ask:
-            self._restore()
-        try:
-            result = self._function(self.server, self)
-            if isinstance(result, types.GeneratorType):
-                result = yield from result
-            if not self._missing:  # or it has caught InputRequired
-                return result
-        except BaseException:
-            # InputRequired, or the group of an asyncio.TaskGroup with it.
-            if not self._missing:
-                raise
-        # basic/patterns/mrtr §InputRequiredResult
-        expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._digests, self._answers]))
-        return {
-            "resultType": "input_required",
-            "inputRequests": dict(self._missing),
-            "requestState": self._sign(state),
-        }
-
-    def _call_handler(self, entry: Entry, arguments: Message, *values: Any) -> Steps:
-        """Return what a handler returns; of a coroutine, its result."""
-        value = self.server.call_handler(entry, arguments, self, *values)
-        if hasattr(value, "add_done_callback"):
-            yield value
-            value = value.result()
-        return value
-
-    def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if invalid."""
-        names: Message = {}  # of the questions that this answers, by key
-        state = self.params.get("requestState")
-        if state is not None:
-            import hmac
-
-            expires, body = 0, state.partition(".")[0]
-            if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, names, self._answers = decode(from_base64(body))
-            if expires < time.time():
-                raise invalid(
-                    "requestState is not valid here, or has expired: retry without it"
-                )
-        for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[names.get(key, key)] = answer
-
-    def _sign(self, body: str) -> str:
-        """Return request state that is valid for this request and principal only."""
-        import hmac
-
-        params = dict(self.params)
-        for name in ("_meta", *RETRY):
-            params.pop(name, None)
-        bound = digest([body, self.method, params, self.principal])
-        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
-        return f"{body}.{signature.hexdigest()}"
-
-
-def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value."""
-    import hashlib
-
-    text = json.dumps(value, sort_keys=True, default=_refuse)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-# ---- the questions: requests without an id
-def elicitation(
-    message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
-) -> Message:
-    """Make a question to the user: a page to visit, or a form.
-
-    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
-    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
-    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
-    """
-    form: Message = {"mode": "url", "url": url}
-    if not url:
-        form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
-    return {"method": "elicitation/create", "params": {"message": message, **form}}
-
-
-def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
-    """Make a question to the client's model. [deprecated]
-
-    For the options, see client/sampling.
-    """
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": text(messages)}]
-    return {
-        "method": "sampling/createMessage",
-        "params": {"messages": messages, "maxTokens": max_tokens, **options},
-    }
-
-
-def roots() -> Message:
-    """Make the question for the client's roots. [deprecated]"""
-    return {"method": "roots/list"}
-
-
-_ANSWERS: dict[str, Message] = {  # what an answer must look like
-    "elicitation/create": {
-        "required": ["action"],
-        "properties": {"action": {"enum": ["accept", "decline", "cancel"]}},
-    },
-    "sampling/createMessage": {"required": ["role", "content", "model"]},
-    "roots/list": {
-        "required": ["roots"],
-        "properties": {
-            "roots": {"type": "array", "items": {"type": "object", "required": ["uri"]}}
-        },
-    },
-}
-
-
-def usable_answer(question: Message, answer: Any) -> Message:
-    """Return an answer, with the defaults of a form's fields that were left out.
-
-    AskError: it is not valid (client/elicitation §Form Mode Security).
-    """
-    schema = _ANSWERS[question["method"]]
-    form = question.get("params", {}).get("requestedSchema")
-    fields: Message = {}
-    if form and isinstance(answer, dict) and answer.get("action") == "accept":
-        answer = {**answer, "content": answer.get("content") or {}}
-        schema = {"properties": {"content": {"type": "object", **form}}}
-        fields = form.get("properties", {})
-    if flaw := Schema({"type": "object", **schema}).flaw(answer):
-        raise AskError(f"the client's answer is not valid: {flaw}")
-    for name, field in fields.items():
-        answer["content"].setdefault(name, field.get("default"))
-    return dict(answer)
-
-
-# ======== 6. The peer: running requests, cancellation =================================
-# What outlives one message. On stdio there is one peer, the pipe. Over HTTP a legacy
-# session has one, and so has every modern request. What sets `ctx.cancelled`, after
-# which nothing more is sent for a request (basic/patterns/cancellation
-# §Transport-Specific Cancellation):
-#
-#                                      stdio   HTTP, modern   HTTP, legacy session
-#     notifications/cancelled          yes     no             yes
-#     the client closes the stream     -       yes            no: it may fetch the rest
-#     end of input, DELETE             later   -              no: what runs is finished
-
-
-def spawn(name: str, work: Func) -> bool:
-    """Run something on a thread of its own; False if no thread is left."""
-    with suppress(RuntimeError):
-        threading.Thread(target=work, name=name, daemon=True).start()
-        return True
-    return False
-
-
-def run_aside(name: str, work: Func) -> None:
-    """Run something on a thread of its own, or here if there is none."""
-    if not spawn(name, work):
-        with suppress(BaseException):  # it is not the caller's
-            work()
-
-
-def join_all(names: str, deadline: float) -> None:
-    """Wait until threads of these names have ended, or until a deadline."""
-    for thread in threading.enumerate():
-        if thread.name in names.split():
-            thread.join(deadline - time.monotonic())
-
-
-def await_cancelling() -> None:
-    """At the end, let functions of on_cancel() work for 0.1 s together."""
-    join_all("mcp-cancel", time.monotonic() + 0.1)
-
-
-def drop(message: Any) -> None:
-    """Discard a message."""
-
-
-class Peer:
-    """The other end of a pipe or a session: each of its handle() gets the same one.
-
-    `send` takes messages that belong to no request. `ordered`: messages arrive in the
-    order they were sent. No lock guards `running` and `questions`: any thread may use
-    them, but for single operations only, on a copy if it loops.
-    """
-
-    def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
-        self.send: Send = send or drop
-        self.ordered, self.closed = ordered, False
-        self.responders: Crew | None = None  # for coroutines; None: a thread waits
-        self.running: dict[Any, Any] = {}  # by id
-        self.session: Session | None = None  # [legacy]
-        self.questions: dict[Any, Send] = {}  # [legacy]
-        self.question_ids = itertools.count(1)  # [legacy]
-
-    def check(self, ctx: Any) -> None:
-        """Check what the transport knows of a modern request, before its version."""
-
-    def tell(self, message: Message, send: Send) -> None:
-        """Tell the client of a change: with `send`, unless this might block."""
-        try:
-            send(message)
-        except Exception as problem:  # others hear of it all the same
-            _log(f"{message['method']} has not reached a client: {problem!r:.200}")
-
-    def carry(self, ctx: Context) -> None:
-        """Carry a subscription to its end; on a pipe, no thread waits for that."""
-        ctx.begin_subscription()
-        ctx._wake_with(ctx.end_subscription)
-        if self.closed:
-            ctx.end_subscription()
-
-    def take_notification(self, message: Message) -> None:
-        """Act on a notification; most need nothing."""
-        name = MISNAMED.get(message["method"], message["method"])
-        params = message.get("params")
-        if name == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId", params.get("id"))  # LSP has `id`
-            if ctx := self.running.get(ident) if is_id(ident) else None:
-                ctx._cancel()
-        elif name == "notifications/initialized" and self.session:  # [legacy]
-            self.session.ready = True  # [legacy]
-
-    def cancel_all(self) -> None:
-        """Cancel all requests that run."""
-        for ctx in list(self.running.values()):
-            ctx._cancel()
-
-    def close(self) -> None:
-        """End what waits for a client that has left: subscriptions, questions."""
-        self.closed = True
-        if self.session:  # [legacy]
-            self.session.server.listeners.pop(self.session, None)  # [legacy]
-        for ctx in list(self.running.values()):
-            if ctx in ctx.server.listeners:
-                with suppress(Exception):  # to end the others, too
-                    ctx.end_subscription()
-        for answer in list(self.questions.values()):  # [legacy]
-            answer(None)  # [legacy]
-
-
-# ======== 7. stdio ====================================================================
-# The simplest correct server starts a thread for each request: the thread runs the
-# handler, the reader reads on, and no request waits for another. But to start a thread
-# and to switch to it takes 141 to 160 µs of processor time a call, where running the
-# handler on the spot takes 23.
-#
-# So one thread, the reader, reads a line and runs its handler on the spot. The main
-# thread is a watchdog: if a handler takes longer than BLINK_SECONDS, it starts another
-# reader, and the old one ends with its handler. While such slow handlers run, every
-# further one goes to a thread of its own, or waits in a queue until fewer than
-# MAX_THREADS run; the reader still answers server/discover. Where no thread can
-# be started, the reader runs it: each request is still answered exactly once.
-#
-# For an `async def` handler no thread waits. When it has ended, the rest of its request
-# runs on a thread of its own, because the event loop must not wait for a host that does
-# not read; one such thread answers for all.
+            self.hook.put = None
+
+
+# ======== 11. stdio ===================================================================
+# One thread, the reader, reads a line and runs its handler on the spot. It leaves its
+# post meanwhile: see the map before part I. While slow handlers run, every further one
+# goes to a thread of its own, or waits in a queue until fewer than MAX_THREADS run; the
+# reader still answers server/discover. Where no thread can be started, the reader runs
+# it: each request is still answered exactly once. For an `async def` handler, the
+# thread of its request waits.
 #
 #     thread                       what it does
-#     the caller of serve_stdio()  is the watchdog, and waits for the end
+#     the caller of serve_stdio()  waits for the end
 #     mcp-reader                   reads, decodes, runs handlers that are fast
 #     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
-#     mcp-answer                   answers for coroutines that have ended
+#     mcp-watch                    starts another reader when a handler is slow
 #     mcp-hang-up                  notices that the client has closed our stdout
 #     mcp-cancel                   runs an on_cancel function
 #     mcp-loop                     runs `async def` handlers
+#     mcp-close                    at the end: ends subscriptions; that may wait for
+#                                  the client
 #
 # Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and
 # print(), C libraries and child processes find the null device and stderr in their
 # place.
 #
-# All threads are daemons: once serve_stdio() has returned, they hold nobody up.
+# What ends serve_stdio(), and how long running handlers then have:
+#
+#     the end of input                 LEAVE_SECONDS: the client may still read
+#     SIGINT, SIGTERM, stop()          50 ms
+#     the client closes our stdout     50 ms
+#
+# Subscriptions and open questions end at once. What is still running then is cancelled;
+# functions of on_cancel() have 0.1 s. serve_stdio() returns, and what the author wrote
+# behind it runs as usual.
 
-MAX_THREADS = 64  # slow `def` handlers at once; further calls wait
-BLINK_SECONDS = 0.01  # until a handler counts as slow
+MAX_THREADS = 64  # slow handlers at once; further calls wait
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
-
-
-class Crew:
-    """A few threads, and what waits for one of them. `lock` guards both."""
-
-    def __init__(self, name: str, most: int, lock: Any) -> None:
-        self.name, self.most, self.lock = name, most, lock
-        self.busy = 0  # threads
-        self.waiting: deque[Func] = deque()
-
-    def add(self, work: Func) -> None:
-        """Have work done on one of the threads; or here, if none can be started."""
-        self.waiting.append(work)
-        with self.lock:
-            if self.busy >= self.most:
-                return
-            self.busy += 1
-        run_aside(self.name, self.run)
-
-    def run(self) -> None:
-        """Do all that waits, as one of the threads."""
-        while True:
-            with self.lock:
-                if not self.waiting:
-                    self.busy -= 1
-                    return
-                work = self.waiting.popleft()
-            with suppress(Exception):  # the thread has more to do
-                work()
 
 
 class Pipe(Peer):
     """The client at the other end of stdin and stdout.
 
-    `_turn` guards who reads: `_reader` is the number of the thread that reads, and
-    `_since` the time since which it runs a handler, or None. Only the watchdog changes
-    `_reader`, and only while a handler runs: a reader that runs none keeps its turn.
-    `_asleep` says that the watchdog waits for `_wake`, which is a lock because a signal
-    handler may release it: leave() must not wait for any other lock. `_turn` is the
-    lock of both crews, too. `_calls` run slow handlers: a reader that has lost its turn
-    is one of them. `_writing` guards writing to stdout.
+    A program has one pipe at a time. It reads lines of any length: those beyond
+    MAX_MESSAGE_BYTES are skipped and answered with an error.
+
+        _stopped    set once the client has left, or a signal has come
+        _deadline   set with it: until then, running handlers may finish
+        _watch      has the reader's post, while a handler runs on the reader's thread
+        _calls      runs handlers while slow ones run; a reader that was relieved is one
+                    of its threads
+        _writing    guards writing to stdout
+
+    At any time one thread, at most, is the reader: it runs _read(), and no other has
+    taken its post.
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
@@ -2319,21 +3923,13 @@ class Pipe(Peer):
         self._out = os.fdopen(out, "wb", 0, closefd=False)
         self._trace = tracer()
         self._writing = threading.Lock()
-
-        self._left = False  # the client has left, or a signal has come
-        self._deadline = inf  # until then, running handlers may finish
-
-        self._turn = threading.Lock()
-        self._reader = 0
-        self._since: float | None = None
-        self._asleep = False
-        self._wake = threading.Lock()
-        self._wake.acquire()
-
-        self._calls = Crew("mcp-call", MAX_THREADS, self._turn)
-        self.responders = Crew("mcp-answer", 1, self._turn)
+        self._stopped = Flag()
+        self._deadline = inf
+        self._watch = Watch(BLINK_SECONDS)
+        self._calls = Crew("mcp-call", MAX_THREADS)
 
     def _write(self, message: Any) -> None:
+        """Send a message."""
         line = encode(message)
         self._trace("<", line)
         try:
@@ -2342,35 +3938,36 @@ class Pipe(Peer):
                     # A pipe may take less than all.
                     line = line[self._out.write(line) :]
         except OSError:
-            self.leave()  # nobody reads
+            self.stop()  # nobody reads
 
-    def leave(self, patience: float = 0.05) -> None:
+    def stop(self, patience: float = 0.05) -> None:
         """Have serve() return. A signal handler may call this: it waits for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
-        self._left = True
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        with suppress(RuntimeError):  # it is awake
-            self._wake.release()
+        self._stopped.set()
 
     # ---- the reader: no queue and no other thread stands between a line and its
-    # handler
-    def _read(self, number: int) -> None:
+    # handler. To take turns at the pipe would cost 9 µs a call, a queue and a worker 14
+    # to 25, an executor 32.
+    def _read(self) -> None:
         """Read and serve lines until there are no more, or another thread reads."""
-        while self._reader == number and not self._left:
+        is_reader = True
+        while is_reader and not self._stopped.is_set:
             line = self._read_line()
-            if not line and not self._left:
+            if self._stopped.is_set:
+                break
+            if not line:
                 self._trace(">", b"", closed=True)
-            if not line or self._left:
-                self.leave(LEAVE_SECONDS)
+                self.stop(LEAVE_SECONDS)
             elif not line.isspace():
-                self._serve(line.rstrip(b"\r\n"))
-        if self._reader != number:
-            self._calls.run()
+                is_reader = self._serve(line.rstrip(b"\r\n"))
+        if not is_reader:
+            self._calls.help()
 
     def _read_line(self) -> bytes:
-        """Return the next line, or the beginning of one that is too long."""
+        """Return the next line, or the beginning of one that is too long; b"": none.
+
+        A line that is too long is refused by decode(), and the next one is served.
+        """
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -2380,81 +3977,67 @@ class Pipe(Peer):
             return b""
         return line
 
-    def _start(self, work: Func) -> None:
-        """Run a handler here, on the reader's thread, or aside while slow ones run."""
-        if self._calls.busy:
-            self._calls.add(work)
-        else:
-            self._run(work)
+    def _serve(self, line: bytes) -> bool:
+        """Serve one line, as the reader; return whether this is still the reader.
 
-    def _run(self, work: Func) -> None:
-        """Run something on the reader's thread, while the watchdog looks on."""
-        with self._turn:
-            number, self._since = self._reader, time.monotonic()
-            asleep, self._asleep = self._asleep, False
-        if asleep:
-            self._wake_up()
-        try:
-            work()
-        finally:
-            with self._turn:
-                if self._reader == number:
-                    self._since = None
+        A bad line never stops the next. Only the handler runs while the post is left:
+        a request must be admitted before the next line is read, or a cancellation could
+        overtake the request that it cancels.
+        """
+        is_reader = True
 
-    def _serve(self, line: bytes) -> None:
-        """Serve one line. A bad line never stops the next."""
+        def start(work: Func) -> None:
+            nonlocal is_reader
+            if self._calls.busy:
+                self._calls.add(work)
+                return
+            self._watch.leave(work, self._relieve)
+            try:
+                work()
+            finally:
+                is_reader = self._watch.take(work)
+
         message = None
         self._trace(">", line)
         try:
             message = decode(line)
-            self.server.handle(message, self.send, peer=self, start=self._start)
-        except RpcError as error:
-            _log(f"{error}, in: {line!s:.200}")
-            self.send(error_response(error, None, self))
+            self.server.handle(message, self.send, peer=self, start=start)
+        except RpcError as flaw:
+            _log(f"{flaw}, in: {line!s:.200}")
+            self.send(error_response(flaw, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
-            self.send(error_response(RpcError(INTERNAL_ERROR), message, self))
+            failure = RpcError(INTERNAL_ERROR)
+            self.send(error_response(failure, message, self.null_ids))
+        return is_reader
 
-    # ---- the watchdog
+    # ---- taking over from a reader whose handler is slow
+    def _relieve(self, post: Func) -> None:
+        """Start a thread that takes over; a look of the watch."""
+        spawn("mcp-reader", partial(self._take_over, post))
+
+    def _take_over(self, post: Func) -> None:
+        """Read on in the place of a reader, unless its handler has returned."""
+        # One thread is counted into the crew, and counts out in help(): the reader that
+        # is relieved or, if its handler has returned first, this thread. That comes
+        # before take(): as soon as the post is taken, the other one may count out.
+        self._calls.adopt()
+        if self._watch.take(post):
+            self._read()
+        else:
+            self._calls.help()
+
+    # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
         try:
-            if spawn("mcp-reader", partial(self._read, 0)):
-                self._watch()
+            if spawn("mcp-reader", self._read):
+                self._stopped.wait()
             else:
-                self._read(0)  # without a watchdog
+                self._read()  # without another thread
         finally:
             self._finish()
-
-    def _watch(self) -> None:
-        """Have another thread read whenever a handler takes longer than BLINK_SECONDS.
-
-        After a second in which no check has found one, checking stops until the next:
-        an idle server must not wake the CPU.
-        """
-        quiet = 0  # checks in a row that found no handler
-        while not self._left:
-            with self._turn:
-                self._take_over()
-                quiet = 0 if self._since else quiet + 1
-                self._asleep = asleep = quiet > 100
-            if asleep:
-                self._wake.acquire(timeout=-1 if os.name == "posix" else 0.1)
-            else:
-                time.sleep(BLINK_SECONDS)
-
-    def _take_over(self) -> None:
-        """Count the reader up if its handler is slow, and start the next one."""
-        if self._since and time.monotonic() - self._since > BLINK_SECONDS:
-            # First the numbers: the new thread looks at them as soon as it runs.
-            self._reader += 1
-            self._calls.busy += 1
-            if spawn("mcp-reader", partial(self._read, self._reader)):
-                self._since = None
-            else:  # no thread is left; the next check tries again
-                self._reader -= 1
-                self._calls.busy -= 1
 
     def _await_hang_up(self) -> None:
         """Notice that the client has closed our stdout, even if nothing is written."""
@@ -2464,16 +4047,17 @@ class Pipe(Peer):
             poll = select.poll()
             poll.register(self._out, 0)  # errors and hang-ups are always reported
             poll.poll()
-            self.leave()
+            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
-        if not self._left:  # an author's signal handler has raised
-            self.leave()
+        if not self._stopped.is_set:  # an author's signal handler has raised
+            self.stop()
         run_aside("mcp-close", self.close)  # it may block
         while self.running and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        join_all("mcp-reader mcp-call mcp-answer mcp-close", self._deadline)
+        join_threads("mcp-reader mcp-call mcp-close", self._deadline)
+        self._watch.closed = True
         if self.running:
             _log(f"the client has left; requests abandoned: {len(self.running)}")
         self.cancel_all()
@@ -2490,8 +4074,8 @@ def signals(react: Func) -> Iterator[None]:
     """
     import signal
 
-    last = 0.0
-    found: Any = {}
+    last = 0.0  # when a signal came; 0: none has
+    found = {}  # the handlers that were there before
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
@@ -2502,6 +4086,8 @@ def signals(react: Func) -> Iterator[None]:
             signal.raise_signal(number)
         last = time.monotonic()
 
+    # Only the main thread may set handlers. Python's own count as none; what an author
+    # has set stays, and may call server.stop().
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -2509,18 +4095,25 @@ def signals(react: Func) -> Iterator[None]:
     try:
         yield
     finally:
-        for number in () if last else found:
-            signal.signal(number, found[number])
+        if not last:  # after a signal, ours stay: a second one may come
+            for number, handler in found.items():
+                signal.signal(number, handler)
 
 
-# where the client's descriptors are, once guard_stdio() has moved them
+# Where the client's descriptors are, once guard_stdio() has moved them.
 _guarded: list[int] = []
 
 
 def guard_stdio() -> list[int]:
-    """Move descriptors 0 and 1 away, for good; return where they are now."""
+    """Move descriptors 0 and 1 away, for good; return where they are now.
+
+    They are not put back when serve_stdio() returns: a thread that was abandoned may
+    still print, and must not print into whatever comes next on stdout.
+    """
     if _guarded:
         return _guarded
+    # Some hosts start programs with closed descriptors. Whatever is opened next would
+    # get their numbers, a log file perhaps, and print() would write into it.
     null = 0
     while null < 3:  # what was closed now leads to the null device
         null = os.open(os.devnull, os.O_RDWR)
@@ -2528,7 +4121,7 @@ def guard_stdio() -> list[int]:
     os.dup2(null, 0)
     os.dup2(2, 1)
     if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
             print(end="", flush=True)  # what was printed so far
         raw = io.FileIO(1, "w", closefd=False)  # whose lock could not hold up the exit
         sys.stdout = io.TextIOWrapper(
@@ -2554,940 +4147,51 @@ def serve_stdio(server: Server) -> None:
     signal. Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
     Server.served = True
-    check_completions(server)
+    server.check_completions()
     pipe = Pipe(server, *guard_stdio())
-    with signals(lambda _: pipe.leave()), server.stoppable(pipe.leave):
+    with signals(lambda _: pipe.stop()), server.stoppable(pipe.stop):
         pipe.serve()
 
 
-# ======== A. Type hints to JSON Schema and back =======================================
-# A function's hints say what a client may send. One walk over a hint gives two things,
-# once, when the function is registered: the JSON Schema that clients see, and a
-# *converter*, which turns a value that fits it into what the function expects: an
-# Enum's member, a dataclass, a tuple.
-#
-# Hosts are picky about schemas. What is generated is an object at the root, with each
-# type written out in place: no $ref, no anyOf at the root. So a type that contains
-# itself is refused, as is any hint without a JSON form; a schema written by hand
-# (input_schema=) is the way out.
-
-Converter = Callable[[Any], Any]
-Reading = tuple[Message, Converter]  # what a hint means
-_SCALARS: dict[Any, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    None: "null",
-    type(None): "null",
-}
-# The schemas of results that are text, content blocks, or may be either. They are not
-# announced.
-_CONTENT: list[Message] = [
-    {},
-    *({"type": name} for name in ("string", "null", "object", "array")),
-    {"type": "array", "items": {"type": "object"}},
-]
-
-
-class Entry:
-    """A registered function: what its hints and docstring say, and how to call it.
-
-    Schemas written by hand replace those made of the hints; {} allows everything. With
-    an `input_schema`, hints only tell which parameter takes the Context: the arguments
-    stay plain JSON, the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
-    """
-
-    definition: Message  # as it is listed
-    pattern: re.Pattern[str]  # of the URIs that a template stands for
-    cache_hints: Message  # of a resource
-    wrapped = False  # the result is put into an object, under "result"
-
-    def __init__(
-        self,
-        function: Func,
-        input_schema: Message | None = None,
-        output_schema: Message | None = None,
-    ) -> None:
-        self.function = function
-        # A partial has no name of its own, and an object that of its class.
-        named = function.func if isinstance(function, partial) else function
-        self.name = getattr(named, "__name__", type(named).__name__)
-        self.description, notes = _documentation(named.__doc__ or "")
-        try:
-            signature = Signature(function)
-            hints = signature.hints(strict=input_schema is None)
-            self.context = _find_context(signature.names, hints)
-            self.parameters = [one for one in signature.names if one != self.context]
-            if input_schema is None:
-                input_schema, self._convert = self._read_parameters(signature, hints)
-                _describe(input_schema["properties"], notes, signature.defaults)
-                if output_schema is None:
-                    output_schema = self._read_result(hints)
-            else:
-                self._convert = dict
-        except RecursionError:
-            raise TypeError(
-                f"{self.name}(): a type contains itself; write its schema by hand"
-            ) from None
-        except TypeError as problem:
-            raise TypeError(f"{self.name}(): {problem}") from None
-        # It runs where the request is served, in spite of `run=`.
-        self.stays = signature.is_async
-        self.input_schema = input_schema
-        self.input = Schema(input_schema)  # what the arguments must match
-        self.output_schema = output_schema or None
-        self.output = Schema(output_schema) if output_schema else None
-
-    def _read_parameters(self, signature: Signature, hints: Message) -> Reading:
-        """Return the schema of the arguments, and what converts them."""
-        fields = {name: hints.get(name, Any) for name in self.parameters}
-        for name, default in signature.defaults.items():
-            # `x: int = None` may be None; Python before 3.11 says so itself.
-            if default is None and fields.get(name, Any) not in (Any, object):
-                fields[name] = Union[fields[name], None]
-        return _read_object(fields, signature.defaults, signature.is_open)
-
-    def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results, if that is what the hint says."""
-        whole, _ = _read_object({"result": hints.get("return", Any)}, (), is_open=True)
-        schema: Message = whole["properties"]["result"]
-        if schema in _CONTENT:
-            return None
-        # Until R4, structured content must be an object: anything else is put into one.
-        self.wrapped = schema.get("type") != "object"
-        return whole if self.wrapped else schema
-
-    def parse(self, texts: dict[str, str]) -> Message:
-        """Return what strings stand for ("5" is 5 for int); or RpcError."""
-        values: Message = dict(texts)
-        for name, schema in self.input_schema["properties"].items():
-            if name in texts and Schema(schema).flaw(texts[name]):
-                with suppress(AttributeError, RpcError, ValueError):
-                    values[name] = decode(texts[name].encode())
-        if flaw := self.input.flaw(values):
-            raise invalid(flaw)
-        return values
-
-    def call(self, arguments: Message, ctx: Any, *values: Any) -> Any:
-        """Call the function with valid arguments; `values` are further ones."""
-        arguments = self._convert(arguments)
-        arguments.update(zip(self.parameters, values))
-        if self.context:
-            arguments[self.context] = ctx
-        return self.function(**arguments)
-
-
-class Signature:
-    """How a function is called; without `inspect`, which is slow to import.
-
-    It is that of the innermost function: under decorators (`__wrapped__`), in methods,
-    partial, and objects with a `__call__` method. `names` are the parameters
-    that are left for a caller, in order; `defaults` are theirs; `is_open` tells whether
-    there is a `**others`.
-    """
-
-    def __init__(self, function: Any) -> None:
-        places = 0  # parameters that are passed already, by place
-        given: set[str] = set()  # ... and by name
-        while True:
-            if isinstance(function, partial):
-                places += len(function.args)
-                given.update(function.keywords)
-                function = function.func
-            elif isinstance(function, types.MethodType):
-                places += 1
-                function = function.__func__
-            elif hasattr(function, "__wrapped__"):
-                function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
-                break
-            elif isinstance(getattr(function, "__call__", None), types.MethodType):
-                function = function.__call__
-            else:
-                break
-
-        code = getattr(function, "__code__", None)
-        # The flags are those that `inspect` calls CO_VARARGS, ...
-        if not code or code.co_posonlyargcount > places or code.co_flags & 4:
-            raise TypeError(
-                "expected a function in Python whose parameters can all be passed by"
-                " name: there is no *args, a decorator needs functools.wraps, a name is"
-                " given as name=, a classmethod as Class.method"
-            )
-        # ... CO_VARKEYWORDS and CO_COROUTINE.
-        self.is_open = bool(code.co_flags & 8)
-        self.is_async = bool(code.co_flags & 128)
-        self._function = function
-        count = code.co_argcount
-        every = code.co_varnames[: count + code.co_kwonlyargcount]
-        self.names = [name for name in every[places:] if name not in given]
-        last = function.__defaults__ or ()
-        self.defaults: Message = dict(zip(every[count - len(last) : count], last))
-        self.defaults.update(function.__kwdefaults__ or {})
-
-    def hints(self, strict: bool = True) -> Message:
-        """Return the hints by name; TypeError if they make no sense and are needed."""
-        try:
-            return get_type_hints(self._function, include_extras=True)
-        except Exception as problem:
-            if strict:
-                raise TypeError(
-                    f"{problem}; every hint must be defined, or write input_schema="
-                ) from None
-            return {"ctx": Context}
-
-
-def _find_context(names: list[str], hints: Message) -> str:
-    """Return the name of the parameter that takes the Context, or ""."""
-    takers = []
-    for name in names:
-        hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
-            takers.append(name)
-    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
-        raise TypeError(
-            "the Context is passed to one parameter, annotated ctx: Context"
-        )
-    if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
-        raise TypeError(
-            f"{names[0]} would be an argument; register instance.method, or"
-            " Class.method of a classmethod, where there is one"
-        )
-    return "".join(takers)
-
-
-def _documentation(doc: str) -> tuple[str, dict[str, str]]:
-    """Split a docstring into the description and what it says about each parameter.
-
-    Recognizes `name: text` and `name (type): text` under "Args:", and `:param name:
-    text`.
-    """
-    doc = doc.expandtabs()
-    margin = min(re.findall(r"\n( *)\S", doc), default="")
-    doc = "\n" + doc.strip().replace("\n" + margin, "\n")
-    prose, *rest = re.split(
-        r"\n *(?:Args|Arguments|Parameters):(?=\n)|(?=\n *:param )", doc
-    )
-    found = re.findall(
-        r"(?m)^( *)(?::param )?(\w+)(?: ?\([^)]*\))?: *(.+(?:\n\1 +.+)*)", "".join(rest)
-    )
-    # Of two texts for the same parameter, the first one counts.
-    notes = {name: " ".join(text.split()) for _, name, text in reversed(found)}
-    return prose.strip(), notes
-
-
-def _describe(properties: Message, notes: Message, defaults: Message) -> None:
-    """Add what the docstring says, and the defaults, to the schemas of parameters."""
-    for name, schema in properties.items():
-        if name in notes:
-            schema.setdefault("description", notes[name])
-        if name in defaults:
-            with suppress(TypeError, ValueError):  # it is not JSON
-                schema["default"] = decode(encode(to_json(defaults[name])))
-
-
-def schema_of(hint: Any) -> Message:
-    """Return the JSON Schema of a type hint; TypeError if it has none.
-
-    Hints are str int float bool None Any, list dict tuple set, Optional Union Literal,
-    an Enum, TypedDict, NamedTuple or dataclass; in Annotated, a string describes and a
-    dict adds keywords.
-    """
-    return _read_hint(hint)[0]
-
-
-# Each of these functions returns the schema and the converter of a kind of hint.
-def _keep(value: Any) -> Any:
-    """Convert nothing."""
-    return value
-
-
-def _read_hint(hint: Any) -> Reading:
-    args, kind = get_args(hint), get_origin(hint) or hint
-    if hasattr(hint, "__metadata__"):
-        return _read_annotated(args[0], hint.__metadata__)
-    if kind in (Any, object) or hint == Union[Any, None]:  # 3.9 makes it of `= None`
-        return {}, _keep
-    if kind in list(_SCALARS):
-        # For JSON, 1.0 is an integer, too.
-        return {"type": _SCALARS[kind]}, int if kind is int else _keep
-    if kind is Union or type(hint).__name__ == "UnionType":
-        return _read_union(args)
-    if kind is dict and args[:1] in ((), (str,), (Any,)):
-        return _read_dict(args[1] if args else Any)
-    if kind is tuple and args and args[-1] is not Ellipsis:
-        return _read_tuple(args)
-    if kind in (list, tuple, set, frozenset):
-        return _read_list(kind, args[0] if args else Any)
-    if kind is typing.Literal:
-        return _read_choices(hint, args), _keep
-    if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(hint, choices), kind
-    if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
-    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
-    raise _no_json_form(hint)
-
-
-def _no_json_form(hint: Any) -> TypeError:
-    return TypeError(
-        f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
-    )
-
-
-def _read_annotated(hint: Any, notes: Any) -> Reading:
-    schema, convert = _read_hint(hint)
-    for note in notes:
-        if isinstance(note, str):
-            schema["description"] = note
-        elif isinstance(note, dict):
-            schema.update(note)
-    return schema, convert
-
-
-def _read_union(hints: Any) -> Reading:
-    read = [_read_hint(hint) for hint in hints]
-    branches = [(Schema(schema), convert) for schema, convert in read]
-
-    def convert_first(value: Any) -> Any:
-        for schema, convert in branches:
-            if schema.flaw(value) is None:
-                return convert(value)
-        return value
-
-    return {"anyOf": [schema for schema, _ in read]}, convert_first
-
-
-def _read_dict(hint: Any) -> Reading:
-    items, convert = _read_hint(hint)
-    schema = without_none(type="object", additionalProperties=items or None)
-    return schema, lambda value: {key: convert(item) for key, item in value.items()}
-
-
-def _read_tuple(hints: Any) -> Reading:
-    read = [_read_hint(hint) for hint in hints]
-    schema = {
-        "type": "array",
-        "prefixItems": [schema for schema, _ in read],
-        "minItems": len(read),
-        "items": False,
-    }
-    return schema, lambda value: tuple(
-        convert(item) for (_, convert), item in zip(read, value)
-    )
-
-
-def _read_list(kind: Any, hint: Any) -> Reading:
-    items, convert = _read_hint(hint)
-    schema = without_none(type="array", items=items or None)
-    if kind in (set, frozenset):
-        schema["uniqueItems"] = True
-    return schema, lambda value: kind(map(convert, value))
-
-
-def _read_choices(hint: Any, choices: Any) -> Message:
-    names = {_SCALARS.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise _no_json_form(hint)
-    return without_none(
-        type=names.pop() if len(names) == 1 else None, enum=list(choices)
-    )
-
-
-def _read_typed_dict(kind: Any) -> Reading:
-    """A TypedDict may have more members than it names."""
-    hints = get_type_hints(kind, include_extras=True)
-    optional = set(kind.__optional_keys__)
-    for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
-    return _read_object(hints, optional, is_open=True)
-
-
-def _read_class(kind: Any) -> Reading:
-    """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
-    maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
-    # Its first parameter is the class or the instance.
-    fields = {name: hints.get(name, Any) for name in maker.names[1:]}
-    # Results also have the fields that the class computes itself.
-    declared = getattr(kind, "__dataclass_fields__", {}).values()
-    is_open = not all(one.init for one in declared)
-    schema, convert = _read_object(fields, maker.defaults, is_open)
-    return schema, lambda value: kind(**convert(value))
-
-
-def _read_object(hints: Message, optional: Any, is_open: bool) -> Reading:
-    """An object with these members. Its converter makes a new dict."""
-    properties: Message = {}
-    converters: dict[str, Converter] = {}
-    for name, hint in hints.items():
-        try:
-            properties[name], convert = _read_hint(hint)
-        except TypeError as problem:
-            raise TypeError(f"{name}: {problem}") from None
-        if convert is not _keep:
-            converters[name] = convert
-    schema = without_none(
-        type="object",
-        properties=properties,
-        required=[name for name in hints if name not in optional] or None,
-        additionalProperties=None if is_open else False,
-    )
-
-    def convert_members(value: Message) -> Message:
-        members = dict(value)
-        for name, convert in converters.items():
-            if name in members:
-                members[name] = convert(members[name])
-        return members
-
-    return schema, convert_members
-
-
-def to_json(value: Any) -> Any:
-    """Return a value as JSON: also dataclasses, NamedTuples, Enums, sets and tuples."""
-    value = getattr(value, "_value_", value)  # of a member of an Enum
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        from dataclasses import fields
-
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "_asdict"):  # a NamedTuple
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {str(to_json(key)): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json(item) for item in value]
-    raise TypeError(
-        f"{type(value).__name__} has no JSON form; return a str, for example;"
-        " for bytes, image(), audio() or embedded()"
-    )
-
-
-def form_of(fields: dict[str, Any]) -> Message:
-    """Return the schema of a form: client/elicitation §Requested Schema.
-
-    A field is a hint, a pair of hint and default, or a schema; Optional ones may be
-    left empty.
-    """
-    properties, required = {}, []
-    for name, field in fields.items():
-        hint, *default = field if isinstance(field, tuple) else (field,)
-        try:
-            schema, is_optional = _read_field(hint)
-        except TypeError as problem:
-            raise TypeError(f"{name}: {problem}") from None
-        if default and default[0] is not None:  # which clients refuse
-            schema["default"] = to_json(default[0])
-        elif not (default or is_optional):
-            required.append(name)
-        properties[name] = schema
-    return {"type": "object", "properties": properties, "required": required}
-
-
-def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a field, and whether it may be left empty."""
-    if isinstance(hint, dict):
-        return dict(hint), True
-    if isinstance(hint, list):
-        hint = typing.Literal.__getitem__(tuple(hint))
-    schema = schema_of(hint)
-    some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    is_optional = len(some) == 1
-    if is_optional:
-        del schema["anyOf"]
-        schema.update(some[0])
-    is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
-    if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
-    return schema, is_optional
-
-
-# ======== B. JSON Schema validation ===================================================
-# The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Nothing is fetched. What cannot be
-# checked is refused when the schema is made: another dialect, an unknown type, a bad
-# pattern, an external reference, and what tool schemas hardly ever use (_REFUSED).
-#
-# A schema is compiled once, to functions called checks. They take a value and return
-# None, or ": reason"; on the way out each level prepends its location: "/items/3/price:
-# reason". A check keeps nothing between two values, so any thread may call it.
-#
-# To add a keyword that compares a value with a limit, add a row to _LIMITS; for any
-# other keyword a row in _RULES, and the method of Schema that makes its check.
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Check = Callable[[Any], "str | None"]
-_REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
-
-# fmt: off
-_TYPES: dict[str, Func] = {
-    "null":    lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: type(value) is int or _TYPES["number"](value) and value % 1 == 0,
-    "number":  lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "string":  lambda value: isinstance(value, str),
-    "array":   lambda value: isinstance(value, list),
-    "object":  lambda value: isinstance(value, dict),
-}
-# fmt: on
-
-
-def _key(value: Any) -> Any:
-    """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
-
-    Numbers become text: who sends them can choose their hashes, and a set of numbers
-    with the same hash is slow.
-    """
-    if isinstance(value, dict):
-        return "object", frozenset((name, _key(item)) for name, item in value.items())
-    if isinstance(value, list):
-        return ("array", *map(_key, value))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return isinstance(value, str), str(value)
-
-
-def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
-    from fractions import Fraction
-
-    return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
-
-
-@lru_cache(1000)
-def _regex(pattern: str) -> re.Pattern[str]:
-    # ECMA-262 differs: \d and \w are ASCII; `$`, outside of escapes and [sets], is the
-    # very end.
-    python = re.sub(
-        r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
-    )
-    return re.compile(python, re.ASCII)
-
-
-def _is_short(value: Any, limit: Any) -> Any:
-    return len(value) <= limit
-
-
-def _is_long(value: Any, limit: Any) -> Any:
-    return len(value) >= limit
-
-
-# keyword: the type it applies to, the test, the reason when it fails
-# fmt: off
-_LIMITS: dict[str, tuple[str, Func, str]] = {
-    "multipleOf":       ("number", _is_multiple, "must be a multiple of {}"),
-    "maximum":          ("number", le,           "must be at most {}"),
-    "exclusiveMaximum": ("number", lt,           "must be less than {}"),
-    "minimum":          ("number", ge,           "must be at least {}"),
-    "exclusiveMinimum": ("number", gt,           "must be more than {}"),
-    "maxLength":        ("string", _is_short,    "must not be longer than {}"),
-    "minLength":        ("string", _is_long,     "must not be shorter than {}"),
-    "pattern":          ("string", lambda v, n: _regex(n).search(v), "must match {}"),
-    "maxItems":         ("array",  _is_short,    "must have at most {} items"),
-    "minItems":         ("array",  _is_long,     "must have at least {} items"),
-    "uniqueItems":      ("array",  lambda v, n: not n or len({*map(_key, v)}) == len(v),
-                         "must not have the same item twice"),
-    "maxProperties":    ("object", _is_short,    "must have at most {} members"),
-    "minProperties":    ("object", _is_long,     "must have at least {} members"),
-}
-# fmt: on
-
-
-def _limit(keyword: str, limit: Any) -> Check:
-    """Make the check of a keyword in _LIMITS."""
-    kind, test, reason = _LIMITS[keyword]
-    applies, flaw = _TYPES[kind], f": {reason.format(limit)}"
-    # Trying it on an empty value raises an exception if the limit has the wrong type.
-    test({"number": 0, "string": "", "array": [], "object": {}}[kind], limit)
-    return lambda value: flaw if applies(value) and not test(value, limit) else None
-
-
-def _at(key: Any, flaw: str) -> str:
-    """Put a place in front of a flaw, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
-
-
-class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
-
-    def __init__(self, schema: Message | bool) -> None:
-        self._targets: list[Any] = [schema]  # the schema, and what each $ref names
-        self._checks: dict[int, Check] = {}  # of these, by id()
-        try:
-            for node in self._targets:  # _ref() adds to them
-                if id(node) not in self._checks:
-                    self._checks[id(node)] = self._compile(node)
-            self._check = self._checks[id(schema)]
-        except Exception as problem:  # of many kinds
-            raise ValueError(f"malformed schema: {problem}")
-
-    def flaw(self, value: Any) -> str | None:
-        """Return None for a valid value, else "/items/3/price: must be at least 0"."""
-        try:
-            flaw = self._check(value)
-        except RecursionError:
-            flaw = ": must not be nested so deeply"
-        return f"/{flaw}" if flaw and flaw[0] == ":" else flaw
-
-    def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
-        if isinstance(node, bool):
-            return lambda value: None if node else ": must not be there"
-        if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
-            raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
-        for name in node:
-            if name in _REFUSED or (name == "$id" and node is not self._targets[0]):
-                raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
-
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
-        for keywords, make in _RULES.items():
-            if node.keys() & keywords.split():
-                checks.append(make(self, node))
-        checks += map(self._compile, node.get("allOf", ()))
-
-        def check(value: Any) -> str | None:
-            for one in checks:
-                if (flaw := one(value)) is not None:
-                    return flaw
-            return None
-
-        return checks[0] if len(checks) == 1 else check
-
-    def _ref(self, node: Message) -> Check:
-        from urllib.parse import unquote  # it is slow to import
-
-        target: Any = {"#": self._targets[0]}
-        try:
-            for step in unquote(node["$ref"]).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
-        # It is compiled later, by __init__(), because a schema may refer to itself.
-        self._targets.append(target)
-        return lambda value: self._checks[id(target)](value)
-
-    def _type(self, node: Message) -> Check:
-        kinds = [node["type"]] if isinstance(node["type"], str) else node["type"]
-        if not _TYPES.keys() >= set(kinds):
-            raise ValueError(f"unknown type in {kinds}: expected {', '.join(_TYPES)}")
-        tests = [_TYPES[kind] for kind in kinds]
-        flaw = ": must be of type " + " or ".join(kinds)
-
-        def check(value: Any) -> str | None:
-            for test in tests:
-                if test(value):
-                    return None
-            return f"{flaw}, found {reprlib.repr(value):.40}"
-
-        return check
-
-    def _choice(self, values: list[Any]) -> Check:
-        known = {_key(value) for value in values}
-        flaw = ": must be one of " + json.dumps(values)[1:-1]
-        return lambda value: None if _key(value) in known else flaw
-
-    def _members(self, node: Message) -> Check:
-        known = {
-            name: self._compile(part)
-            for name, part in node.get("properties", {}).items()
-        }
-        patterns = [
-            (_regex(pattern), self._compile(part))
-            for pattern, part in node.get("patternProperties", {}).items()
-        ]
-        rest = self._compile(node.get("additionalProperties", True))
-        required = dict.fromkeys(node.get("required", ()))  # in their order
-
-        def check(value: Any) -> str | None:
-            if not isinstance(value, dict):
-                return None
-            for name in required:
-                if name not in value:
-                    return _at(name, ": is required")
-            for name, item in value.items():
-                checks = [known[name]] if name in known else []
-                for pattern, one in patterns:
-                    if pattern.search(name):
-                        checks.append(one)
-                # `additionalProperties` is for what no other keyword names.
-                for one in checks or [rest]:
-                    if (flaw := one(item)) is not None:
-                        return _at(name, flaw)
-            return None
-
-        return check
-
-    def _items(self, node: Message) -> Check:
-        first = [self._compile(part) for part in node.get("prefixItems", ())]
-        rest = self._compile(node.get("items", True))
-
-        def check(value: Any) -> str | None:
-            if not isinstance(value, list):
-                return None
-            for index, item in enumerate(value):
-                # `items` is for what comes after `prefixItems`.
-                one = first[index] if index < len(first) else rest
-                if (flaw := one(item)) is not None:
-                    return _at(index, flaw)
-            return None
-
-        return check
-
-    def _contains(self, node: Message) -> Check:
-        one = self._compile(node["contains"])
-        least, most = node.get("minContains", 1), node.get("maxContains", inf)
-        words = f"from {least} to {most} items that match"
-        flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
-
-        def check(value: Any) -> str | None:
-            if not isinstance(value, list):
-                return None
-            count = [one(item) for item in value].count(None)
-            return None if least <= count <= most else flaw
-
-        return check
-
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> str | None:
-            for name in value if isinstance(value, dict) else ():
-                if (flaw := one(name)) is not None:
-                    return _at(name, ": its name" + flaw[1:])
-            return None
-
-        return check
-
-    def _dependent(self, node: Message) -> Check:
-        """Make the check of what must hold where a certain member is there."""
-        parts = list(node.get("dependentSchemas", {}).items())
-        for name, others in node.get("dependentRequired", {}).items():
-            parts.append((name, {"required": others}))
-        rules = [
-            {"if": {"type": "object", "required": [name]}, "then": part}
-            for name, part in parts
-        ]
-        return self._compile({"allOf": rules})
-
-    def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
-        checks = [self._compile(part) for part in parts]
-        flaw = f": must match {words} {json.dumps(parts):.200}"
-
-        def check(value: Any) -> str | None:
-            count = [one(value) for one in checks].count(None)
-            return None if least <= count <= most else flaw
-
-        return check
-
-    def _if(self, node: Message) -> Check:
-        test, yes, no = (
-            self._compile(node.get(name, True)) for name in ("if", "then", "else")
-        )
-        return lambda value: (no if test(value) else yes)(value)
-
-
-# keyword: what makes its check. Keywords that depend on each other share one.
-# fmt: off
-_RULES: dict[str, Func] = {
-    "type":  Schema._type,
-    "enum":  lambda self, node: self._choice(node["enum"]),
-    "const": lambda self, node: self._choice([node["const"]]),
-    "$ref":  Schema._ref,
-    "anyOf": lambda self, node: self._some(node["anyOf"], 1, 2**31, "at least one of"),
-    "oneOf": lambda self, node: self._some(node["oneOf"], 1, 1, "exactly one of"),
-    "not":   lambda self, node: self._some([node["not"]], 0, 0, "none of"),
-    "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
-    "prefixItems items": Schema._items,
-    "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
-    "dependentRequired dependentSchemas": Schema._dependent,
-}
-# fmt: on
-
-
-# ======== C. Logging and tracing ======================================================
-# What an operator reads: lines on stderr, or all messages in the file MCP_TRACE. What
-# nobody reads is dropped, and nothing waits for it. An entry of the log begins with
-# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge one:
-# control characters are escaped.
-
-
-def is_ready(file: Any, to_write: bool = True) -> bool:
-    """Tell whether a pipe or socket is ready; if unknown, only to write."""
-    import selectors
-
-    with (
-        suppress(AttributeError, OSError, TypeError, ValueError),
-        getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector,
-    ):
-        selector.register(
-            file, selectors.EVENT_WRITE if to_write else selectors.EVENT_READ
-        )
-        return bool(selector.select(0))
-    return to_write
-
-
-def printable(text: str, kept: str = "") -> str:
-    """Return a text with escapes for its control characters and line ends."""
-    if text.isprintable():
-        return text
-    return "".join(
-        (
-            one
-            if one.isprintable() or one in kept
-            else one.encode("unicode_escape").decode()
-        )
-        for one in text
-    )
-
-
-def log(entry: str) -> None:
-    """Write an entry to stderr, shortened in its middle; drop it if nobody reads it.
-
-    To send entries elsewhere, replace this: `mcp_ref.log = logger.warning`.
-    """
-    line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
-    most = 3900 if line.isascii() else 650  # a pipe that is ready takes 4,096 bytes
-    if len(line) > most:
-        line = f"{line[: most // 4]}\nmcp_ref| ...\nmcp_ref| {line[-most // 2 :]}"
-    line += "\n"
-
-    def write() -> None:
-        with suppress(OSError):
-            os.write(2, line.encode(errors="replace"))
-        _log_slots.release()
-
-    with suppress(AttributeError, OSError, ValueError):
-        if os.name == "nt" and sys.stderr is sys.__stderr__:
-            # Pipes cannot be polled there: a thread writes, and may wait.
-            if _log_slots.acquire(blocking=False):
-                run_aside("mcp-log", write)
-                time.sleep(0.001)  # keeps the order
-        elif is_ready(sys.stderr):
-            sys.stderr.write(line)
-            sys.stderr.flush()  # PyPy buffers it
-
-
-_log_slots = threading.Semaphore(64)  # threads that wait to write a line
-
-
-def _log(entry: str) -> None:
-    """Log an entry of ours: what an author put in the place of log() may raise."""
-    with suppress(Exception):
-        log(entry)
-
-
-_log_once = cache(_log)
-
-
-def fingerprint() -> str:
-    """Return the SHA-256 of this file, also from a zip archive; "": it is compiled."""
-    import hashlib
-
-    with suppress(Exception):
-        source = globals()["__loader__"].get_data(__file__)
-        return hashlib.sha256(source).hexdigest()
-    return ""
-
-
-def tracer() -> Func:
-    """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
-
-    `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. What is not JSON becomes "text". Of the headers, Mcp-* are kept;
-    `http`, `status` and `closed` (it has hung up) are other members of the record. The
-    first record is about this run. Without MCP_TRACE, nothing is written.
-    """
-    path = os.getenv("MCP_TRACE", "")
-    if not path:
-        return lambda *_, **__: None
-
-    def write(**members: Any) -> None:
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        stamp += f".{int(now % 1 * 1000):03}Z"
-        opener = partial(os.open, mode=0o600)
-        try:
-            with open(path, "ab", opener=opener) as file:
-                file.write(encode({"time": stamp, **members}))
-        except Exception as problem:
-            _log_once(f"MCP_TRACE: {problem}")
-
-    def trace(
-        way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
-    ) -> None:
-        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
-            try:
-                said = {"message": decode(line)} if line else {}
-            except RpcError:
-                said = {"text": line.decode("utf-8", "backslashreplace")}
-            write(way=way, on=on, **more, **said)
-
-    program = f"mcp_ref {__version__}"
-    write(program=program, process=os.getpid(), sha256=fingerprint())
-    return trace
-
-
-# This file, and what waits for other threads.
-_OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
-
-
-def log_failure(what: str, problem: BaseException) -> None:
-    """Log an exception of a handler, from the author's first frame on."""
-    import traceback
-
-    frames = problem.__traceback__
-    while (
-        frames
-        and frames.tb_next
-        and re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename)
-    ):
-        frames = frames.tb_next
-    lines = [f"{what} failed"]
-    for line in traceback.format_exception(type(problem), problem, frames):
-        lines.append(f"{line.rstrip():.2000}")  # a client's text may be large
-    _log(printable("\n".join(lines), "\n"))
-
-
 # ======== Part II: the same over HTTP =================================================
-# ======== 8. The endpoint: the rules of HTTP, without sockets =========================
-# Streamable HTTP (basic/transports/streamable-http) over an abstract exchange: a
+# Nothing of part I changes. Section 12 says what HTTP means here, and could be used
+# with any HTTP server; section 13 has one; section 14 is the command line, because
+# `--http` is most of it. HTTP adds two things to think about: strangers, who may send
+# anything and as slowly as they like, and connections, which break while something
+# runs.
+
+# ======== 12. The endpoint: the rules of HTTP, without sockets ========================
+# Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request comes in, an answer goes out, on the thread that carries it. Every message is
 # a POST of its own. Its answer is one JSON object, or a stream of events if something
 # must be sent before the response. Headers repeat parts of the body for proxies, and
 # must agree with it. To close a stream is to cancel its request. The first failing
 # check determines the answer:
 #
-#     Host and Origin 403, path 404, verb 405, authorization 401 or 403, size 413,
-#     type 415, JSON 400 (-32700), `_meta` 400 (-32602), headers 400 (-32020),
-#     version 400 (-32022), method 404 (-32601)
+#     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
+#     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
+#     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
+#     (-32601), params 400 (-32602)
 #
-# One thread at a time writes to a connection: the one that *carries* it. It copies
-# events from a *log*, and ends its own answer. Whoever has an event for the client
-# appends it to the log, and waits for no other client.
+# One thread at a time writes to a connection: the one that *carries* it. It takes
+# events from an *outbox*, and ends its own answer. Whoever has an event for the client
+# puts it into the outbox, and waits for no other client.
+#
+# For a call that reports progress, the outbox and the wire have these events; a modern
+# stream numbers none of them, because it cannot be resumed:
+#
+#     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
+#
+#     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
+#
+# The threads:
 #
 #     the connection's thread    reads a request, runs its handler, answers in JSON;
 #                                or carries a subscription
 #     mcp-stream                 carries the answer of a call that became a stream:
 #                                events and comments, whatever its handler does
-#     whoever calls changed()    appends, and waits for nobody
-#     mcp-reaper                 notices clients that hung up; writes nothing
+#     whoever calls changed()    adds to outboxes, and waits for nobody
+#     mcp-watch                  notices clients that have hung up; writes nothing
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES
@@ -3497,12 +4201,14 @@ __all__ += """
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
+MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 AHEAD_BYTES = 2**16  # of events that a handler may be ahead of its client
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+COMMENT = b": \n\n"  # keeps a stream open, through proxies, too
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -3510,51 +4216,92 @@ _UNIQUE = "host|origin|authorization|last-event-id|transfer-encoding|content-.*|
 
 
 class HttpError(Exception):
-    """An HTTP answer that is not a message, with its headers. In a client, `url`
-    answered."""
+    """An HTTP answer that is not a message, with its headers. In a client, `url` says
+    who answered.
+
+    `authorize` raises it to refuse a caller with a status and headers of its choice.
+    """
 
     def __init__(
         self, status: int, message: str, headers: Headers | None = None, url: str = ""
     ) -> None:
         super().__init__(message)
-        self.status, self.headers, self.url = status, headers or {}, url
+        self.status = status
+        self.headers = headers or {}
+        self.url = url
+
+
+def read_chunks(stream: Any) -> bytes:
+    """Read a chunked body: RFC 9112 §7.1. The framing counts towards the limit: chunks
+    may be tiny."""
+    data = bytearray()
+    left = MAX_BODY_BYTES
+    size = -1  # of the chunk; that of the last one is 0
+    while size:
+        head = re.fullmatch(
+            rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r\n", stream.readline(1000)
+        )
+        if not head:
+            raise HttpError(400, "expected a chunk (was the body decoded on the way?)")
+        size = int(head[1], 16)
+        left -= len(head[0]) + size
+        if left < 0:
+            raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        data += stream.read(size)
+        line = stream.readline(1000)
+        if not size:  # behind the last chunk there may be trailers, which are ignored
+            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
+                left -= len(line)
+                line = stream.readline(1000)
+        if line != b"\r\n":
+            raise HttpError(400, "a chunk or a trailer is malformed")
+    return bytes(data)
 
 
 class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
+    An answer is start() with a body; or start() without, write() for each part, end().
+
     It has `method`, `path`, `query` (what follows "?") and `headers`, a dict by name in
     lower case. It is made of pairs of name and value, and of a `stream` for the body,
     which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which one thread at a time calls, and gone() if it can, for any thread.
-    OSError: the client has hung up.
+    end(), which one thread at a time calls; and gone() and hang_up() if it can, for any
+    thread. OSError: the client has hung up.
+
+        hosts        names that Host may have, if the endpoint has none; None: any
+        address      the client's, for the log
+        name         the verb and the path, for logs and traces
+        principal    who sent it, once that is known
+        extra        headers of the answer, whatever it will be
+        flaw         what is wrong with the headers; None: nothing
+        unread       true while there is a body that has not been read
     """
 
-    hosts: set[str] | None = None  # names in Host, if the endpoint has none; None: any
-    address = ""  # the client's, for the log
+    hosts: set[str] | None = None
+    address = ""
 
     def __init__(
         self, method: str, target: str, headers: Iterable[Any], stream: Any
     ) -> None:
-        self.method, self.stream = method, stream
+        self.method = method
+        self.stream = stream
         self.path, _, self.query = target.partition("?")
-        self.name = printable(f"{method} {self.path:.200}")  # in logs and traces
-        self.principal: Any = None  # who sent it
-        self.extra: Headers = {}  # of the answer, whatever it will be
-        self.flaw: HttpError | None = None  # what is wrong with the headers
-        self.headers: Headers = {}  # by lower-case name
-        for name, value in headers:
-            name, value = name.lower(), value.strip(" \t")
+        self.name = printable(f"{method} {self.path:.200}")
+        self.principal: Any = None
+        self.extra: Headers = {}
+        self.flaw: HttpError | None = None
+        self.headers: Headers = {}
+        for key, given in headers:
+            name = key.lower()
+            value = given.strip(" \t")
             if name in self.headers:
                 value = f"{self.headers[name]}, {value}"
                 if re.fullmatch(_UNIQUE, name):
                     self.flaw = HttpError(400, f"the header {name} is repeated")
             self.headers[name] = value
-        # There is a body, and it has not been read.
-        self.unread = (
-            self.headers.get("content-length", "0") != "0"
-            or "transfer-encoding" in self.headers
-        )
+        has_length = self.headers.get("content-length", "0") != "0"
+        self.unread = has_length or "transfer-encoding" in self.headers
 
     def length(self) -> int | None:
         """Return the Content-Length, None for a chunked body; HttpError if it is not
@@ -3566,11 +4313,8 @@ class Exchange:
             if int(length) > MAX_BODY_BYTES:
                 raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
             return int(length)
-        if (
-            coding is None
-            or coding.lower() != "chunked"
-            or "content-length" in self.headers
-        ):
+        is_chunked = coding is not None and coding.lower() == "chunked"
+        if not is_chunked or "content-length" in self.headers:
             raise HttpError(
                 400, "Content-Length must be a number, or Transfer-Encoding chunked"
             )
@@ -3579,14 +4323,16 @@ class Exchange:
     def body(self) -> bytes:
         """Read the body; HttpError if it is too large or its framing is not valid."""
         length = self.length()
-        data: bytes = (
-            read_chunks(self.stream) if length is None else self.stream.read(length)
-        )
-        if len(data) < (length or 0):
-            raise HttpError(400, "the body is shorter than its Content-Length")
+        if length is None:
+            data = read_chunks(self.stream)
+        else:
+            data = self.stream.read(length)
+            if len(data) < length:
+                raise HttpError(400, "the body is shorter than its Content-Length")
         self.unread = False
         return data
 
+    # ---- methods that a subclass overrides
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         """Send the status, the headers and the body; None: a stream follows."""
 
@@ -3600,141 +4346,182 @@ class Exchange:
         """Tell whether the client has hung up; False if unknown."""
         return False
 
+    def hang_up(self) -> None:
+        """Close the connection of a client that has gone."""
 
-def read_chunks(stream: Any) -> bytes:
-    """Read a chunked body: RFC 9112 §7.1. What frames it counts, too: chunks may be
-    tiny."""
-    data, size, left = bytearray(), -1, MAX_BODY_BYTES
-    while size:
-        head = re.fullmatch(
-            rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r\n", stream.readline(1000)
-        )
-        if not head:
-            raise HttpError(400, "expected a chunk (was the body decoded on the way?)")
-        size = int(head[1], 16)
-        left -= len(head[0]) + size
-        if left < 0:
-            raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-        data += stream.read(size)
-        line = stream.readline(1000)
-        while not size and left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-            # a trailer, which is ignored
-            left, line = left - len(line), stream.readline(1000)
-        if line != b"\r\n":
-            raise HttpError(400, "a chunk or a trailer is malformed")
-    return bytes(data)
+
+def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
+    """Send an answer that is not a stream: a line of JSON, or no body. Log a
+    refusal."""
+    if status >= 400 and status not in (404, 405):
+        who = f"{exchange.address} {exchange.name}".lstrip()
+        _log(f"{who}: {status} {line.decode():.500}".rstrip())
+    headers = dict(exchange.extra)
+    if line:
+        headers.setdefault("Content-Type", "application/json")
+    with suppress(OSError):  # the client has hung up
+        exchange.start(status, headers, line)
 
 
 def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     """Make a server-sent event of a line of JSON."""
-    head = "".join(
-        f"{name}: {value}\n" for name, value in {"id": ident, **fields}.items() if value
-    )
+    head = ""
+    for name, value in {"id": ident, **fields}.items():
+        if value:
+            head += f"{name}: {value}\n"
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-class Log:
-    """The events of one stream, in order, and how far its reader has got.
+# ---- the answer to a POST. It is two things: an Outbox has the events and knows
+# nothing of HTTP, an Answer knows the exchange and nothing of what is kept. A session
+# keeps an outbox when its answer is long gone, and has one of its own without a POST.
+#
+#     handler's thread            outbox                  carrier's thread
+#     ctx.progress(1)       ->    add()
+#                                 wait(), take()    ->    exchange.write()
+#     return a result       ->    add(last)
+#                                 wait(), take()    ->    exchange.write()
+#                                 wait() is False   ->    exchange.end()
+class Outbox:
+    """The events of one stream, in order, for one reader at a time.
 
-    `_moved` guards every field, and tells of each change. Nobody writes to a
-    connection, or runs a stranger's code, while holding it. Any thread may call any
-    method; only add() waits, for the reader of this log, and copy(), which the carrier
-    calls. The last `keeps` bytes are kept, with numbers, for clients that come back.
+        waiting    events that no reader has taken
+        kept       events that were taken: the last `keeps` bytes of events, for a
+                   client that comes back
+        count      the number of the last event; the first one has 1:
 
-        1 ... dropped | kept, though copied ... `sent` | waiting ... `count`
-                      |         `events` has all of these
+                       1 ... dropped | kept ... taken | waiting ... count
+
+        size       the bytes of all that are kept or waiting
+        ahead      the bytes of those that are waiting
+        changes    notifications that become events when a reader takes them
+        told       those that did; a client that has missed some is told again
+        reader     who takes events; None: nobody, now. Then nobody waits for room, and
+                   old events may be dropped though they are waiting
+        ended      true once nothing more is added
+
+    Whoever changes a field holds `_moved`, which tells of each change. Nobody writes to
+    a connection, or runs a stranger's code, while holding it. Any thread may call any
+    method. Two methods wait: add() for room, and wait() for events.
     """
 
-    def __init__(self, keeps: int = 0) -> None:
-        self.keeps, self.name = keeps, os.urandom(16).hex()
-        self.events: list[bytes] = []  # the last of them, as far as they are kept
-        self.size = 0  # the bytes of these
-        self.ahead = 0  # the bytes that wait for the reader
-        self.count = self.sent = 0  # events so far, and those that were copied
-        self.changes: dict[bytes, None] = {}  # these become events when copied
-        self.told: dict[bytes, None] = {}  # those that did
-        self.reader: Exchange | None = None  # whose carrier copies
-        self.ended = False  # nothing is added
-        self._moved = threading.Condition(threading.Lock())
+    def __init__(self, reader: Exchange | None = None, keeps: int = 0) -> None:
+        self.keeps = keeps
+        self.name = os.urandom(16).hex()  # of its events; see section 16
+        self.waiting: deque[bytes] = deque()
+        self.kept: deque[bytes] = deque()
+        self.count = 0
+        self.size = 0
+        self.ahead = 0
+        self.changes: dict[bytes, None] = {}
+        self.told: dict[bytes, None] = {}
+        self.reader = reader
+        self.ended = False
+        self._moved = threading.Condition()
 
-    def open(self, reader: Exchange, after: int | None = None) -> bool:
-        """Have a reader copy what nobody has copied, or what follows an event.
-
-        False: nothing follows, or it is not kept. Another reader has to end.
-        """
-        with self._moved:
-            if after is not None:
-                dropped = self.count - len(self.events)
-                nothing = after < dropped or after >= self.count
-                if nothing and self.ended and self.sent == self.count:
-                    return False
-                if after < dropped:  # changes may be told twice, but are not missed
-                    self.changes.update(self.told)
-                self.sent = min(max(after, dropped), self.count)
-            self.reader = reader
-            self._moved.notify_all()
-            return True
-
+    # ---- for whoever has events
     def add(self, line: bytes, last: bool = False) -> None:
-        """Append a message, when the reader is not too slow; the last one ends it."""
+        """Add a message, when the reader is not too slow; the last one ends it."""
         with self._moved:
             while self.reader and self.ahead > AHEAD_BYTES and not last:
                 self._moved.wait()
-            if not self.ended:
-                if last:
-                    self._append_changes()
-                self._append(line)
-                self.ended = last
-                self._forget()
-                self._moved.notify_all()
+            if self.ended:
+                return
+            if last:
+                self._append_changes()
+            self._append(line)
+            self.ended = last
+            self._drop_old()
+            self._moved.notify_all()
 
-    def tell(self, line: bytes) -> None:
-        """Append a notification, unless the same one is waiting already."""
+    def add_change(self, line: bytes) -> None:
+        """Add a notification, unless the same one is waiting already; never waits."""
         with self._moved:
             if not self.ended and len(self.changes) < 2 * MAX_URIS:
                 self.changes[line] = None
                 self._moved.notify_all()
 
-    def copy(self, reader: Exchange) -> list[bytes] | None:
-        """Take what has not been copied; nothing: a comment is due; None: no more
-        comes."""
+    def end(self) -> None:
+        """Add nothing more, and forget changes that are no events yet. The reader ends
+        when it has taken all."""
+        with self._moved:
+            self.ended = True
+            self._moved.notify_all()
+
+    # ---- for readers
+    def attach(self, reader: Exchange, after: int | None = None) -> bool:
+        """Have a reader take what nobody has taken, or what follows an event. Another
+        reader has to end. False: the outbox has ended, and nothing is left to take.
+
+        `after` is the number of the last event that a client has seen, before its
+        connection broke; it may have been sent more, which it has not received. Of what
+        has been dropped, only the changes are told again.
+        """
+        with self._moved:  # in one step: the other reader must not take what is rewound
+            if after is not None and not self._rewind(after):
+                return False
+            self.reader = reader
+            self._moved.notify_all()
+            return True
+
+    def wait(self, reader: Exchange) -> bool:
+        """Wait for something to take, or until a comment is due; False: it is over.
+
+        That is when all is taken, or another one reads.
+        """
         with self._moved:
             self._moved.wait_for(
                 lambda: (
                     self.reader is not reader
                     or self.ended
                     or self.changes
-                    or self.sent < self.count
+                    or self.waiting
                 ),
                 KEEP_ALIVE_SECONDS,
             )
+            is_over = self.ended and not self.waiting
+            return self.reader is reader and not is_over
+
+    def take(self, reader: Exchange) -> list[bytes]:
+        """Take what is waiting; nothing, if another one reads."""
+        with self._moved:
             if self.reader is not reader:
-                return None
+                return []
             if not self.ended:
                 self._append_changes()
-            dropped = self.count - len(self.events)
-            events = self.events[max(0, self.sent - dropped) :]
-            if self.ended and not events:
-                return None
-            self.sent, self.ahead = self.count, 0
-            self._forget()
+            events = list(self.waiting)
+            self.waiting.clear()
+            self.ahead = 0
+            self.kept.extend(events)
+            self._drop_old()
             self._moved.notify_all()
             return events
 
-    def release(self, reader: Exchange | None) -> None:
+    def detach(self, reader: Exchange | None) -> None:
         """Forget a reader that has left, or has to come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
-    def end(self) -> None:
-        """Add nothing more: the reader ends when it has copied all."""
-        with self._moved:
-            self.ended = True
-            self._moved.notify_all()
+    # ---- while holding the lock
+    def _rewind(self, after: int) -> bool:
+        """Have the events that follow this one wait again; False: see attach()."""
+        taken = self.count - len(self.waiting)
+        dropped = taken - len(self.kept)
+        has_missed = after < dropped
+        if self.ended and not self.waiting and (has_missed or after >= taken):
+            return False
+        if has_missed:  # some are told twice, but none is missed
+            self.changes.update(self.told)
+        for _ in range(taken - max(after, dropped)):
+            data = self.kept.pop()
+            self.waiting.appendleft(data)
+            self.ahead += len(data)
+        return True
 
     def _append_changes(self) -> None:
+        """Make events of the changes."""
         for line in self.changes:
             self._append(line)
         if self.keeps and len(self.told) < 2 * MAX_URIS:
@@ -3742,184 +4529,149 @@ class Log:
         self.changes.clear()
 
     def _append(self, line: bytes) -> None:
+        """Make an event of a line, with a number if clients may come back."""
         self.count += 1
-        data = event(line, f"{self.name}-{self.count}" if self.keeps else "")
-        self.events.append(data)
+        ident = f"{self.name}-{self.count}" if self.keeps else ""
+        data = event(line, ident)
+        self.waiting.append(data)
         self.size += len(data)
         self.ahead += len(data)
 
-    def _forget(self) -> None:
-        """Drop old events, but none that a reader has yet to get, and no response."""
-        is_unfetched = self.ended and self.sent < self.count
-        until = self.sent if self.reader else self.count - is_unfetched
-        while self.size > self.keeps and self.count - len(self.events) < until:
-            self.size -= len(self.events.pop(0))
+    def _drop_old(self) -> None:
+        """Drop what is more than `keeps` bytes, the oldest first.
+
+        Of what is waiting, nothing is dropped while there is a reader, and never the
+        response, with which the outbox has ended.
+        """
+        while self.size > self.keeps and self.kept:
+            self.size -= len(self.kept.popleft())
+        if self.reader:
+            return
+        least = int(self.ended)  # the response
+        while self.size > self.keeps and len(self.waiting) > least:
+            data = self.waiting.popleft()
+            self.size -= len(data)
+            self.ahead -= len(data)
 
 
-class Stream:
-    """The answer to a POST: JSON, or events; it is called to send a message.
+class Answer:
+    """The answer to a POST, or to a GET that listens; it is called to send a message.
 
-    The messages of a request come one after the other (Request._lock). The first that
-    is not the response makes it a stream of events, and starts the thread that carries
-    them. All else happens on the connection's thread.
+        state       outbox   ended    what the client has
+        new         None     no       nothing
+        in JSON     None     yes      the response
+        a stream    there    no       events; others may follow
+        complete    there    yes      ... of which the response is, or will be, the last
+        cut off     there    no       events, and the end: the request was cancelled
 
-        nothing has been sent    `log` is _NO_LOG
-        answered in JSON         `log` is _NO_LOG, `ended`
-        a stream of events       `log` has them; `ended` with the response
+        greeting    the first event of the stream, which is not numbered
+        is_early    true while the status may say what is wrong with a message: until
+                    a handler starts; never with a request of a session
+        lasts       true if it goes on when its handler has returned, as a subscription
+        _carrier    the thread that carries the stream; None: the connection's will
+
+    The messages of a request come one after the other (Context._sending), from any
+    thread. carry() runs on the carrier, if there is one. The rest happens on the
+    connection's thread.
+
+    Why not always a stream? Most calls send nothing but their result. As JSON it needs
+    no second thread, has a Content-Length, and an error can have a status of its own.
     """
 
-    greeting = b""  # the first event, which is not numbered
-    started = False  # a handler has
-    ended = False  # the response has been sent, or appended
-    lasts = False  # it will last, as a subscription does: run_handler() counts it
-    endless = False  # it is counted: it lasts, or its call asks the user
-    is_always_ok = False  # the status of an error is 200, as in a session
-    _carrier: threading.Thread | None = None
-
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange, self.log = exchange, _NO_LOG
+    def __init__(self, exchange: Exchange, *, lasts: bool = False) -> None:
+        self.exchange = exchange
+        self.lasts = lasts
+        self.outbox: Outbox | None = None
+        self.ended = False
+        self.is_early = True
+        self.greeting = b""
+        self._carrier: threading.Thread | None = None
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last
         one."""
-        line, last, status = encode(message), "method" not in message, 200
-        if last and self.log is _NO_LOG:
-            code = message["error"]["code"] if "error" in message else None
-            # Not an error of the handler, or in a session.
-            is_early = not (self.started or self.is_always_ok)
-            if code in ERRORS and (is_early or code == MISSING_CAPABILITY):
-                status = ERRORS[code].status
-            answer(self.exchange, status, line)
+        line = encode(message)
+        is_last = "method" not in message
+        if is_last and self.outbox is None:
+            reply(self.exchange, self._status(message), line)
         else:
-            self.begin()
-            self.log.add(line, last)
-        self.ended |= last
+            self.carry_aside().add(line, is_last)
+        self.ended = self.ended or is_last
 
-    def begin(self, here: bool = False) -> None:
-        """Become a stream of events: carried here in the end, or elsewhere at once."""
-        if self.log is _NO_LOG:
-            log = self.new_log()
-            log.open(self.exchange)
-            if not here:
-                carrier = threading.Thread(
-                    target=self.carry, args=(log,), name="mcp-stream", daemon=True
-                )
-                carrier.start()  # RuntimeError: no thread is left
-                self._carrier = carrier
-            self.log = log
+    def _status(self, message: Any) -> int:
+        """Return the HTTP status of a response that is sent as JSON."""
+        code = message["error"]["code"] if "error" in message else None
+        # -32021 comes from a handler, but has a status of its own.
+        if code == MISSING_CAPABILITY or (self.is_early and code in ERRORS):
+            return int(ERRORS[code].status)
+        return 200
 
-    def new_log(self) -> Log:
-        """Make a log for the events."""
-        return Log()
+    # ---- becoming a stream. A call must be carried aside, because its handler runs on
+    # the connection's thread. A subscription has no handler that runs: it is carried
+    # here, and costs no second thread.
+    def new_outbox(self) -> Outbox:
+        """Make the outbox of a stream."""
+        return Outbox(self.exchange)
 
-    def carry(self, log: Log) -> None:
-        """Write what the log has for the client, until there is no more, or another
+    def carry_aside(self) -> Outbox:
+        """Become a stream that a thread of its own carries, unless it is one already;
+        return the outbox."""
+        if self.outbox is None:
+            outbox = self.new_outbox()
+            carrier = threading.Thread(
+                target=self.carry, args=(outbox,), name="mcp-stream", daemon=True
+            )
+            carrier.start()  # RuntimeError: no thread is left
+            self._carrier = carrier
+            self.outbox = outbox
+        return self.outbox
+
+    def carry_here(self) -> Outbox:
+        """Become a stream that finish() carries, in the end; return the outbox."""
+        if self.outbox is None:
+            self.outbox = self.new_outbox()
+        return self.outbox
+
+    def carry(self, outbox: Outbox) -> None:
+        """Write what the outbox has for the client, until there is no more, or another
         carries on. Only the thread that runs this writes to the connection."""
         exchange = self.exchange
         try:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-            while (events := log.copy(exchange)) is not None:
-                for data in events or [b": \n\n"]:
+            while outbox.wait(exchange):
+                for data in outbox.take(exchange) or [COMMENT]:
                     exchange.write(data)
-                del events, data  # or they would be kept while the next is awaited
-            must_come_back = log.reader is None
-            log.release(exchange)
+                del data  # it may be large, and the next one may be long in coming
+            must_come_back = outbox.reader is None
+            outbox.detach(exchange)
             exchange.end(must_come_back)
         except (OSError, ValueError):  # ValueError: the socket is closed
-            log.release(exchange)
+            outbox.detach(exchange)
 
+    # ---- the end, on the connection's thread
     def finish(self) -> None:
-        """End the answer, with or without a response, when its handler has returned."""
-        if not self.ended:
-            self.begin(here=True)  # cancelled: it ends without a response
-        if self.log is not _NO_LOG:
-            if not self.endless:  # or it is a subscription, which goes on
-                self.log.end()
-            if self._carrier:
-                self._carrier.join()
-            else:
-                self.carry(self.log)
+        """End the answer when its handler has returned, with or without a response."""
+        if self.outbox is None and self.ended:
+            return  # in JSON
+        outbox = self.carry_here()  # it is a stream already, or has no response
+        if not self.lasts:
+            outbox.end()
+        if self._carrier:
+            self._carrier.join()
+        else:
+            self.carry(outbox)
 
 
-_NO_LOG = Log()  # of a stream that has not begun
-
-
-class PostPeer(Peer):
-    """The client behind one modern POST: a peer that has a stream, and ends with it."""
-
-    def __init__(self, endpoint: Endpoint, stream: Stream, message: Any) -> None:
-        super().__init__(ordered=False)
-        self.endpoint, self.stream, self.message = endpoint, stream, message
-
-    def check(self, ctx: Any) -> None:
-        """Compare headers and body: .../streamable-http §Request Metadata, §Server
-        Validation."""
-        params, server, row = ctx.params, ctx.server, METHODS.get(ctx.method)
-        # These two are never encoded; the others may be.
-        plain = {
-            "MCP-Protocol-Version": ctx.meta[META_VERSION],
-            "Mcp-Method": ctx.method,
-        }
-        member = row.mirrored if row else server.mirrored.get(ctx.method)
-        others: Message = {"Mcp-Name": params.get(member)} if member else {}
-        if ctx.method == "tools/call":
-            tool = server.offered("tools", ctx).get(str(params.get("name")))
-            schema = tool.input_schema if tool else {}
-            others.update(mirrored_arguments(schema, params.get("arguments")))
-        for name, value in {**plain, **others}.items():
-            sent = self.stream.exchange.headers.get(name.lower())
-            if not (sent == value if name in plain else same_value(sent, value)):
-                raise RpcError(
-                    HEADER_MISMATCH,
-                    f"Header mismatch: {name} is "
-                    f"{'missing' if sent is None else repr(sent):.200}, "
-                    f"the body has {value!r:.200}",
-                )
-        self.stream.lasts = ctx.method == "subscriptions/listen"
-
-    def tell(self, message: Message, send: Send) -> None:
-        self.stream.log.tell(encode(message))
-
-    def carry(self, ctx: Context) -> None:
-        self.stream.begin(here=True)
-        super().carry(ctx)
-        ctx._wake_with(self.stream.log.end)
-        # What the client said is not kept for as long as it listens.
-        for said in (ctx.params, ctx.meta, self.message):
-            said.clear()
-        ctx.client_info = ctx.client_capabilities = {}
-
-
-def mirrored_arguments(schema: Any, arguments: Any) -> Message:
-    """Return headers and what they must repeat: .../streamable-http §Schema
-    Extension."""
-    found: Message = {}
-    for name, part in (schema.get("properties") or {}).items():
-        value = arguments.get(name) if isinstance(arguments, dict) else None
-        if isinstance(part, dict):
-            if "x-mcp-header" in part:
-                found[f"Mcp-Param-{part['x-mcp-header']}"] = value
-            found.update(mirrored_arguments(part, value))
-    return found
-
-
-def same_value(sent: str | None, value: Any) -> bool:
-    """Compare a header with the value in the body; numbers as numbers."""
-    if sent is None or value is None:
-        return sent is value
-    plain = unmirror(sent)
-    is_number = type(value) in (int, float)
-    if is_number and plain and re.fullmatch(r"-?[0-9]{1,99}(\.[0-9]+)?", plain):
-        return bool((float if "." in plain else int)(plain) == value)
-    return plain == (value if isinstance(value, str) else str(value).lower())
-
-
+# ---- headers that repeat a part of the body
 def mirror(value: Any) -> str:
-    """Return a value as a header has it: .../streamable-http §Value Encoding."""
+    """Return a value as a header has it: .../streamable-http §Value Encoding.
+
+    Printable ASCII stays as it is; anything else is base64, marked as such.
+    """
     plain = value if isinstance(value, str) else str(value).lower()
-    # "=?" begins an encoded one
+    # "=?" begins an encoded one.
     if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):
         return plain
     return f"=?base64?{to_base64(plain.encode())}?="
@@ -3930,11 +4682,90 @@ def unmirror(value: str) -> str | None:
     found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
     if not found:
         return value if re.fullmatch(r"[\t -~]*", value) else None
-    with suppress(ValueError):
+    try:
         return from_base64(found[1]).decode()
-    return None
+    except ValueError:
+        return None
 
 
+def same_value(sent: str | None, value: Any) -> bool:
+    """Compare a header with the value in the body; numbers as numbers."""
+    if sent is None or value is None:
+        return sent is value
+    plain = unmirror(sent)
+    is_number = type(value) in (int, float)
+    if is_number and plain and re.fullmatch(r"-?[0-9]{1,99}(\.[0-9]+)?", plain):
+        number = float(plain) if "." in plain else int(plain)
+        return bool(number == value)
+    if isinstance(value, str):
+        return plain == value
+    return plain == str(value).lower()
+
+
+def mirrored_arguments(schema: Any, arguments: Any) -> Message:
+    """Return headers and what they must repeat: .../streamable-http §Schema
+    Extension."""
+    found = {}
+    for name, part in (schema.get("properties") or {}).items():
+        value = arguments.get(name) if isinstance(arguments, dict) else None
+        if isinstance(part, dict):
+            if "x-mcp-header" in part:
+                found[f"Mcp-Param-{part['x-mcp-header']}"] = value
+            found.update(mirrored_arguments(part, value))
+    return found
+
+
+class PostPeer(Peer):
+    """The client behind one modern POST: a peer that has an answer, and ends with it.
+
+    Its `running` has one request at most, and when the client hangs up, that is
+    cancelled: there is no other way to cancel it.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(ordered=False)
+        self.answer = answer
+
+    def check(self, ctx: Context) -> None:
+        """Compare headers and body: .../streamable-http §Request Metadata, §Server
+        Validation."""
+        server = ctx.server
+        # These two are never encoded; the others may be.
+        exact = {
+            "MCP-Protocol-Version": ctx.meta[META_VERSION],
+            "Mcp-Method": ctx.method,
+        }
+        row = METHODS.get(ctx.method)
+        member = row.mirrored if row else server.mirrored.get(ctx.method)
+        others = {"Mcp-Name": ctx.params.get(member)} if member else {}
+        if ctx.method == "tools/call":
+            tool = server.offered("tools", ctx).get(str(ctx.params.get("name")))
+            if tool:
+                given = ctx.params.get("arguments")
+                others.update(mirrored_arguments(tool.input_schema, given))
+        for name, value in {**exact, **others}.items():
+            sent = self.answer.exchange.headers.get(name.lower())
+            is_same = sent == value if name in exact else same_value(sent, value)
+            if not is_same:
+                found = "missing" if sent is None else repr(sent)
+                raise RpcError(
+                    HEADER_MISMATCH,
+                    f"Header mismatch: {name} is {found:.200},"
+                    f" the body has {value!r:.200}",
+                )
+
+    def push(self, message: Message, send: Send) -> None:
+        if self.answer.outbox:  # there is one from prepare() on
+            self.answer.outbox.add_change(encode(message))
+
+    def prepare(self, ctx: Context) -> None:
+        ctx._wake_with(self.answer.carry_here().end)
+        # post() and serve() still hold the message. It is ours: empty it in place.
+        ctx.params.clear()
+        ctx.meta.clear()
+
+
+# ---- who may call
 def bearer(
     tokens: dict[str, Any], header: str = "authorization", metadata_url: str = ""
 ) -> Func:
@@ -3942,23 +4773,60 @@ def bearer(
     API keys."""
     import hmac
 
-    scheme = "bearer" if header.lower() == "authorization" else ""
-    place = f'resource_metadata="{metadata_url}"' if metadata_url else ""
+    scheme = ""
+    if header.lower() == "authorization":
+        scheme = "bearer"
 
     def authorize(headers: Headers) -> Any:
         given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        token = word.encode("latin-1", "replace") if given.lower() == scheme else b""
+        token = b""
+        if given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
         for key, who in tokens.items():
             # Compare in constant time, so that timing reveals nothing.
             if token and hmac.compare_digest(key.encode(), token):
                 return who
         # RFC 6750 §3.1: what is wrong is told only to those who sent a token.
-        flaw = 'error="invalid_token"' if token else ""
-        challenge = f"Bearer {', '.join(filter(None, (flaw, place)))}".rstrip()
-        told = {"WWW-Authenticate": challenge} if scheme else None
-        raise HttpError(401, "no valid token", told)
+        told = []
+        if token:
+            told.append('error="invalid_token"')
+        if metadata_url:
+            told.append(f'resource_metadata="{metadata_url}"')
+        challenge = {}
+        if scheme:
+            challenge["WWW-Authenticate"] = f"Bearer {', '.join(told)}".rstrip()
+        raise HttpError(401, "no valid token", challenge)
 
     return authorize
+
+
+def check_principal(who: Any) -> Any:
+    """Return what `authorize` returned; ValueError: it is not a JSON value."""
+    if who is None or who is False:
+        raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
+    digest(who)  # by which it is compared, and signed
+    return who
+
+
+def name_of(host: str) -> str:
+    """Return the name in a Host or Origin header: that in "http://[::1]:80" is
+    "::1"."""
+    return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
+
+
+def max_connections() -> int:
+    """Return how many connections are taken: no more than descriptors allow.
+
+    A call that waits for its user may keep a descriptor when its connection does not
+    count any longer: three quarters of the connections may, and so 7/4 must fit.
+    """
+    with suppress(ImportError):  # on Windows
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if most > 0:  # or it is infinity
+            return max(1, min(MAX_CONNECTIONS, (most - 32) * 4 // 7))
+    return MAX_CONNECTIONS
 
 
 class Endpoint:
@@ -3970,6 +4838,18 @@ class Endpoint:
     returns the principal, or raises HttpError. `metadata`: the document of RFC 9728.
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
+
+        closed      true once it has ended: it cannot serve again
+        answers     those whose handlers run, and the peer of each
+        lasting     those of them that have no end in sight: see hold()
+        watch       has the post of each connection whose handler runs; and one for the
+                    endpoint itself while there is something that may expire: sessions,
+                    or what is kept
+        sessions    [legacy] by id
+        kept        [legacy] outboxes of answers that have ended: until when, and where
+        calls       [legacy] runs the handlers of HTTP+SSE
+
+    Whoever changes these tables holds `lock`; nobody waits under it.
     """
 
     def __init__(
@@ -3985,33 +4865,52 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
-        Server.served, self.server, self.metadata = True, server, metadata
-        check_completions(server)
+        Server.served = True
+        server.check_completions()
+        self.server = server
         self.path = f"/{path.strip('/')}"
         self.hosts = None if hosts is None else set(map(str.lower, hosts))
-        self.origins, self.authorize, self.cors = set(origins), authorize, cors
-        self.stateless, self.sse_on_get = stateless, sse_on_get
+        self.origins = set(origins)
+        self.metadata = metadata
+        self.authorize = authorize
+        self.cors = cors
+        self.stateless = stateless
+        self.sse_on_get = sse_on_get
         self.closed = False
-        # Guards streams and sessions, and that none is looked at once it has ended.
         self.lock = threading.Lock()
-        self.streams: dict[Stream, Peer] = {}  # those whose clients may hang up
-        self._reaps = False  # the reaper runs
-        self.sessions: dict[str, HttpSession] = {}  # by id  # [legacy]
-        self.kept: dict[Log, Any] = {}  # of streams that have ended  # [legacy]
+        self.answers: dict[Answer, Peer] = {}
+        self.lasting: dict[Answer, None] = {}
+        self.watch = Watch(0.2)
+        self.sessions: dict[str, HttpSession] = {}  # [legacy]
+        self.kept: dict[Outbox, Any] = {}  # [legacy]
+        self.calls = Crew("mcp-call", MAX_CONNECTIONS)  # [legacy]
 
+    @classmethod
+    def check_options(cls, server: Server, options: Message) -> None:
+        """Raise TypeError for an option that an endpoint does not have."""
+        cls(server, **options)
+
+    # ---- one request
     def serve(self, exchange: Exchange) -> None:
-        """Answer one request. Raises nothing."""
+        """Answer one request, on this thread, to its end. Raises nothing.
+
+        This is the way in for other HTTP servers: examples/mount.py makes an Exchange
+        of a request that comes through WSGI, CGI or Lambda.
+        """
         try:
             return self._route(exchange)
         except HttpError as refusal:
             exchange.extra.update(refusal.headers)
-            status, error = refusal.status, RpcError(INVALID_REQUEST, str(refusal))
+            status = refusal.status
+            error = RpcError(INVALID_REQUEST, str(refusal))
         except RpcError as flaw:  # the body is not JSON
-            status, error = 400, flaw
+            status = 400
+            error = flaw
         except Exception as problem:
             log_failure(exchange.name, problem)
-            status, error = 500, RpcError(INTERNAL_ERROR)
-        answer(exchange, status, encode(error_response(error, None)))
+            status = 500
+            error = RpcError(INTERNAL_ERROR)
+        reply(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
         """Find out what is asked for, and whether the caller may have it."""
@@ -4019,44 +4918,46 @@ class Endpoint:
             raise exchange.flaw
         self._check_origin(exchange)
         path = exchange.path.rstrip("/") or "/"
-        verbs: dict[str, Any] = {"POST": Endpoint.post} if path == self.path else {}
+        verbs = {}
+        if path == self.path:
+            verbs = {"POST": Endpoint.post}
         verbs = legacy_verbs(self, exchange, path) or verbs  # [legacy]
         # Its metadata: basic/authorization §Protected Resource Metadata Discovery.
         is_open = self.metadata and path in (_METADATA, _METADATA + self.path)
         if is_open and exchange.method in ("GET", "HEAD"):
-            answer(exchange, 200, encode(self.metadata))
+            reply(exchange, 200, encode(self.metadata))
         elif not verbs:
-            answer(exchange, 404, b'{"error": "not_found"}')
+            reply(exchange, 404, b'{"error": "not_found"}')
         elif exchange.method == "OPTIONS" and self.cors:
-            answer(exchange, 204)
+            reply(exchange, 204)
         elif exchange.method not in verbs:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                exchange.principal = who = self.authorize(exchange.headers)
-                if who is None or who is False:
-                    raise HttpError(
-                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
-                    )
-                digest(who)  # a principal must be a JSON value
+                exchange.principal = check_principal(self.authorize(exchange.headers))
             verbs[exchange.method](self, exchange)
 
     def _check_origin(self, exchange: Exchange) -> None:
-        """Check Host and Origin: .../streamable-http §Security & Endpoint."""
-        headers, origin = exchange.headers, exchange.headers.get("origin")
+        """Check Host and Origin: .../streamable-http §Security & Endpoint.
+
+        A web page may send requests to 127.0.0.1, and after DNS rebinding read the
+        answers, too. Its browser tells on it: Host is not a loopback name, or Origin is
+        a foreign one.
+        """
+        headers = exchange.headers
         # DNS rebinding: comparing Origin with Host is not enough; after rebinding, both
         # carry the attacker's name.
-        hosts = exchange.hosts if self.hosts is None else self.hosts
+        hosts = self.hosts
+        if hosts is None:
+            hosts = exchange.hosts
         if hosts is not None and not hosts & {name_of(headers.get("host", "")), "*"}:
             raise HttpError(
                 403, f"the Host {headers.get('host')!r:.100} is not in hosts="
             )
-        if (
-            origin is not None
-            and not self.origins & {origin, "*"}
-            and name_of(origin) not in (hosts or _LOOPBACK)
-        ):
-            raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
+        origin = headers.get("origin")
+        if origin is not None and not self.origins & {origin, "*"}:
+            if name_of(origin) not in (hosts or _LOOPBACK):
+                raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
         if self.cors:
             asked = headers.get("access-control-request-headers", "*")
             exchange.extra.update(
@@ -4073,16 +4974,17 @@ class Endpoint:
         """Serve a message: .../streamable-http §Sending Messages, §Receiving
         Messages."""
         message = self.read_message(exchange)
-        stream = Stream(exchange)
-        peer: Any = PostPeer(self, stream, message)
-        stream, peer = legacy_stream(stream, peer, message)  # [legacy]
+        listens = is_request(message) and message["method"] == "subscriptions/listen"
+        answer = Answer(exchange, lasts=listens)
+        peer: Peer = PostPeer(answer)
+        answer, peer = legacy_answer(self, answer, peer, message)  # [legacy]
 
-        start = partial(self.run_handler, stream, peer)
+        start = partial(self.run_handler, answer, peer)
         self.server.handle(
-            message, stream, peer=peer, principal=exchange.principal, start=start
+            message, answer, peer=peer, principal=exchange.principal, start=start
         )
-        if not (stream.started or stream.ended):  # nothing was asked
-            answer(exchange, 202)
+        if not answer.ended and answer.outbox is None:  # nothing was asked
+            reply(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
         """Read and decode the body; HttpError or RpcError if that fails."""
@@ -4098,97 +5000,97 @@ class Endpoint:
         except OSError:  # it has hung up, or is too slow
             raise HttpError(408, "the body has not arrived") from None
 
-    # ---- streams: their number, their clients, their end
-    def hold(self, stream: Stream) -> None:
-        """Count a stream that may last; HttpError if they leave no room for others.
+    # ---- answers: their number, their clients, their end
+    def hold(self, answer: Answer) -> None:
+        """Count an answer that has no end in sight: a subscription, or a call while it
+        asks the user. HttpError if these leave no room for others.
 
-        It is one of `streams` already: of two that come at once, none is overlooked.
+        They may take three quarters of the connections. So there is always room for
+        calls, which end by themselves.
         """
         with self.lock:
-            held = sum(one.endless for one in self.streams)
-            if held >= (max_connections() * 3 // 4 or 1):
+            if len(self.lasting) >= (max_connections() * 3 // 4 or 1):
                 raise HttpError(503, "too many streams", {"Retry-After": "1"})
-            stream.endless = True
+            self.lasting[answer] = None
 
-    def run_handler(self, stream: Stream, peer: Peer, work: Func) -> None:
-        """Run a handler and end its stream; the reaper notices if the client hangs
-        up."""
-        stream.started = True
+    def release(self, answer: Answer) -> None:
+        """Do not count it any longer."""
         with self.lock:
-            self.streams[stream] = peer
-        self.start_reaper(peer)
+            self.lasting.pop(answer, None)
+
+    def run_handler(self, answer: Answer, peer: Peer, work: Func) -> None:
+        """Run a handler on the connection's thread, and end its answer.
+
+        Meanwhile nobody looks after the connection: that is the post that this thread
+        has left. Whether it was taken makes no difference here: to write to a client
+        that has hung up fails, and that is expected.
+        """
+        answer.is_early = False
+        with self.lock:
+            self.answers[answer] = peer
+        if self.closed:  # close() may not have seen it
+            peer.close()
+        self.watch.leave(answer, self._notice)
         try:
-            if stream.lasts:
-                self.hold(stream)
+            if answer.lasts:
+                self.hold(answer)
             work()
-            stream.finish()
+            answer.finish()
         finally:
+            self.watch.take(answer)
+            self.release(answer)
             with self.lock:
-                del self.streams[stream]
+                del self.answers[answer]
             if isinstance(peer, PostPeer):
                 peer.cancel_all()  # a subscription whose client has hung up
 
-    def start_reaper(self, peer: Peer) -> None:
-        """Start the thread that notices who has left, if it does not run; close a
-        peer that comes too late."""
-        if not self._reaps:
-            with self.lock:
-                self._reaps = self._reaps or spawn("mcp-reaper", self._reap)
-        if self.closed:
-            peer.close()
+    def _notice(self, answer: Answer) -> None:
+        """End what waits for a client that has hung up; a look of the watch.
 
-    def _reap(self) -> None:
-        """Notice clients that hung up, five times a second."""
-        while not self.closed:
-            time.sleep(0.2)
-            try:
-                for stream, peer in list(self.streams.items()):
-                    with self.lock:
-                        gone = stream in self.streams and stream.exchange.gone()
-                    if gone:
-                        stream.log.release(stream.exchange)
-                    if gone and isinstance(peer, PostPeer):
-                        peer.cancel_all()
-                expire_sessions(self)  # [legacy]
-            except BaseException as problem:  # others are still looked after
-                log_failure("the reaper", problem)
+        Modern: that is a cancellation. Legacy: the client may come back for the rest.
+        """
+        with self.lock:  # its thread must not read the next request now
+            peer = self.answers.get(answer)
+            has_gone = peer is not None and answer.exchange.gone()
+        if has_gone and self.watch.take(answer):
+            answer.exchange.hang_up()  # its thread may be busy for long
+            if answer.outbox:
+                answer.outbox.detach(answer.exchange)
+            if isinstance(peer, PostPeer):
+                peer.cancel_all()
 
     def close(self) -> None:
         """End all subscriptions and sessions; it cannot serve again. What runs is
         answered."""
         self.closed = True
-        peers = list(self.streams.values())
+        self.watch.closed = True
+        peers = list(self.answers.values())
         peers += self.sessions.values()  # [legacy]
         for peer in peers:
             peer.close()
 
 
-def answer(exchange: Exchange, status: int, line: bytes = b"") -> None:
-    """Send an answer that is not a stream: a line of JSON, or no body. Log a
-    refusal."""
-    if status >= 400 and status not in (404, 405):
-        who = f"{exchange.address} {exchange.name}".lstrip()
-        _log(f"{who}: {status} {line.decode():.500}".rstrip())
-    kind = {"Content-Type": "application/json"} if line else {}
-    with suppress(OSError):  # the client has hung up
-        exchange.start(status, {**kind, **exchange.extra}, line)
-
-
-def name_of(host: str) -> str:
-    """Return the name in a Host or Origin header: that in "http://[::1]:80" is
-    "::1"."""
-    return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
-
-
-# ======== 9. serve_http: the endpoint on sockets ======================================
+# ======== 13. serve_http: the endpoint on sockets =====================================
 # A ThreadingHTTPServer of the standard library: each connection has a thread, which
 # reads requests and has the endpoint answer them one after the other. Only the head of
 # a request is read by code of our own: the library's parser takes half of the time of
 # a call, and accepts too much. After a request that is not valid the connection is
 # closed: there is no telling where the next begins. Each step of a connection has a
 # total time limit, whatever a client does.
+#
+# What is refused, because two programs that read it differently could be tricked into
+# taking one request for two (RFC 9112 §5, §6, §11.2): a bare CR or LF, a space before
+# the colon, a header that goes on in the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, and lengths such as `+1` or `1_0`. The email
+# parser, which the library would use, accepts all of these.
+#
+# The end loses no call (SIGTERM in a rolling restart, for example):
+#
+#     at once           nothing new is accepted; answers say `Connection: close`
+#     then              who waits in the kernel's queue is still served
+#     `patience` s      running handlers may end; streams end; what arrives is served
+#     then              what runs is abandoned, and all connections are hung up
 
-MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
 SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
@@ -4196,6 +5098,357 @@ BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
+# Of the module `socket`, which is imported only where it is needed.
+_SHUT_WR = 1
+_SHUT_RDWR = 2
+_MSG_PEEK = 2
+
+
+def hang_up(sock: Any) -> None:
+    """Shut a socket down, on any thread; close() would wait for those who use it."""
+    with suppress(OSError):  # it is closed
+        sock.shutdown(_SHUT_RDWR)
+
+
+@lru_cache(1)
+def http_date(seconds: int) -> str:
+    """Return a time as a Date header has it: RFC 9110 §6.6.1."""
+    from email.utils import formatdate
+
+    return formatdate(seconds, usegmt=True)
+
+
+class Evicted(OSError):
+    """A connection has lost its place to another one."""
+
+
+class _Closed(Exception):
+    """Ends the loop of serve_forever()."""
+
+
+class Connections:
+    """The connections of an HTTP server: what each of them does, and until when.
+
+    It is complete in itself; http_server() mixes it into the library's server.
+
+        a connection   does this                               until
+        idle           it waits for a request, or is closing   SEND_SECONDS; 2 s
+        reads          its head or its body arrives            SEND_SECONDS;
+        BODY_SECONDS serves         its handler runs, or its answer is      no limit; by
+        its size
+                       sent
+
+    `steps` has this for each socket. When all places are taken, a new connection gets
+    that of another one: in the order of the rows, but never one that is being served.
+    A connection that has lost its place learns it at its next step(): Evicted.
+    `lock` guards `steps`; nobody waits while holding it. `accepting` is held by
+    serve_forever(). Any thread may call any method, but step() and linger() are the
+    connection's own.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.hosts: set[str] | None = None  # names that Host may have; None: any
+        self.trace = tracer()
+        self.steps: dict[Any, tuple[str, float]] = {}
+        self.lock = threading.Lock()
+        self.accepting = threading.RLock()
+        self.patience = 0.3  # seconds that close() leaves running requests
+
+    # ---- methods of the library's server that this overrides
+    def verify_request(self, sock: Any, address: Any) -> bool:
+        """Give a connection a place; False if there is none."""
+        with self.lock:
+            # Calls that wait for users whose clients have hung up hold no place.
+            holding = len(self.steps)
+            for answer in list(self.endpoint.lasting):
+                if answer.outbox and answer.outbox.reader is None:
+                    holding -= 1
+            if holding < max_connections() or self._evict():
+                self.steps[sock] = "idle", time.monotonic() + SEND_SECONDS
+                return True
+        _log(f"503 for {address[0]}: too many connections")
+        with suppress(OSError):  # it has left
+            sock.sendall(
+                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+            )
+        return False
+
+    def service_actions(self) -> None:
+        """Hang up on those whose time has passed: each thread then ends itself."""
+        for sock, (_, due) in list(self.steps.items()):
+            if due < time.monotonic():
+                hang_up(sock)
+        if self.endpoint.closed:
+            raise _Closed
+
+    def handle_error(self, sock: Any, address: Any) -> None:
+        """Log what has ended a connection's thread."""
+        _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
+        with self.lock:
+            self.steps.pop(sock, None)  # or the thread that accepts would linger
+
+    # ---- places
+    def _evict(self) -> bool:
+        """Take a place from the connection that does least; False if all are served."""
+        oldest = min(self.steps, key=self.steps.__getitem__)
+        if self.steps[oldest][0] == "serves":
+            return False
+        del self.steps[oldest]
+        hang_up(oldest)
+        return True
+
+    def step(self, sock: Any, what: str, seconds: float = inf) -> None:
+        """Note what a connection does now, on its own thread; Evicted: nothing more."""
+        with self.lock:
+            if sock not in self.steps:
+                raise Evicted
+            self.steps[sock] = what, time.monotonic() + seconds
+
+    def linger(self, sock: Any) -> None:
+        """Before a socket is closed, read what comes: a reset could swallow the
+        answer.
+
+        A client that sends a body which nobody reads would get a reset when its data
+        meets a closed socket, and would never see why its request was refused.
+        """
+        with suppress(OSError):  # it is closed, or has been evicted
+            self.step(sock, "idle", 2)
+            sock.shutdown(_SHUT_WR)
+            while sock in self.steps and sock.recv(2**16):
+                pass
+        with self.lock:
+            self.steps.pop(sock, None)
+
+    # ---- the end
+    def drain(self) -> None:
+        """Wait for running handlers, `patience` seconds at most; a fifth of this for
+        what still arrives, or is being sent, when they have ended. Then hang up."""
+        began = now = quiet_since = time.monotonic()
+        while now < began + self.patience:  # a signal may change it
+            time.sleep(self.patience / 100)
+            now = time.monotonic()
+            steps = dict(self.steps)
+            peers = list(self.endpoint.answers.values())
+            # A request that is served, of which nothing has been sent, has no limit.
+            if any(one.running for one in peers) or ("serves", inf) in steps.values():
+                quiet_since = now
+            elif now > quiet_since + self.patience / 5 or not any(
+                what != "idle" or is_ready(sock, to_write=False)
+                for sock, (what, _) in steps.items()
+            ):
+                break
+        for peer in set(self.endpoint.answers.values()):
+            if peer.running:
+                _log(f"requests abandoned: {len(peer.running)}")
+            peer.cancel_all()
+        for sock in list(self.steps):
+            hang_up(sock)
+
+    # ---- reading
+    def next_request(self, handler: Any) -> SocketExchange:
+        """Wait for a request, and read its head; OSError: none comes.
+
+        A client may send its head in pieces, or two requests in one. So the head is
+        read line by line, up to an empty one, and no byte more: the body is read later.
+        """
+        sock = handler.connection
+        stream = handler.rfile
+        self.step(sock, "idle", SEND_SECONDS)
+        begin = stream.peek(1)
+        self.step(sock, "reads", SEND_SECONDS)
+        if not begin:
+            raise OSError("the client has left")
+        if begin[:1] == b"\r":  # RFC 9112 §2.2: an empty line before is ignored
+            stream.readline(2)
+            begin = stream.peek(1)
+        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
+        line = stream.readline(MAX_LINE_BYTES) if is_text else b""
+        data = bytearray(line)
+        if b" HTTP/1." in line:
+            # Usually the rest of the head has arrived, too, and is taken at once.
+            size = begin.find(b"\r\n\r\n") - len(line) + 2
+            data += stream.read(max(size, 0))
+            while line.endswith(b"\r\n") and line != b"\r\n":
+                line = stream.readline(MAX_LINE_BYTES - len(data))
+                data += line
+        self.step(sock, "serves")
+        return SocketExchange(self, handler, data)
+
+
+class SocketExchange(Exchange):
+    """A request on a connection: RFC 9112 §2.2, §3, §5.
+
+    The line of the status has no reason, which is optional; nobody reads it.
+
+    port       the client's, for traces
+    chunked    true if a stream is sent in chunks, and the connection may go on
+    closing    true if the connection ends with this answer
+    """
+
+    def __init__(self, connections: Connections, handler: Any, data: bytearray) -> None:
+        self.sock = handler.connection
+        self.connections = connections
+        self.address, self.port = handler.client_address[:2]
+        self.hosts = connections.hosts
+
+        # One expression for all of the head: it takes 2 µs, the email parser 21.
+        head = re.fullmatch(_HEAD, data.decode("latin-1"))
+        method, target, version, lines = head.groups() if head else ("?", "/", "", "")
+        fields = []
+        for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]:
+            fields.append(line.split(":", 1))
+        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
+        if absolute:
+            target = target[absolute.end() :]
+        super().__init__(method, target, fields, handler.rfile)
+
+        self.chunked = version not in ("", "HTTP/1.0")
+        wants_close = "close" in self.headers.get("connection", "").lower()
+        self.closing = wants_close or not self.chunked
+        has_host = "host" in self.headers or not self.chunked
+        has_chunks = "transfer-encoding" in self.headers
+        if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
+            self.flaw = HttpError(431, "the headers are too many, or too large")
+        elif not head or not has_host or (has_chunks and not self.chunked):
+            self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
+        elif absolute:
+            self.headers["host"] = absolute[1]
+
+    def body(self) -> bytes:
+        if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
+            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.connections.step(self.sock, "reads", BODY_SECONDS)
+        data = super().body()
+        self.connections.step(self.sock, "serves")
+        self.connections.trace(">", data, self.port, self.headers, http=self.name)
+        return data
+
+    def start(self, status: int, headers: Headers, body: bytes | None) -> None:
+        # After a flaw or an unread body, what follows may look like another request.
+        if self.unread or self.flaw or self.connections.endpoint.closed:
+            self.closing = True
+        framing = {}
+        if self.closing:
+            framing["Connection"] = "close"
+        if body is not None and status != 204:
+            framing["Content-Length"] = str(len(body))
+        elif body is None and self.chunked:
+            framing["Transfer-Encoding"] = "chunked"
+        date = http_date(int(time.time()))
+        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"  # a reason is optional
+        for name, value in {**headers, **framing}.items():
+            # A line end in a value would start another header.
+            head += printable(f"{name}: {value}") + "\r\n"
+        data = body or b""
+        self.connections.trace("<", data, self.port, http=self.name, status=status)
+        if self.method == "HEAD":
+            data = b""
+        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+
+    def _send(self, data: bytes) -> None:
+        """Send bytes, within a time by their number."""
+        # If this fails, a part may have been sent: nothing may follow.
+        closing = self.closing
+        self.closing = True
+        # Before this time has passed, the next comment is sent.
+        seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
+        self.connections.step(self.sock, "serves", seconds)
+        self.sock.sendall(data)
+        self.closing = closing
+
+    def write(self, data: bytes) -> None:
+        self.connections.trace("<", data, self.port)
+        if self.chunked:
+            data = b"%x\r\n%s\r\n" % (len(data), data)
+        self._send(data)
+
+    def end(self, hang_up: bool = False) -> None:
+        if self.chunked:
+            self._send(b"0\r\n\r\n")
+        if hang_up:
+            self.hang_up()
+
+    def gone(self) -> bool:
+        try:
+            if not is_ready(self.sock, to_write=False):
+                return False
+            return not self.sock.recv(1, _MSG_PEEK)
+        except OSError:  # a reset
+            return True
+
+    def hang_up(self) -> None:
+        self.connections.trace(">", b"", self.port, closed=True)
+        hang_up(self.sock)
+
+
+@cache
+def http_classes() -> tuple[Any, Any]:
+    """Make the classes of a server and of what reads from its connections, when they
+    are needed: to import http.server takes 20 ms."""
+    import http.server
+    import socketserver
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        server: Any
+        disable_nagle_algorithm = True  # it costs 44 ms for each answer
+
+        def handle_one_request(self) -> None:
+            self.close_connection = True
+            with suppress(OSError):  # the client has left
+                exchange = self.server.next_request(self)
+                self.server.endpoint.serve(exchange)
+                self.close_connection = exchange.closing
+
+    class Httpd(Connections, http.server.ThreadingHTTPServer):
+        request_queue_size = 512  # with the usual 5, clients would wait for seconds
+        server_bind = socketserver.TCPServer.server_bind  # the other asks the resolver
+
+        def serve_forever(self, poll_interval: float = 0.5) -> None:
+            with self.accepting, suppress(_Closed):  # see service_actions()
+                self.service_actions()
+                super().serve_forever(min(poll_interval, 0.1))
+
+        def shutdown_request(self, request: Any) -> None:
+            self.linger(request)
+            self.close_request(request)
+
+        def close(self) -> None:
+            self.endpoint.close()
+            end = time.monotonic() + 1
+            with self.accepting, suppress(OSError):  # it is closed
+                # The plain form, server_close() alone, resets those who wait in the
+                # kernel's queue: in a rolling restart, calls are lost.
+                self.socket.listen(0)
+                while is_ready(self.socket, False) and time.monotonic() < end:
+                    self.handle_request()
+            self.server_close()
+            self.drain()
+
+    return Httpd, Handler
+
+
+def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
+    """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close()
+    ends it.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
+    time.
+    """
+    import socket
+
+    server_class, handler_class = http_classes()
+    httpd = server_class(endpoint)
+    if ":" in host:
+        httpd.address_family = socket.AF_INET6
+    super(Connections, httpd).__init__((host, port), handler_class)
+    bound = httpd.server_address[0]
+    httpd.server_port = httpd.server_address[1]
+    if bound in _LOOPBACK or bound.startswith("127."):
+        httpd.hosts = _LOOPBACK | {bound}
+    httpd.socket.settimeout(1)  # for accepting; what is accepted may block
+    return httpd
 
 
 def serve_http(
@@ -4214,9 +5467,12 @@ def serve_http(
     httpd = http_server(endpoint or Endpoint(server, **options), host, port)
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
 
-    def react(number: int) -> bool:  # after the first SIGTERM, running requests may end
-        drains = number == signal.SIGTERM and not httpd.endpoint.closed
-        before, httpd.patience = httpd.patience, DRAIN_SECONDS if drains else 0
+    def react(number: int) -> bool:
+        """End serve_forever(); tell whether this has ended a drain."""
+        before = httpd.patience
+        is_first = not httpd.endpoint.closed
+        drains = number == signal.SIGTERM and is_first
+        httpd.patience = DRAIN_SECONDS if drains else 0
         httpd.endpoint.closed = True
         return bool(before)
 
@@ -4230,323 +5486,34 @@ def serve_http(
     await_cancelling()
 
 
+# ======== 14. The command line ========================================================
+# `mcp_ref.py serve FILE.py` makes tools of the public functions of a file that knows
+# nothing of MCP. A file that makes a Server is a program of its own: it is told apart
+# by what it does while it is imported. `--http` is understood by Server.run(), so that
+# every program has it.
+
+USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
+
+Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
+MCP_TRACE=FILE in the environment appends all messages to FILE, as JSON lines."""
+
+
+def usage_error(problem: str) -> typing.NoReturn:
+    """Report a wrong command line; exit with status 2."""
+    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
+    raise SystemExit(2)
+
+
 def serve_http_at(server: Server, words: list[str], options: Message) -> None:
     """Serve at [HOST:]PORT, as the command line has it."""
     place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
     if not place or int(place[2]) > 65535:
         usage_error("--http: expected [HOST:]PORT")
+    host = (place[1] or "127.0.0.1").strip("[]")
     try:
-        serve_http(
-            server, (place[1] or "127.0.0.1").strip("[]"), int(place[2]), **options
-        )
+        serve_http(server, host, int(place[2]), **options)
     except OSError as problem:
         raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
-
-
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close()
-    ends it.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
-    """
-    import http.server  # it takes 20 ms
-    import socket
-    import socketserver
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        disable_nagle_algorithm = True  # it costs 44 ms for each answer
-
-        def handle_one_request(self) -> None:
-            self.close_connection = True
-            try:
-                exchange = httpd.next_request(self)
-            except OSError:
-                return  # it has left
-            endpoint.serve(exchange)
-            self.close_connection = exchange.closing
-
-    class Httpd(_Httpd, http.server.ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # HTTPServer's asks the resolver, too
-        server_bind = socketserver.TCPServer.server_bind
-
-    httpd: Any = Httpd(endpoint, (host, port), Handler)
-    return httpd
-
-
-def max_connections() -> int:
-    """Return how many connections are taken: no more than descriptors allow.
-
-    A call that waits for its user may keep one longer than its connection counts.
-    """
-    with suppress(ImportError):  # on Windows
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if most > 0:  # or it is infinity
-            return max(1, min(MAX_CONNECTIONS, (most - 32) * 4 // 7))
-    return MAX_CONNECTIONS
-
-
-class _Closed(Exception):
-    """Ends the loop of serve_forever()."""
-
-
-_AnyServer: Any = object  # http_server() puts the library's behind it
-
-
-class _Httpd(_AnyServer):  # type: ignore[misc]
-    """For ThreadingHTTPServer: bounds for strangers, and an end that loses no call."""
-
-    request_queue_size = 512  # with the usual 5, clients would wait for seconds
-    patience = 0.3  # seconds that close() leaves running requests
-
-    def __init__(self, endpoint: Endpoint, address: Any, handler: Any) -> None:
-        self.endpoint = endpoint
-        # What each connection does, and until when it may: it is "idle", "reads" a
-        # request or "serves" one, and makes room for others in this order. The lock
-        # guards this; nobody waits while holding it.
-        self.steps: dict[Any, tuple[str, float]] = {}
-        self.lock = threading.Lock()
-        self.trace = tracer()
-        self._accepting = threading.RLock()  # held by serve_forever()
-        super().__init__(address, handler)
-        host, self.server_port = self.server_address[:2]
-        is_loopback = host in _LOOPBACK or host.startswith("127.")
-        self.hosts = _LOOPBACK | {host} if is_loopback else None
-        # Accepting must not block; with a timeout, what is accepted still may.
-        self.socket.settimeout(1)
-
-    def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serve until close() or shutdown() is called."""
-        with self._accepting, suppress(_Closed):
-            self.service_actions()
-            super().serve_forever(min(poll_interval, 0.1))
-
-    def service_actions(self) -> None:
-        """End what takes too long, and the library's loop, which calls this."""
-        for link, (_, due) in list(self.steps.items()):
-            if due < time.monotonic():
-                hang_up(link)
-        if self.endpoint.closed:
-            raise _Closed
-
-    def verify_request(self, link: Any, address: Any) -> bool:
-        """Take a connection, if need be in place of one that has long been idle."""
-        with self.lock:
-            streams = list(self.endpoint.streams)
-            # Calls that wait for users whose clients have hung up hold no connection.
-            left = sum(one.endless and one.log.reader is None for one in streams)
-            is_full = len(self.steps) - left >= max_connections()
-            if is_full:
-                oldest = min(self.steps, key=self.steps.__getitem__)
-                is_full = self.steps[oldest][0] == "serves"
-                if not is_full:
-                    del self.steps[oldest]
-                    hang_up(oldest)
-            if not is_full:
-                self.steps[link] = "idle", time.monotonic() + SEND_SECONDS
-                return True
-        _log(f"503 for {address[0]}: too many connections")
-        with suppress(OSError):
-            link.sendall(
-                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-            )
-        return False
-
-    def handle_error(self, link: Any, address: Any) -> None:
-        _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
-        with self.lock:
-            self.steps.pop(link, None)  # or the thread that accepts would linger
-
-    def next_request(self, handler: Any) -> SocketExchange:
-        """Wait for a request, and read its head; OSError: none comes."""
-        link, stream = handler.connection, handler.rfile
-        self.step(link, "idle", SEND_SECONDS)
-        begin = stream.peek(1)
-        self.step(link, "reads", SEND_SECONDS)
-        if not begin:
-            raise OSError  # it has left
-        if begin[:1] == b"\r":  # RFC 9112 §2.2: an empty line before is ignored
-            stream.readline(2)
-            begin = stream.peek(1)
-        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
-        line = stream.readline(MAX_LINE_BYTES) if is_text else b""
-        data = bytearray(line)
-        if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
-            while line.endswith(b"\r\n") and line != b"\r\n":
-                line = stream.readline(MAX_LINE_BYTES - len(data))
-                data += line
-        self.step(link, "serves")
-        return SocketExchange(self, handler, data)
-
-    def step(self, link: Any, what: str, seconds: float = inf) -> None:
-        """Note what a connection does now, on its own thread; OSError: it has no place
-        any longer."""
-        with self.lock:
-            if link not in self.steps:
-                raise OSError  # it was evicted
-            self.steps[link] = what, time.monotonic() + seconds
-
-    def shutdown_request(self, link: Any) -> None:
-        """Close a connection; first read what comes, or a reset could swallow the
-        answer."""
-        with suppress(OSError):
-            self.step(link, "idle", 2)
-            link.shutdown(1)  # SHUT_WR
-            while link in self.steps and link.recv(2**16):
-                pass
-        with self.lock:
-            self.steps.pop(link, None)
-        self.close_request(link)
-
-    def close(self) -> None:
-        """Close the endpoint and all connections; its port is free at once."""
-        self.endpoint.close()
-        began = time.monotonic()
-        with self._accepting, suppress(OSError):  # serve_forever() has returned
-            # Whoever is in the kernel's queue is still served, but nobody joins it.
-            self.socket.listen(0)
-            while is_ready(self.socket, False) and time.monotonic() < began + 1:
-                self.handle_request()
-        self.server_close()
-        quiet = now = began  # since then, no handler runs
-        while now < began + self.patience:
-            time.sleep(self.patience / 100)
-            now, steps = time.monotonic(), dict(self.steps)
-            peers = list(self.endpoint.streams.values())
-            # A request that is served, of which nothing has been sent, has no limit.
-            if any(one.running for one in peers) or ("serves", inf) in steps.values():
-                quiet = now
-            # What is arriving is served, too, and answers are sent, if that is soon.
-            elif now > quiet + self.patience / 5 or not any(
-                what != "idle" or is_ready(link, False)
-                for link, (what, _) in steps.items()
-            ):
-                break
-        for peer in set(self.endpoint.streams.values()):
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
-        for link in list(self.steps):
-            hang_up(link)
-
-
-class SocketExchange(Exchange):
-    """A request on a connection: RFC 9112 §2.2, §3, §5."""
-
-    def __init__(self, httpd: Any, handler: Any, data: bytearray) -> None:
-        self.link, self.httpd, stream = handler.connection, httpd, handler.rfile
-        self.address, self.port = handler.client_address[:2]
-        self.hosts = httpd.hosts
-        head = re.fullmatch(_HEAD, data.decode("latin-1"))
-        method, target, version, lines = (
-            head.groups() if head else ("?", "/", "HTTP/1.0", "")
-        )
-        fields = [
-            line.split(":", 1) for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]
-        ]
-        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
-        super().__init__(
-            method, target[absolute.end() :] if absolute else target, fields, stream
-        )
-        self.chunked = version != "HTTP/1.0"
-        self.closing = (
-            not self.chunked or "close" in self.headers.get("connection", "").lower()
-        )
-        if len(data) >= MAX_LINE_BYTES or len(fields) > MAX_HEADERS:
-            self.flaw = HttpError(431, "the headers are too many, or too large")
-        elif (
-            not head
-            or (self.chunked and "host" not in self.headers)
-            or ("transfer-encoding" in self.headers and not self.chunked)
-        ):
-            self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
-        elif absolute:
-            self.headers["host"] = absolute[1]
-
-    def body(self) -> bytes:
-        if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
-            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.httpd.step(self.link, "reads", BODY_SECONDS)
-        data = super().body()
-        self.httpd.step(self.link, "serves")
-        self.httpd.trace(">", data, self.port, self.headers, http=self.name)
-        return data
-
-    def start(self, status: int, headers: Headers, body: bytes | None) -> None:
-        # After a flaw or an unread body, what follows may look like another request.
-        self.closing |= self.unread or bool(self.flaw) or self.httpd.endpoint.closed
-        framing = {"Connection": "close"} if self.closing else {}
-        if body is not None and status != 204:
-            framing["Content-Length"] = str(len(body))
-        elif body is None and self.chunked:
-            framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"  # a reason is optional
-        for name, value in {**headers, **framing}.items():
-            # A line end in a value would start another header.
-            head += printable(f"{name}: {value}") + "\r\n"
-        data = body or b""
-        self.httpd.trace("<", data, self.port, http=self.name, status=status)
-        if self.method == "HEAD":
-            data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
-
-    def _send(self, data: bytes) -> None:
-        # If this fails, a part may have been sent: nothing may follow.
-        closing, self.closing = self.closing, True
-        # Before this time has passed, the next comment is sent.
-        seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
-        self.httpd.step(self.link, "serves", seconds)
-        self.link.sendall(data)
-        self.closing = closing
-
-    def write(self, data: bytes) -> None:
-        self.httpd.trace("<", data, self.port)
-        self._send(b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data)
-
-    def end(self, close: bool = False) -> None:
-        if self.chunked:
-            self._send(b"0\r\n\r\n")
-        if close:
-            hang_up(self.link)
-
-    def gone(self) -> bool:
-        with suppress(OSError):  # a reset
-            if not is_ready(self.link, to_write=False) or self.link.recv(1, 2):
-                return False  # 2: MSG_PEEK
-        self.httpd.trace(">", b"", self.port, closed=True)
-        hang_up(self.link)  # the handler may run on for long
-        return True
-
-
-@lru_cache(1)
-def http_date(seconds: int) -> str:
-    """Return a time as a Date header has it: RFC 9110 §6.6.1."""
-    from email.utils import formatdate
-
-    return formatdate(seconds, usegmt=True)
-
-
-def hang_up(link: Any) -> None:
-    """Shut a socket down, on any thread; close() would wait for those who use it."""
-    with suppress(OSError):
-        link.shutdown(2)  # SHUT_RDWR
-
-
-# ======== 10. The command line ========================================================
-
-USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | tables | --version | --help
-
-Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
-`tables` lists what each revision has. MCP_TRACE=FILE in the environment appends all messages to
-FILE, as JSON lines."""
 
 
 def demo() -> Server:
@@ -4564,6 +5531,9 @@ def demo() -> Server:
 def serve_file(path: str, words: list[str]) -> None:
     """Import a file, and serve its public functions as tools.
 
+    Public are the functions that the file defines itself, whose names do not begin with
+    `_`, but for one called `main`.
+
     A file that makes a server of its own is a program. If it has served while it was
     imported, all is done; else it is refused: what it would give to its run(), such as
     `authorize`, is not known here.
@@ -4578,7 +5548,8 @@ def serve_file(path: str, words: list[str]) -> None:
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     sys.argv = [path, *words]
-    name = name if name != "__main__" else "main"
+    if name == "__main__":
+        name = "main"
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(name, module)  # not in place of a library's
@@ -4599,33 +5570,6 @@ def serve_file(path: str, words: list[str]) -> None:
     server.run(words)
 
 
-def tables() -> str:
-    """Return a line for each row: name, sender or HTTP status, and each revision."""
-    order = list(reversed(REVISIONS))
-    senders = {">": "client", "<": "server", "<>": "both"}
-    row_of = ("  {:41} {:6}" + " {:10}" * len(order)).format
-    lines = [row_of("", "", *order).rstrip()]
-
-    for title, table in TABLES.items():
-        lines.append(title)
-        for key, row in table.items():
-            name = f"{key} {row.name}" if title == "errors" else key
-            who = getattr(row, "way", getattr(row, "status", ""))
-            cells = []
-            for place, version in enumerate(order, 1):
-                is_old = getattr(row, "deprecated", "") in order[:place]
-                word = "deprecated" if is_old else "yes"
-                cells.append(word if key in rules(version).served[title] else "")
-            lines.append(row_of(name, senders.get(who, who), *cells).rstrip())
-    return "\n".join(lines)
-
-
-def usage_error(problem: str) -> typing.NoReturn:
-    """Report a wrong command line; exit with status 2."""
-    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
-    raise SystemExit(2)
-
-
 def main(words: list[str]) -> None:
     """Run the command line."""
     if not words or words[0].startswith("--http"):
@@ -4634,8 +5578,6 @@ def main(words: list[str]) -> None:
         print(USAGE)
     elif words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
-    elif words == ["tables"]:
-        print(tables())
     elif words[0] != "serve":
         usage_error(f"unknown command: {words[0]}")
     elif len(words) < 2 or words[1].startswith("-"):
@@ -4645,11 +5587,28 @@ def main(words: list[str]) -> None:
 
 
 # ======== Part III [legacy]: clients up to 2025-11-25 =================================
-# ======== 11. Sessions, questions as requests, batches ================================
+# Most clients are still of this era. What they need is added here, and nothing above
+# depends on it but the lines that say so. When the last of them is gone, this part and
+# those lines can go.
+
+# ======== 15. Sessions, questions as requests, batches ================================
 # A legacy client opens a session with `initialize`. What it says there is kept, under
-# the keys that a modern request has in `_meta`, so that most of Context works on it
-# unchanged. Four methods differ: how the client is known, how it is asked, what a
-# result looks like, what an error is.
+# the keys that a modern request has in `_meta`, so that all of Context works on it. Two
+# things differ, and LegacyContext has them: how the client is known (_admit), and how
+# it is asked (_obtain). What a result or an error looks like, which methods and
+# notifications there are, is told by the tables, in both eras. A session on the wire:
+#
+#     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
+#              "clientInfo": {"name": "host", "version": "1"}}
+#     < 0  {"protocolVersion": "2025-11-25", "capabilities": {"tools": {...}},
+#              "serverInfo": {"name": "hello", "version": "1.0"}}
+#     >    notifications/initialized
+#     > 1  tools/call {"name": "where"}
+#     < 1  roots/list                            the server asks: an id of its own
+#     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
+#     < 1  {"content": [...]}
+#
+# Ids of the client's requests and of the server's are two series: both may have a 1.
 
 
 # What is kept of a client that opens a session, beside the capabilities themselves.
@@ -4659,49 +5618,93 @@ MAX_NAME_LENGTH = 1000  # of each name
 
 
 class Session:
-    """What `initialize` said, and a listener for everything that changes."""
+    """What `initialize` said; and a listener for everything that changes.
+
+        rules      what its revision has
+        meta       who the client is and what it can do, as in a modern `_meta`
+        ready      true once notifications/initialized has come: it is told of changes
+        methods    the notifications that its revision and its server have
+        uris       uri_key() of each URI that it has subscribed to
+
+    It is one of `server.listeners` while its peer is open and can be sent messages. A
+    Subscription (section 7) is the other kind of listener.
+    """
 
     def __init__(
         self, server: Server, peer: Peer, version: str, params: Message
     ) -> None:
-        self.rules, self.peer, self.server = rules(version), peer, server
-        self.ready = False  # notifications/initialized has arrived
-        info, declared = params.get("clientInfo", {}), params.get("capabilities", {})
-        usable = {}
-        for row in METHODS.values():
-            parts = declared.get(row.capability)
-            is_known = row.way == "<" and row.name in self.rules.methods
-            if is_known and isinstance(parts, dict):
-                parts = {part: {} for part in _PARTS if part in parts}
-                usable[row.capability] = downgrade(self.rules, row.capability, parts)
-        self.meta = {
-            META_CLIENT: {
-                key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info
-            },
-            META_CAPABILITIES: usable,
+        self.server = server
+        self.peer = peer
+        self.rules = rules(version)
+        info = params.get("clientInfo", {})
+        named = {key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info}
+        self.meta: Message = {
+            META_CLIENT: named,
+            META_CAPABILITIES: {},
             META_LOG_LEVEL: "info",
         }
-        self.filter: Message = {
-            row.filter: True
-            for row in NOTIFICATIONS.values()
-            if row.filter and row.capability in server.declared
+        # The capabilities, as far as its revision has them.
+        declared = params.get("capabilities", {})
+        for row in METHODS.values():
+            given = declared.get(row.capability)
+            is_asked = row.way == "<" and row.name in self.rules.methods
+            if is_asked and isinstance(given, dict):
+                parts: Message = {part: {} for part in _PARTS if part in given}
+                usable = downgrade(self.rules, row.capability, parts)
+                self.meta[META_CAPABILITIES][row.capability] = usable
+        self.ready = False
+        self.methods = {
+            method
+            for method in self.rules.notifications
+            if NOTIFICATIONS[method].capability in server.declared
         }
-        self.filter["resourceSubscriptions"] = set()  # of their uri_key()
+        self.uris: set[str] = set()
+
+    def open(self) -> None:
+        """Become the session of the peer; messages are as its revision has them."""
+        self.peer.session = self
+        self.peer.null_ids = "null id in errors" in self.rules.features
 
     def hears(self, method: str) -> bool:
-        """Tell whether this session's revision has a notification."""
-        return method not in NOTIFICATIONS or method in self.rules.notifications
+        """Tell whether it hears a notification, by its name."""
+        return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
         """Send a notification that belongs to no request."""
         if self.ready:
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
-            self.peer.tell(message, self.peer.send)
+            self.peer.push(message, self.peer.send)
 
 
-def has_null_ids(session: Session | None) -> bool:
-    """Tell whether an error without an id has `"id": null` in this session."""
-    return session is not None and "null id in errors" in session.rules.features
+# ---- questions
+Asked = dict[int, Any]  # the Futures of usable answers, by the id of the request
+
+
+def take_response(peer: Peer, response: Message) -> None:
+    """Settle the question that a response answers; nobody waits for any other.
+
+    A refusal, or an answer that is not valid, ends the wait at once, though other
+    questions may be open.
+    """
+    question, future = peer.questions.pop(response["id"], (None, None))
+    if future is None:
+        return
+    error = response.get("error")
+    try:
+        if isinstance(error, dict):
+            reason = f"the client refused: {error.get('message')!s:.200}"
+            raise AskError(reason, error)
+        future.set_result(usable_answer(question, response.get("result")))
+    except AskError as problem:
+        future.set_exception(problem)
+
+
+def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
+    """Settle those of these questions that still wait: no answer will come."""
+    for ident in idents:
+        _, future = peer.questions.pop(ident, (None, None))
+        if future is not None:
+            future.set_exception(AskError(reason))
 
 
 class LegacyContext(Context):
@@ -4712,14 +5715,14 @@ class LegacyContext(Context):
 
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
+        if self.method == "initialize":
+            return self._send(self._success(self._initialize()))
+        if self.method == "ping":
+            return self._send(self._success({}))
         session = self.peer.session
-        if self.method in ("initialize", "ping"):
-            result = self._initialize() if self.method == "initialize" else {}
-            self._send(self._respond(result))
-            return
         # Over HTTP a request may overtake notifications/initialized; on a pipe it
         # cannot.
-        if session is None or self.peer.ordered and not session.ready:
+        if session is None or (self.peer.ordered and not session.ready):
             raise invalid(
                 "send initialize and notifications/initialized first, or use _meta"
             )
@@ -4728,152 +5731,136 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
+
+        A revision that we do not have is answered with our newest legacy one; the
+        client may go on with it, or leave. A second `initialize` opens another session
+        in the place of the first.
+        """
         check_params(self.method, self.params)
-        offered, version = versions("legacy"), self.params["protocolVersion"]
-        version = version if version in offered else offered[0]
+        version = self.params["protocolVersion"]
+        if version not in versions("legacy"):
+            version = versions("legacy")[0]
+        server = self.server
         peer = self.peer
-        session = Session(self.server, peer, version, self.params)
-        self.server.listeners.pop(peer.session, None)
-        peer.session = session
+        session = Session(server, peer, version, self.params)
+        server.listeners.pop(peer.session, None)
+        session.open()
         if isinstance(peer, HttpSession):
             peer.register()
-        declared = self.server.capabilities(version)
+
+        declared = server.capabilities(version)
         if peer.send is drop:  # it hears of no change
-            declared.update({name: {} for name in CAPABILITIES if name in declared})
+            for name in CAPABILITIES.keys() & declared.keys():
+                declared[name] = {}
         else:
-            self.server.listeners[session] = None
+            server.listeners[session] = None
         if peer.closed:  # close() may not have seen the session
-            self.server.listeners.pop(session, None)
+            server.listeners.pop(session, None)
         return without_none(
             protocolVersion=version,
             capabilities=declared,
-            serverInfo=downgrade(session.rules, "server", self.server.info),
-            instructions=self.server.instructions,
+            serverInfo=downgrade(session.rules, "server", server.info),
+            instructions=server.instructions,
         )
 
     def close_stream(self) -> None:
-        if isinstance(self._send, SessionStream):
-            with self._lock:
+        if isinstance(self._send, SessionAnswer):
+            with self._sending:
                 self._send.disconnect()
 
+    # ---- asking. As long as a question is in peer.questions, by its id, any thread may
+    # settle it: who takes it out does.
     def _obtain(self, questions: Message) -> Message:
-        with self._asking(questions) as outcome:
-            return dict(outcome.result(ASK_SECONDS))
+        """Send the questions as requests, and wait for the answers."""
+        from concurrent.futures import FIRST_EXCEPTION, wait
+
+        asked: Asked = {}
+        try:
+            self._send_questions(questions, asked)
+            wait(asked.values(), ASK_SECONDS, FIRST_EXCEPTION)
+            return self._answers_to(questions, asked)
+        finally:
+            self._take_back(asked)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        import asyncio
+        """Do the same for a coroutine, which must not wait otherwise."""
+        from asyncio import FIRST_EXCEPTION, wait, wrap_future
 
-        with self._asking(questions) as outcome:
-            return await asyncio.wait_for(asyncio.wrap_future(outcome), ASK_SECONDS)
-
-    @contextmanager
-    def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send the questions as requests; yield a Future of the answers by key.
-
-        In the end, what is not answered is taken back. AskError: see ask().
-        """
-        from concurrent.futures import Future, InvalidStateError
-
-        outcome = Future[Message]()
-        answers: Message = {}
-
-        def take(key: str, response: Any) -> None:
-            with suppress(InvalidStateError):  # it has failed already
-                try:
-                    answers[key] = self._answer_in(response, questions.get(key))
-                except AskError as problem:
-                    outcome.set_exception(problem)
-                if len(answers) == len(questions):
-                    outcome.set_result({key: answers[key] for key in questions})
-
-        asked = {next(self.peer.question_ids): key for key in questions}
-        stream = getattr(self._send, "stream", self._send)  # of a batch
-        if isinstance(stream, SessionStream):
-            stream.owner.endpoint.hold(stream)
-        self._wake_with(partial(take, "", None))
+        asked: Asked = {}
         try:
-            for ident, key in asked.items():
-                self.peer.questions[ident] = partial(take, key)
-                self._emit(self._as_request(ident, questions[key]))
-            if self.peer.closed:
-                take("", None)
-            elif not asked:
-                outcome.set_result(answers)
-            yield outcome
-        except AskError:
-            raise
-        except Exception:  # a TimeoutError: of two kinds, until Python 3.11
-            raise AskError(
-                f"the client did not answer within {ASK_SECONDS:g} s"
-            ) from None
+            self._send_questions(questions, asked)
+            futures = [wrap_future(one) for one in asked.values()]
+            for one in futures:  # asyncio would report an exception that nobody takes
+                one.add_done_callback(lambda one: one.exception())
+            if futures:
+                await wait(futures, timeout=ASK_SECONDS, return_when=FIRST_EXCEPTION)
+            return self._answers_to(questions, asked)
         finally:
-            if isinstance(stream, SessionStream):
-                stream.endless = False
-            for ident in asked:
-                if self.peer.questions.pop(ident, None) and not self.peer.closed:
-                    self.notify("notifications/cancelled", {"requestId": ident})
+            self._take_back(asked)
 
-    def _as_request(self, ident: int, question: Message) -> Message:
-        params = downgrade(self._rules, "elicitation", question.get("params", {}))
-        if "url" in params:  # [2025-11-25] client/elicitation §URL Mode
-            params.setdefault("elicitationId", os.urandom(16).hex())
-        request = {"jsonrpc": "2.0", "id": ident, "method": question["method"]}
-        return {**request, **without_none(params=params or None)}
+    def _send_questions(self, questions: Message, asked: Asked) -> None:
+        """Send questions; from now on, they can be settled."""
+        from concurrent.futures import Future
 
-    def _answer_in(self, response: Message | None, question: Any) -> Any:
-        if response is None:
-            raise AskError("it was cancelled" if self.cancelled else "the client left")
-        error = response.get("error")
-        if isinstance(error, dict):
-            raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
-        return usable_answer(question, response.get("result"))
+        if answer := self._held():
+            answer.owner.endpoint.hold(answer)
+        for question in questions.values():
+            ident = next(self.peer.question_ids)
+            asked[ident] = Future()
+            self.peer.questions[ident] = question, asked[ident]
+            request = {"jsonrpc": "2.0", "id": ident, **as_asked(self._rules, question)}
+            if "url" in request.get("params", {}):  # [2025-11-25] client/elicitation
+                request["params"].setdefault("elicitationId", os.urandom(16).hex())
+            self._emit(request)
+        fail = partial(fail_questions, self.peer, list(asked))
+        self._wake_with(partial(fail, "it was cancelled"))
+        if self.peer.closed:  # close() may not have seen them
+            fail("the client left")
 
-    def _shape(self, result: Message) -> Message:
-        """Return a result without what the revision lacks."""
-        result = downgrade(self._rules, "result", result)
-        if not isinstance(result.get("structuredContent", {}), dict):
-            del result["structuredContent"]
-        for tool in result.get("tools", ()):
-            if tool.get("outputSchema", {}).get("type", "object") != "object":
-                del tool["outputSchema"]
-        return result
+    def _answers_to(self, questions: Message, asked: Asked) -> Message:
+        """Return the answers by key; AskError: one is not usable, or has not come."""
+        is_late = False
+        for future in asked.values():
+            if not future.done():
+                is_late = True
+            elif problem := future.exception():
+                raise problem
+        if is_late:
+            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
+        return {key: one.result() for key, one in zip(questions, asked.values())}
 
-    def _failure(self, error: RpcError) -> Message:
-        """A tool that cannot ask says so to the model."""
-        if isinstance(error, ClientLacks) and self.method == "tools/call":
-            return self._respond(tool_error(str(error)))
-        return super()._failure(error)
+    def _take_back(self, asked: Asked) -> None:
+        """Tell the client which answers nobody waits for any longer."""
+        if answer := self._held():
+            answer.owner.endpoint.release(answer)
+        for ident in asked:
+            if self.peer.questions.pop(ident, None) and not self.peer.closed:
+                self.notify("notifications/cancelled", {"requestId": ident})
+
+    def _held(self) -> SessionAnswer | None:
+        """Return the answer that holds a connection while the user is asked."""
+        send = self._send
+        if isinstance(send, Batch):
+            send = send.send
+        return send if isinstance(send, SessionAnswer) else None
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    tools:tool resources:resource resourceTemplates:template prompts:prompt
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
-_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
+# ---- batches: one revision has arrays of messages. The answers to its requests come in
+# one array, too, when the last of them has ended; other messages are sent at once.
+class Batch:
+    """Sends the messages of a batch's requests; their responses are collected."""
 
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.responses: list[Message] = []
 
-def downgrade(rules: Rules, kind: str, value: Any) -> Any:
-    """Return an object of this kind, or a list, without what the revision lacks."""
-    if isinstance(value, list):
-        return [downgrade(rules, kind, item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    block = value.get("type") if kind == "content" else ""
-    if block == "audio" and "audio" not in rules.features:
-        return embedded(
-            f"data:{value['mimeType']}", from_base64(value["data"]), value["mimeType"]
-        )
-    if block == "resource_link" and "resource links" not in rules.features:
-        return text("{name}: {uri}".format(**value))
-    star = "" if kind in ("result", "annotations") else "*"
-    return {
-        key: downgrade(rules, _KINDS[key], item) if key in _KINDS else item
-        for key, item in value.items()
-        if rules.hidden.isdisjoint((f"{kind}.{key}", f"{star}.{key}"))
-    }
+    def __call__(self, message: Message) -> None:
+        check_sendable(message)  # one that cannot be sent fails alone
+        if "method" in message:
+            self.send(message)
+        else:
+            self.responses.append(message)
 
 
 def serve_batch(
@@ -4885,58 +5872,48 @@ def serve_batch(
     start: Func,
 ) -> None:
     """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
-    answers: list[Message] = []
     refusal = RpcError(
         INVALID_REQUEST,
         f"Invalid request: only {R2} has batches, of 1 to "
         f"{MAX_BATCH} messages, none of them `initialize`",
     )
-    if (
-        not peer.session
-        or "batches" not in peer.session.rules.features
-        or not 0 < len(batch) <= MAX_BATCH
-    ):
-        return send(error_response(refusal, batch, peer))
-
-    def collect(message: Message) -> None:
-        encode(message)  # raises if it cannot be sent: it fails alone
-        deliver = send if "method" in message else answers.append
-        deliver(message)
-
-    setattr(collect, "stream", send)  # what holds the connection
+    features = peer.session.rules.features if peer.session else ()
+    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+        return send(error_response(refusal, None, peer.null_ids))
+    collect = Batch(send)
 
     def serve_all() -> None:
         for member in batch:
             if isinstance(member, dict) and member.get("method") != "initialize":
                 server.handle(member, collect, peer=peer, principal=principal)
             else:
-                collect(error_response(refusal, member, peer))
+                collect(error_response(refusal, member, peer.null_ids))
         try:
-            if answers:
-                send(answers)
+            if collect.responses:
+                send(collect.responses)
         except ValueError as problem:  # they are too large together
-            send(error_response(RpcError(INTERNAL_ERROR, str(problem)), None, peer))
+            error = RpcError(INTERNAL_ERROR, str(problem))
+            send(error_response(error, None, peer.null_ids))
 
     # Without a request, nothing has to run: the answer over HTTP is 202.
-    if any(isinstance(one, dict) and {"id", "method"} <= one.keys() for one in batch):
+    if any(map(is_request, batch)):
         start(serve_all)
     else:
         serve_all()
 
 
+# ---- methods
 def set_level(server: Server, ctx: Any) -> Message:
     """[2025-11-25] server/utilities/logging §Setting Log Level."""
     ctx.peer.session.meta[META_LOG_LEVEL] = ctx.params["level"]
     return {}
 
 
-def subscribe(server: Server, ctx: Any) -> Message:
-    """Subscribe or unsubscribe: [2025-11-25] server/resources §Subscriptions."""
-    uri, watched = ctx.params["uri"], ctx.peer.session.filter["resourceSubscriptions"]
+def subscribe_resource(server: Server, ctx: Any) -> Message:
+    """[2025-11-25] server/resources §Subscriptions."""
+    uri = ctx.params["uri"]
+    watched = ctx.peer.session.uris
     key = uri_key(uri)
-    if ctx.method == "resources/unsubscribe":
-        watched.discard(key)
-        return {}
     if "resources/read" not in server.methods:
         find_resource(ctx, uri)
     if len(watched) >= MAX_URIS and key not in watched:
@@ -4946,30 +5923,46 @@ def subscribe(server: Server, ctx: Any) -> Message:
     return {}
 
 
+def unsubscribe_resource(server: Server, ctx: Any) -> Message:
+    """[2025-11-25] server/resources §Subscriptions."""
+    ctx.peer.session.uris.discard(uri_key(ctx.params["uri"]))
+    return {}
+
+
 SERVED.update(
     {
         "logging/setLevel": set_level,
-        "resources/subscribe": subscribe,
-        "resources/unsubscribe": subscribe,
+        "resources/subscribe": subscribe_resource,
+        "resources/unsubscribe": unsubscribe_resource,
     }
 )
 
 
-# ======== 12. Sessions over HTTP, resumable streams, HTTP+SSE =========================
+# ======== 16. Sessions over HTTP, resumable streams, HTTP+SSE =========================
 # `initialize` hands out a session id, which the client repeats in a header; 404 says
 # that this session is gone, and nothing else. Events are numbered and kept for a while:
 # a client that lost its connection names the last one it saw, and a GET carries the
 # rest of that stream. Another GET carries what belongs to no request; in HTTP+SSE, the
 # transport of 2024-11-05, everything.
 #
-# An event's id is the name of its log and its number. A session's own log has the
+# An event's id is the name of its outbox and its number. A session's own outbox has the
 # session's id for a name; that of a POST begins like it, and ends with the JSON of the
 # request's id in hexadecimal. So the answer to a client that comes back too late can
 # name the request, although nothing is kept of it:
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
+#
+# A call whose connection breaks, and what keeps it:
+#
+#     POST tools/call               an Answer with an Outbox; events 1, 2 are written
+#     the connection breaks         the watch detaches the reader; the handler goes on,
+#                                   and its events wait, REPLAY_BYTES of them
+#     GET, Last-Event-ID: ...-1     attach(after=1): event 2 is taken again, and then
+#                                   the rest
+#     the response is written       the outbox has ended; for ASK_SECONDS it may be
+#                                   resumed again; then it is forgotten
 
-MAX_SESSIONS = 1000  # beyond that, the longest unused one is closed
+MAX_SESSIONS = 1000  # beyond that, who has most loses the one unused for longest
 SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
 MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
@@ -4979,72 +5972,61 @@ __all__ += """
 """.split()
 
 
-class SessionStream(Stream):
-    """The answer to a POST in a session: it outlives its connection."""
-
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange)
-        self.owner, self.ident = owner, ident
-
-    def new_log(self) -> Log:
-        """Make a log in the session; some begin with an id and no message."""
-        log, session = Log(REPLAY_BYTES), self.owner.session
-        # Once the log is forgotten, its name still says whose response is missing: the
-        # session it begins with, the request it ends with.
-        log.name = f"{self.owner.id[:8]}{log.name[8:]}{encode(self.ident).hex():.998}"
-        self.owner.logs[log.name] = log
-        if session and "priming events" in session.rules.features:
-            self.greeting = event(b"", f"{log.name}-0", retry=RETRY_MS)
-        return log
-
-    def disconnect(self) -> None:
-        """Have the client come back for the rest, if its revision knows of that."""
-        self.begin()
-        if self.greeting:
-            self.log.release(self.log.reader)
-
-    def finish(self) -> None:
-        super().finish()
-        if self.log is not _NO_LOG:
-            until = time.monotonic() + ASK_SECONDS
-            self.owner.endpoint.kept[self.log] = until, self.owner.logs
-        self.owner.settle()
-
-
 class HttpSession(Peer):
-    """The client behind a session over HTTP; `headers` are those that open it."""
+    """The client behind a session over HTTP.
+
+    Its messages come in many POSTs, on many connections, several at a time.
+
+        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
+        principal   who has opened it, as JSON: nobody else may use it
+        used        when the last request came
+        own         the outbox for what belongs to no POST
+        outboxes    this one and those of POSTs, by name, the oldest first
+
+    It is one of `endpoint.sessions` from register() to close(). After that, what runs
+    is still answered; then its own stream ends, too.
+    """
 
     def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
-        super().__init__(self.tell, ordered=False)
-        self.endpoint, self.principal = endpoint, encode(principal)
+        """Make a session; `headers` are those of the answer that opens it."""
+        super().__init__(self.push, ordered=False)
+        self.endpoint = endpoint
+        self.principal = encode(principal)
         self._headers = headers
-        self.used = time.monotonic()  # when the last request came
-        self.own = Log(REPLAY_BYTES)  # what belongs to no POST
+        self.used = time.monotonic()
+        self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.logs = {self.id: self.own}  # by name, the oldest first
+        self.outboxes = {self.id: self.own}
 
-    def tell(self, message: Message, send: Send = drop) -> None:
+    def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
-        self.own.tell(encode(message))
+        self.own.add_change(encode(message))
 
     def register(self) -> None:
         """Let requests find the session, if need be in place of one that is not in
         use."""
-        endpoint, sessions = self.endpoint, self.endpoint.sessions
+        endpoint = self.endpoint
+        expire(endpoint)
         with endpoint.lock:
+            sessions = endpoint.sessions
             if len(sessions) >= MAX_SESSIONS:
-                count = Counter(one.principal for one in sessions.values())
-                idle = set(sessions.values()).difference(endpoint.streams.values())
+                counts = Counter(one.principal for one in sessions.values())
+                idle = set(sessions.values()).difference(endpoint.answers.values())
                 if not idle:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 # Who holds most gives one up, so that nobody evicts another's.
-                min(idle, key=lambda one: (-count[one.principal], one.used)).close()
+                min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
             sessions[self.id] = self
+            endpoint.watch.leave(endpoint, expire)
         self._headers["Mcp-Session-Id"] = self.id
-        endpoint.start_reaper(self)
+        if endpoint.closed:  # close() may not have seen it
+            self.close()
 
     def settle(self) -> None:
-        """End the session's own stream once the session has ended, and nothing runs."""
+        """End the session's own stream once the session has ended, and nothing runs.
+
+        In HTTP+SSE the answers of running calls go to this stream, too.
+        """
         if self.closed and not self.running:
             self.own.end()
 
@@ -5055,43 +6037,79 @@ class HttpSession(Peer):
         self.settle()
 
 
-def expire_sessions(endpoint: Endpoint) -> None:
-    """End sessions that have not been used for long, and forget streams that have
-    ended, the oldest first."""
-    now, size = time.monotonic(), 0
+def expire(endpoint: Endpoint) -> None:
+    """End sessions that have not been used for long, and forget outboxes whose answers
+    have ended, the oldest first. A look of the watch, while there are any."""
+    now = time.monotonic()
     with endpoint.lock:
         sessions = set(endpoint.sessions.values())
-        idle = sessions.difference(endpoint.streams.values())
+        idle = sessions.difference(endpoint.answers.values())
     for session in idle:
         if session.used + SESSION_SECONDS < now:
             session.close()
-    for log, (until, logs) in reversed(list(endpoint.kept.items())):
-        size += log.size + 2**12  # and what it takes itself
+
+    size = 0
+    for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
+        size += outbox.size + 2**12  # and what it takes itself
         if size > MAX_KEPT_BYTES or until < now:
-            del endpoint.kept[log], logs[log.name]
+            endpoint.kept.pop(outbox, None)
+            outboxes.pop(outbox.name, None)
+    with endpoint.lock:
+        if not (endpoint.sessions or endpoint.kept):
+            endpoint.watch.take(endpoint)
 
 
-def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return what legacy clients may do on a path: functions by verb."""
-    if path == endpoint.path and "mcp-session-id" in exchange.headers:
-        return {"GET": serve_session, "POST": Endpoint.post, "DELETE": serve_session}
-    if path == endpoint.path.rstrip("/") + "/messages":
-        return {"POST": serve_sse_post}
-    opens_here = (
-        path == endpoint.path
-        and endpoint.sse_on_get
-        and exchange.method == "GET"
-        and "mcp-protocol-version" not in exchange.headers
-    )
-    if opens_here or path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
-    return {}
+class SessionAnswer(Answer):
+    """The answer to a POST in a session: it outlives its connection."""
+
+    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
+        super().__init__(exchange)
+        self.owner = owner
+        self.ident = ident  # of the request; None: a batch
+
+    def new_outbox(self) -> Outbox:
+        """Make an outbox in the session; some begin with an id and no message."""
+        outbox = Outbox(self.exchange, REPLAY_BYTES)
+        session = self.owner.session
+        # Once the outbox is forgotten, its name still says whose response is missing.
+        ident = encode(self.ident).hex()
+        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.owner.outboxes[outbox.name] = outbox
+        if session and "priming events" in session.rules.features:
+            self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
+        return outbox
+
+    def disconnect(self) -> None:
+        """Have the client come back for the rest, if its revision knows of that.
+
+        It has to be a stream: the priming event, which is the first one of those that
+        know of it, tells the client where to go on, and when.
+        """
+        outbox = self.carry_aside()
+        if self.greeting:
+            outbox.detach(outbox.reader)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.outbox:
+            until = time.monotonic() + ASK_SECONDS
+            endpoint = self.owner.endpoint
+            with endpoint.lock:  # its session may have ended, and nobody looks
+                endpoint.kept[self.outbox] = until, self.owner.outboxes
+                endpoint.watch.leave(endpoint, expire)
+        self.owner.settle()
 
 
+# ---- what the endpoint does for legacy clients
 def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
-    """Return the session that a request names; 404 if it is gone, or someone else's."""
+    """Return the session that a request names; 404 if it is gone, or someone else's.
+
+    A client that gets 404 opens another session. So nothing else may be 404 here: a
+    wrong version is 400, and a path that does not exist was refused before.
+    """
     named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
-    session = endpoint.sessions.get(exchange.headers.get("mcp-session-id", named))
+    ident = exchange.headers.get("mcp-session-id", named)
+    session = endpoint.sessions.get(ident)
     if session is None or session.principal != encode(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
     if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
@@ -5100,88 +6118,100 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     return session
 
 
-def legacy_stream(
-    stream: Stream, peer: PostPeer, message: Any
-) -> tuple[Stream, PostPeer | HttpSession]:
-    """Return the stream and the peer for a message; a modern one keeps its own."""
-    with suppress(KeyError, TypeError):
+def legacy_answer(
+    endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
+) -> tuple[Answer, Peer]:
+    """Return the answer and the peer for a message; a modern one keeps its own."""
+    with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
-            return stream, peer
+            return answer, peer
     # [2025-11-25] basic/transports §Session Management.
-    endpoint, exchange = peer.endpoint, stream.exchange
+    exchange = answer.exchange
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
-    owner: PostPeer | HttpSession = peer
-    request: Message = message if isinstance(message, dict) else {}
+    request = message if isinstance(message, dict) else {}
+    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
-            peer.session = Session(endpoint.server, peer, version, {})
+            Session(endpoint.server, peer, version, {}).open()
     elif request.get("method") == "initialize" and "id" in request:
-        owner = HttpSession(endpoint, exchange.principal, exchange.extra)
+        session = HttpSession(endpoint, exchange.principal, exchange.extra)
     elif "mcp-session-id" in exchange.headers:
-        owner = find_session(endpoint, exchange)
-    if isinstance(owner, HttpSession):
-        stream = SessionStream(exchange, owner, request.get("id"))
+        session = find_session(endpoint, exchange)
+    if session:
+        peer = session
+        answer = SessionAnswer(exchange, session, request.get("id"))
     # Answers in a session have status 200, but for a refused batch.
-    is_session = owner.session is not None
-    stream.is_always_ok = is_session and not isinstance(message, list)
-    return stream, owner
+    if peer.session and not isinstance(message, list):
+        answer.is_early = False
+    return answer, peer
 
 
-def serve_session(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve GET (listen, or resume a stream) and DELETE: [2025-11-25]
-    basic/transports."""
+# An event's id: the name of an outbox, with what is at its end; and the number.
+_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
+
+
+def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
+    """Listen, or resume a stream: [2025-11-25] basic/transports §Listening for Messages
+    from the Server, §Resumability and Redelivery."""
     session = find_session(endpoint, exchange)
-    if exchange.method == "DELETE":
-        session.close()
-        return answer(exchange, 200)
-    last = re.fullmatch(
-        r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})",
-        exchange.headers.get("last-event-id", ""),
-    )
-    name, after = (last[1], int(last[3])) if last else (session.id, None)
-    stream, log = Stream(exchange), session.logs.get(name)
+    seen = exchange.headers.get("last-event-id", "")
+    last = re.fullmatch(_EVENT_ID, seen)
+    name = last[1] if last else session.id
+    outbox = session.outboxes.get(name)
+    answer = Answer(exchange, lasts=True)
 
-    def resume() -> None:
-        if last and not log and name.startswith(session.id[:8]):
+    def listen() -> None:
+        if last and not outbox and name.startswith(session.id[:8]):
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
-            stream.begin(here=True)
-            stream(error_response(lost, {"id": decode(bytes.fromhex(last[2]))}))
-        elif log and log.open(exchange, after):
-            stream.log = log
-        else:
+            ident = decode(bytes.fromhex(last[2]))
+            answer.carry_here()
+            answer(error_response(lost, {"id": ident}))
+            return
+        after = int(last[3]) if last else None
+        if not outbox or not outbox.attach(exchange, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
+        answer.outbox = outbox
 
-    stream.lasts = True
-    endpoint.run_handler(stream, session, resume)
+    endpoint.run_handler(answer, session, listen)
+
+
+def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
+    """End a session: [2025-11-25] basic/transports §Session Management."""
+    find_session(endpoint, exchange).close()
+    reply(exchange, 200)
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
     """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
-    POST."""
+    POST.
+
+    The session lives as long as this connection does: its stream cannot be resumed.
+    """
     session = HttpSession(endpoint, exchange.principal, {})
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
-    stream = Stream(exchange)
-    stream.lasts = True
-    stream.greeting = event(address.encode(), event="endpoint")
-    stream.log = session.own
-    stream.log.open(exchange)
+    answer = Answer(exchange, lasts=True)
+    answer.greeting = event(address.encode(), event="endpoint")
+    answer.outbox = session.own
+    session.own.attach(exchange)
     with closing(session):
-        endpoint.run_handler(stream, session, session.register)
+        endpoint.run_handler(answer, session, session.register)
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; what results goes to the session's stream."""
+    """Serve a message; what results goes to the session's stream.
+
+    The POST itself is answered 202 at once, before its handler has run. So the handler
+    needs a thread of its own, of which a session and an endpoint have a limited number.
+    """
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
-    names = [thread.name for thread in threading.enumerate()]
     # Answers and cancellations are always taken: they end calls.
-    is_call = not isinstance(message, dict) or {"id", "method"} <= message.keys()
-    if is_call and (
-        len(session.running) > MAX_THREADS or names.count("mcp-call") > MAX_CONNECTIONS
-    ):
+    is_call = isinstance(message, list) or is_request(message)
+    is_full = endpoint.calls.busy >= MAX_CONNECTIONS
+    if is_call and (is_full or len(session.running) > MAX_THREADS):
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:
@@ -5192,19 +6222,42 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
             work()
             session.settle()
 
-        # On a thread of its own: the next POST may use this connection.
-        run_aside("mcp-call", run)
+        endpoint.calls.add(run)  # the next POST may use this connection
 
     endpoint.server.handle(
         message, send, peer=session, principal=exchange.principal, start=start
     )
-    answer(exchange, 202)
+    reply(exchange, 202)
+
+
+def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
+    """Return what legacy clients may do on a path: functions by verb.
+
+    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
+    What nobody may do here is answered with 404 or 405 by Endpoint._route().
+    """
+    if path == endpoint.path and "mcp-session-id" in exchange.headers:
+        return {
+            "GET": serve_session_get,
+            "POST": Endpoint.post,
+            "DELETE": serve_session_delete,
+        }
+    if path == endpoint.path.rstrip("/") + "/messages":
+        return {"POST": serve_sse_post}
+    if path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
+    # Older gateways open HTTP+SSE on the endpoint itself.
+    is_sse_get = exchange.method == "GET" and path == endpoint.path
+    if is_sse_get and endpoint.sse_on_get:
+        if "mcp-protocol-version" not in exchange.headers:
+            return {"GET": serve_sse}
+    return {}
 
 
 # ======== The end of part III =========================================================
 
 
 if __name__ == "__main__":
-    # for what a served file imports
+    # For what a served file imports.
     sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])

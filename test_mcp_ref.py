@@ -123,6 +123,7 @@ import textwrap
 import threading
 import time
 import tokenize
+import types
 import typing
 import weakref
 import zipapp
@@ -2502,31 +2503,31 @@ def test_coroutines_run_on_the_authors_loop():
 
 
 MEETING = """
-import asyncio, faulthandler, os, threading, mcp_ref
+import asyncio, faulthandler, os, mcp_ref
 faulthandler.dump_traceback_later(%g, exit=True)
-mcp_ref.MAX_THREADS, mcp_ref.LEAVE_SECONDS = 2, 9999
+mcp_ref.LEAVE_SECONDS = 9999
 server, here, ended = mcp_ref.Server("meeting"), [], []
 
 @server.tool
 async def meet(text: str) -> str:
     mine = asyncio.get_running_loop().create_future()
     here.append(mine)
-    if len(here) == 200:
+    if len(here) == 60:
         here[0].set_result(None)
     await mine
     ended.append(None)
-    if len(ended) < 200:
+    if len(ended) < 60:
         here[len(ended)].set_result(None)
     else:
         os.write(2, b"all have met\\n")
-    return f"{threading.active_count()} {text}"
+    return text
 
 server.run([])
 """
 
 
 def start_meeting(text: str) -> tuple[Any, list[str]]:
-    """Start a server, and 200 calls of a coroutine: once all run, they end in turn."""
+    """Start a server, and 60 calls of a coroutine: once all run, they end in turn."""
     server = subprocess.Popen(
         [sys.executable, "-c", MEETING % (2 * PATIENCE)],
         stdin=subprocess.PIPE,
@@ -2536,20 +2537,17 @@ def start_meeting(text: str) -> tuple[Any, list[str]]:
     )
     calls = (
         modern("tools/call", n, name="meet", arguments={"text": text})
-        for n in range(200)
+        for n in range(60)
     )
     return server, b"".join(map(mcp.encode, calls))
 
 
-def test_coroutines_that_wait_hold_no_thread_and_the_end_waits_for_them():
+def test_the_end_waits_for_coroutines():
     server, calls = start_meeting("")
     with server:
         said, log = server.communicate(calls, 3 * PATIENCE)
-    answers = {
-        one["id"]: words_of(one["result"]) for one in map(json.loads, said.splitlines())
-    }
-    assert sorted(answers) == list(range(200)) and log == b"all have met\n"
-    assert max(map(int, answers.values())) < 12
+    answered = [json.loads(line)["id"] for line in said.splitlines()]
+    assert sorted(answered) == list(range(60)) and log == b"all have met\n"
 
 
 def test_a_host_that_does_not_read_does_not_hold_up_the_loop_of_coroutines():
@@ -2559,7 +2557,7 @@ def test_a_host_that_does_not_read_does_not_hold_up_the_loop_of_coroutines():
         server.stdin.flush()
         assert server.stderr.readline() == b"all have met\n"
         said, log = server.communicate(timeout=3 * PATIENCE)
-    assert len(said.splitlines()) == 200 and not log
+    assert len(said.splitlines()) == 60 and not log
 
 
 def test_a_server_that_overrides_call_handler_gets_what_a_coroutine_returns():
@@ -2615,6 +2613,100 @@ def test_a_subscription_ends_with_its_peer(ordered):
         end.result(PATIENCE)
         assert "result" in [*sent.queue][-1]
         end = begin(server.handle, listen, sent.put, peer=peer)
+
+
+@parametrize("end", ["notifications/cancelled", "refused", "late"])
+def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog):
+    """What asyncio reports, it reports when a future is forgotten."""
+    server, sent, peer = mcp.Server("s"), queue.Queue(), mcp.Peer()
+    ended: queue.Queue = queue.Queue()
+
+    @server.tool
+    async def asks(ctx: Context) -> str:
+        try:
+            return str(await ctx.elicit("A?", x=int))
+        finally:
+            ended.put(None)
+
+    def serve(**message) -> Future:
+        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
+
+    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
+    serve(id=1, method="initialize", params=hello).result(PATIENCE)
+    serve(method="notifications/initialized").result(PATIENCE)
+    assert "result" in next_of(sent)
+    with limits(ASK_SECONDS=0.01 if end == "late" else 300):
+        call = serve(id=2, method="tools/call", params={"name": "asks"})
+        ident = next_of(sent)["id"]
+        if end == "refused":
+            serve(id=ident, error={"code": 1, "message": "no"}).result(PATIENCE)
+        elif end != "late":
+            serve(method=end, params={"requestId": 2}).result(PATIENCE)
+        call.result(PATIENCE)
+    next_of(ended)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_one_answer_that_is_not_valid_ends_the_wait_for_all():
+    server, sent, peer = mcp.Server("s"), queue.Queue(), mcp.Peer()
+
+    @server.tool
+    def asks(ctx: Context) -> str:
+        one, two = mcp.elicitation("A?", x=int), mcp.elicitation("B?", x=int)
+        return str(ctx.ask({"a": one, "b": two}))
+
+    def serve(**message) -> Future:
+        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
+
+    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
+    serve(id=1, method="initialize", params=hello).result(PATIENCE)
+    serve(method="notifications/initialized").result(PATIENCE)
+    assert "result" in next_of(sent)
+    call = serve(id=2, method="tools/call", params={"name": "asks"})
+    next_of(sent)
+    ident = next_of(sent)["id"]
+    serve(id=ident, result={"action": "perhaps"}).result(PATIENCE)
+    call.result(PATIENCE)
+    assert next_of(sent)["method"] == "notifications/cancelled"
+    assert "not valid" in words_of(next_of(sent)["result"])
+
+
+def test_a_change_is_told_only_to_those_who_asked_for_it_in_their_filter():
+    server, sent = mcp.Server("s"), []
+    wanted = {"notifications/tools/list_changed": True, "example.org/news": True}
+    server.handle(modern("subscriptions/listen", notifications=wanted), sent.append)
+    server.tool(lambda: None, name="new")
+    server.changed("tools")
+    server.notify("example.org/news")
+    assert [one["method"] for one in sent[1:]] == ["example.org/news"]
+    with pytest.raises(ValueError, match="expected"):
+        server.changed("roots")
+
+
+def test_what_ends_a_test_passes_through_the_call_of_a_tool():
+    server = mcp.Server("s")
+
+    @server.tool
+    def skips() -> None:
+        pytest.skip("not here")
+
+    @server.tool
+    def is_interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        server.call("is_interrupted")
+    with pytest.raises(pytest.skip.Exception):
+        server.call("skips")
+
+
+def test_a_result_that_cannot_be_shaped_is_an_error_for_the_client(capfd):
+    server, sent = mcp.Server("s"), []
+    server.tool(lambda: {"content": [], "_meta": 7}, name="odd")
+    server.handle(modern("tools/call", name="odd"), sent.append)
+    assert sent[0]["error"]["code"] == CODES["INTERNAL_ERROR"]
+    assert "tools/call failed" in capfd.readouterr().err
 
 
 def test_a_change_right_after_the_acknowledgement_is_told():
@@ -3928,16 +4020,34 @@ def test_what_is_done_on_cancel_is_done_at_the_end(how):
 
 @parametrize(
     "ends",
-    ["server.stop, server.stop", "lambda: signal.raise_signal(signal.SIGINT)"],
-    ids=["stop", "SIGINT"],
+    [
+        "server.stop, server.stop",
+        "server.stop, stop_the_drain",
+        "lambda: signal.raise_signal(signal.SIGINT)",
+    ],
+    ids=["stop", "later", "SIGINT"],
 )
 def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
     source = f"""
-        import signal, sys, threading
+        import re, signal, socket, sys, threading
         sys.path.insert(0, {str(MCP_REF.parent)!r})
         import mcp_ref
-        server = mcp_ref.Server("s")
+        server, log, ports = mcp_ref.Server("s"), mcp_ref.log, []
         mcp_ref.DRAIN_SECONDS = {3 * PATIENCE}
+
+        def note_the_port(entry):
+            ports.extend(re.findall("127.0.0.1:([0-9]+)/", entry))
+            log(entry)
+
+        mcp_ref.log = note_the_port
+
+        def stop_the_drain():
+            try:
+                while True:  # as long as it accepts connections, it does not drain
+                    socket.create_connection(("127.0.0.1", int(ports[0]))).close()
+                    threading.Event().wait(0.01)
+            except OSError:
+                server.stop()
 
         def cancelled():
             threading.Event().wait(0.02)
@@ -4408,7 +4518,8 @@ def test_help_version_and_tables(tmp_path):
         archive.write(MCP_REF, "__main__.py")
     for words in (["-m", "mcp_ref"], [str(tmp_path / "it.zip")]):
         assert command(*words, "--version").stdout == shown
-    lines = command("-m", "mcp_ref", "tables").stdout.splitlines()
+    page = HERE / "examples" / "tools" / "reference.py"
+    lines = command(str(page), "--tables").stdout.splitlines()
     head = next(line for line in lines if all(date in line for date in ORDER))
     for table in (mcp.METHODS, mcp.NOTIFICATIONS, mcp.FEATURES, mcp.ERRORS):
         for key, row in table.items():
@@ -4524,7 +4635,7 @@ def test_a_storm_leaves_nothing_behind():
     server = fixture(Stage())
     with limits(MAX_SESSIONS=20), http_serving(server) as httpd:
         with client.connect(httpd.url) as one, one.listen(["tools"]):
-            before = counts()  # with the reaper, which the first stream starts
+            before = counts()  # with the watch, which the first stream starts
         for one in [begin(storm, seed) for seed in range(8)]:
             one.result()
         for _ in range(int(50 * PATIENCE)):
@@ -4543,7 +4654,7 @@ def test_a_post_is_freed_as_soon_as_it_is_answered():
     server = mcp.Server("s")
     server.tool(lambda: "x", name="x")
     site = mcp.Endpoint(server)
-    site.start_reaper = lambda peer: None  # which looks at what is being served
+    site.watch.leave = lambda post, look: None  # its thread looks at what is served
 
     def post(method: str, params: dict, headers: dict):
         """Serve a request; return its answer's headers, and what is left of it."""
@@ -5687,7 +5798,7 @@ def test_connections_follow_the_limit_of_descriptors(monkeypatch):
         site(f"b = {listen}")
 
 
-def test_one_exception_does_not_end_the_reaper(capfd):
+def test_one_exception_does_not_end_the_watch(capfd):
     server, cancelled = mcp.Server("s"), threading.Event()
 
     class Wire(mcp.Exchange):
@@ -5742,6 +5853,36 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
         peer.close()
     server.changed("tools")
     assert len(told) == 2 and not server.listeners
+
+
+def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
+    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
+    with contextlib.closing(httpd):
+        begin(httpd.serve_forever, 0.01)
+        headers = {"Host": "evil.example", "Content-Type": "application/json"}
+        answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
+        assert answer[0] == 403
+
+
+def test_calls_over_http_sse_are_taken_while_a_thread_for_them_is_only_starting(
+    monkeypatch,
+):
+    """A call that waits for its thread is no sign that there are too many."""
+    gate, help_out = threading.Event(), mcp.Crew.help
+
+    def help_later(crew):
+        gate.wait(3 * PATIENCE)
+        help_out(crew)
+
+    monkeypatch.setattr(mcp.Crew, "help", help_later)
+    with exchanges() as site:
+        site("a = GET - /sse")
+        site("a event endpoint")
+        site("POST - /{endpoint} initialize {INIT} -> 202")
+        site("POST - /{endpoint} notifications/initialized -> 202")
+        for _ in range(2):
+            site("POST - /{endpoint} tools/list -> 202")
+        gate.set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
@@ -5853,7 +5994,7 @@ def test_a_change_is_told_before_its_subscription_ends():
     assert told == [b"acknowledged", b"prompts/list_changed", b'"result"']
 
 
-def test_a_subscription_whose_client_has_left_is_forgotten_without_a_reaper():
+def test_a_subscription_whose_client_has_left_is_forgotten_without_a_watch():
     with exchanges() as site:
 
         def write(data):
@@ -5861,7 +6002,7 @@ def test_a_subscription_whose_client_has_left_is_forgotten_without_a_reaper():
             if b"list_changed" in data:
                 raise OSError
 
-        site.line.httpd.endpoint.start_reaper = lambda peer: None
+        site.line.httpd.endpoint.watch.leave = lambda post, look: None
         serve_mounted(site, *LISTEN.split(" ", 1), write)
         assert not site.line.server.listeners
 
@@ -7440,6 +7581,26 @@ class Clock:
             self.looks.acquire(timeout=0)
         for _ in range(6):
             assert self.looks.acquire(timeout=PATIENCE)
+
+
+@parametrize("how", ["at once", "later"])
+def test_what_is_cancelled_before_it_begins_does_not_begin_there(how):
+    jobs: queue.Queue = queue.Queue()
+    put = jobs.put if how == "later" else (lambda job: job())
+    server, began, outcome = mcp.Server("s", run=put), [], []
+
+    @server.tool(run=None)
+    def cancels(ctx: Context) -> None:
+        message = {"method": "notifications/cancelled", "params": {"requestId": ctx.id}}
+        ctx.server.handle({"jsonrpc": "2.0", **message}, print, peer=ctx.peer)
+        try:
+            ctx.run(began.append, 1)
+        except BaseException as problem:
+            outcome.append(type(problem).__name__)
+
+    call = modern("tools/call", name="cancels")
+    server.handle(call, print, peer=mcp.Peer())
+    assert not began and outcome == ["CancelledError"]
 
 
 def test_it_is_no_failure_to_wait_behind_a_long_call_or_to_take_long(monkeypatch):
@@ -9254,6 +9415,93 @@ def test_no_revision_is_named_outside_the_tables():
     assert dates == list(mcp.REVISIONS)
 
 
+# A revision after the newest one, which exists only here: a row or a word for each kind
+# of difference, as CONTRIBUTING says. What each row stands before, and the row.
+NEXT = "2027-03-15"
+NEXT_ROWS = {
+    "2026-07-28  modern": f"{NEXT}  modern",
+    "tools/list  ": "things/list  >  R6  -  -  no  no  -  -",
+    "message  ": "things/changed  <  R6  -  -  -  -",
+    "caching hints  ": "fancy tools  R6  -  -  tool.fancy",
+}
+RETIRED = r"(roots/list +< +R1 +)-", r"\1R5"
+
+
+def next_module():
+    """Make a module that knows one revision more, in which roots/list is gone."""
+    source = re.sub(*RETIRED, MCP_REF.read_text("utf-8"))
+    for place, row in NEXT_ROWS.items():
+        source, count = re.subn(f"\n    {place}", f"\n    {row}\\g<0>", source)
+        assert count == 1, place
+    module: Any = types.ModuleType("mcp_next")
+    module.__file__ = str(MCP_REF)
+    with mock.patch.dict(sys.modules, mcp_next=module):
+        exec(compile(source, str(MCP_REF), "exec"), vars(module))
+    return module
+
+
+def next_server(module):
+    server = module.Server("s")
+    module.SERVED["things/list"] = lambda server, ctx: {"things": []}
+
+    def where(ctx) -> list:
+        ctx.notify("notifications/things/changed")
+        return ctx.list_roots()
+
+    where.__annotations__["ctx"] = module.Context
+    server.tool(where)
+    server.tools["where"].definition["fancy"] = {"x": 1}
+    return server
+
+
+def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
+    module = next_module()
+    server = next_server(module)
+
+    def said(version: str, method: str, **params) -> list:
+        sent: list = []
+        request = modern(method, **params)
+        request["params"]["_meta"] = {
+            module.META_VERSION: version,
+            module.META_CAPABILITIES: {"roots": {}},
+        }
+        server.handle(request, sent.append)
+        return sent
+
+    def listener(version: str) -> list:
+        wanted = {"notifications/things/changed": True, "toolsListChanged": True}
+        return said(version, "subscriptions/listen", notifications=wanted)
+
+    newest = MODERN[0]
+    assert module.versions("modern") == [NEXT, *MODERN]
+    (new,), (old,) = said(NEXT, "things/list"), said(newest, "things/list")
+    assert new["result"]["things"] == []
+    assert old["error"]["code"] == CODES["METHOD_NOT_FOUND"]
+
+    (new,), (old,) = said(NEXT, "tools/list"), said(newest, "tools/list")
+    assert new["result"]["tools"][0]["fancy"] == {"x": 1}
+    assert "fancy" not in old["result"]["tools"][0]
+
+    new, old = (
+        said(NEXT, "tools/call", name="where"),
+        said(newest, "tools/call", name="where"),
+    )
+    assert [one.get("method") for one in new] == ["notifications/things/changed", None]
+    assert new[-1]["error"]["code"] == CODES["MISSING_REQUIRED_CLIENT_CAPABILITY"]
+    assert [one["result"]["resultType"] for one in old] == ["input_required"]
+
+    hears, hears_not = listener(NEXT), listener(newest)
+    server.notify("notifications/things/changed")
+    server.changed("tools")
+    assert [one["method"] for one in hears[1:]] == [
+        "notifications/things/changed",
+        "notifications/tools/list_changed",
+    ]
+    assert [one["method"] for one in hears_not[1:]] == [
+        "notifications/tools/list_changed"
+    ]
+
+
 # By parts: what is cut from the module (its docstring says where).
 CUTS = {
     "I": r"# =+ Part II: .*",
@@ -9335,7 +9583,7 @@ def test_functions_are_short_and_prose_is_narrow(path):
 
 
 # The one wall: tokens, as `tokenize` yields them, without those of layout.
-MOST_TOKENS = {"mcp_ref.py": 29500, "examples/mcp_client.py": 11200}
+MOST_TOKENS = {"mcp_ref.py": 32100, "examples/mcp_client.py": 11950}
 LAYOUT = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENCODING", "ENDMARKER"}
 
 
