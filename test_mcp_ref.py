@@ -8956,8 +8956,10 @@ def test_the_vectors_are_in_their_format(tmp_path):
         (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
     ping = (vectors / "ping.json").read_text("utf-8")
     for old, new in (
-        ('"format": 2', '"format": 3'),
-        ('"format": 2', '"format": 2, "com.example": 1'),
+        ('"format": 3', '"format": 4'),
+        ('"format": 3', '"format": 2'),
+        ('"format": 3', '"format": 3, "com.example": 1'),
+        ('"since": "2024-11-05"', '"since": "2024-11-06"'),
         ('"level":', '"com.example": 1, "level":'),
         ('"steps": [{', '"steps": [{"com.example": 1, '),
         ('"expect": {', '"expect": {"$example": 1, '),
@@ -8966,6 +8968,26 @@ def test_the_vectors_are_in_their_format(tmp_path):
         (tmp_path / "ping.json").write_text(ping.replace(old, new, 1), "utf-8")
         done = command(str(tmp_path / "run.py"), "true")
         assert done.returncode and "BadVector" in done.stderr, (new, done.stdout)
+
+
+def test_the_runner_reads_the_format_before(tmp_path):
+    """Format 2 lists all revisions of a vector; since format 3 it says the first and
+    the last."""
+    some = {
+        2: {"revisions": [ORDER[-1], ORDER[1]]},
+        3: {"since": ORDER[-2], "until": ORDER[1]},
+    }
+    head = {"id": "it", "level": "MUST", "steps": []}
+    found = {}
+    for form, dates in some.items():
+        path = tmp_path / f"{form}.json"
+        path.write_text(
+            json.dumps({"format": form, "vectors": [{**head, **dates}]}), "utf-8"
+        )
+        program = f"import report, pathlib as p; print(report.read_file(p.Path({str(path)!r})))"
+        done = command("-c", program, cwd=VECTORS)
+        found[form] = ast.literal_eval(done.stdout)[0]["revisions"]
+    assert found == {2: [ORDER[-1], ORDER[1]], 3: ORDER[-2:0:-1]}
 
 
 def test_the_runner_writes_what_machines_read(tmp_path):

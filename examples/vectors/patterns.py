@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Json = dict[str, Any]
-FORMAT = 2  # the version of the format; files with another one are refused
 LIMIT = 16 << 20  # bytes of a line or a body
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "nothing"})()

@@ -12,16 +12,19 @@ import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from typing import Any
 
-from patterns import FORMAT, BadVector, Json, check_pattern, show
+from patterns import BadVector, Json, check_pattern, show
+from play import REVISIONS
 
 # What a failure is called, by level; "text" is also for what is doubtful.
 VERDICTS = {"MUST": "broken", "SHOULD": "unwise", "text": "remark"}
 FAILED = [*VERDICTS.values(), "known"]  # known: the baseline has it
 COLUMNS = ["passed", "skipped", *FAILED]
 MEMBERS = set(
-    "id clause places level rule doubtful revisions carriers needs client own foreign "
-    "server steps never every".split()
+    "id clause places level rule doubtful carriers needs client own foreign server steps "
+    "never every".split()
 )
+# The members that say in which revisions a vector holds, by the format of the file.
+DATES = {2: {"revisions"}, 3: {"since", "until"}}
 
 
 def say(*words: Any) -> None:
@@ -74,26 +77,46 @@ def read_vectors(
     for path in sorted(folder.glob("*.json")):
         if path.stem == "schema":
             continue
-        file = json.loads(path.read_text("utf-8"))
-        if not isinstance(file, dict) or file.get("format") != FORMAT:
-            raise BadVector(f"{path.name} is not in format {FORMAT}")
-        if unknown := set(file) - {"format", "vectors"}:
-            raise BadVector(f"{path.name}: unknown member {sorted(unknown)}")
-        for vector in file["vectors"]:
-            check_vector(vector)
-            check_steps(vector.get("steps", []), vector["id"])
+        for vector in read_file(path):
+            check_steps(vector["steps"], vector["id"])
             if not only or {vector["id"], path.stem} & set(only):
-                found.append({"page": path.stem, "steps": [], **vector})
+                found.append(vector)
     return found
 
 
-def check_vector(vector: Json) -> None:
+def read_file(path: pathlib.Path) -> list[Json]:
+    """Read the vectors of a file; each gets its page and a list of its revisions."""
+    file = json.loads(path.read_text("utf-8"))
+    if not isinstance(file, dict) or file.get("format") not in DATES:
+        raise BadVector(f"{path.name}: the format must be one of {[*DATES]}")
+    if unknown := set(file) - {"format", "vectors"}:
+        raise BadVector(f"{path.name}: unknown member {sorted(unknown)}")
+    found = []
+    for vector in file["vectors"]:
+        check_vector(vector, file["format"])
+        head = {"page": path.stem, "steps": [], "revisions": revisions_of(vector)}
+        found.append({**head, **vector})
+    return found
+
+
+def check_vector(vector: Json, form: int) -> None:
     """Raise BadVector unless a vector is one that a runner knows how to play."""
-    unknown = set(vector) - MEMBERS
+    unknown = set(vector) - MEMBERS - DATES[form]
     if unknown:
         raise BadVector(f"{vector.get('id')}: unknown member {sorted(unknown)}")
+    dates = {"since": REVISIONS[0], "until": REVISIONS[-1], **vector}
+    for date in (dates["since"], dates["until"], *vector.get("revisions", [])):
+        if date not in REVISIONS:
+            raise BadVector(f"{vector['id']}: unknown revision {show(date)}")
     check_pattern(vector.get("every"))
     check_pattern(vector.get("never", []))
+
+
+def revisions_of(vector: Json) -> list[str]:
+    """List the revisions of a vector: from `since` to `until`, both included."""
+    first = vector.get("since", REVISIONS[0])
+    last = vector.get("until", REVISIONS[-1])
+    return REVISIONS[REVISIONS.index(first) : REVISIONS.index(last) + 1]
 
 
 # ---- the baseline: failures that are known

@@ -395,7 +395,7 @@ def main() -> int:
         sentences = index.sentences(vectors)
         if not options.target:
             for path in sorted((FOLDER / "clients").glob("*.json")):
-                vectors += json.loads(path.read_text("utf-8")).get("vectors", [])
+                vectors += report.read_file(path) if path.stem != "schema" else []
             return index.report(vectors)
     rows, complete = play_server(options, vectors)
     good = report.finish(options, rows, sentences, began)

@@ -28,6 +28,8 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
+from play import REVISIONS
+
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
 LISTS = {
@@ -36,7 +38,6 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 
 
 def error(code: int, message: str, **data: Any) -> Json:
