@@ -31,7 +31,7 @@ sys.path += [str(Path(__file__).resolve().parents[1] / "examples" / "vectors")]
 import report
 import run
 import strange
-from play import check_steps
+from play import REVISIONS, check_steps
 from strange import VERSION, Change, Json, answer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -473,7 +473,7 @@ class Undying(Mutant):
         return 200 if verb == "DELETE" else 0
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        if headers.get("mcp-protocol-version", "2") not in strange.REVISIONS:
+        if headers.get("mcp-protocol-version", "2") not in REVISIONS:
             headers["mcp-protocol-version"] = "2025-06-18"
         return message
 
