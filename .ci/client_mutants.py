@@ -568,7 +568,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Play mutants of our client.")
     parser.add_argument("names", nargs="*", help="mutants")
     names = parser.parse_args().names or list(MUTANTS)
-    vectors = report.read_vectors(VECTORS / "clients", [], run_client.check_steps)
+    vectors = report.read_vectors(VECTORS / "clients", run_client.check_steps)
     must = {
         one["id"] for one in vectors if one["level"] == "MUST" and "doubtful" not in one
     }

@@ -911,9 +911,9 @@ def serving() -> Any:
 
 def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
     """Play vectors against a target; return the rows."""
-    options = run.parse(arguments)
+    options = run.parse(["--quiet", *arguments])
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-        return run.play_server(options, vectors)[0]
+        return run.Run(options, report.Recorder(options)).play(vectors)
 
 
 def play_http(
@@ -1069,7 +1069,7 @@ def main() -> int:
         return 0
     quick = "--quick" in names
     names = [name for name in names if name != "--quick"]
-    vectors = report.read_vectors(run.FOLDER, [], check_steps)
+    vectors = report.read_vectors(run.FOLDER, check_steps)
     for table in (MUTANTS, strange.FLAGS):
         for name in set(table) - set(names) if names else ():
             del table[name]

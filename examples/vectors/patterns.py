@@ -248,7 +248,8 @@ def check_pattern(pattern: Any) -> None:
 
 
 def filled(value: Any, saved: Json) -> Any:
-    """Put saved values where a vector uses them; leave out what is optional."""
+    """Put saved values where a vector uses them; leave out what is optional; repeat a
+    text."""
     if isinstance(value, list):
         return [filled(item, saved) for item in value]
     if not isinstance(value, dict):
@@ -257,6 +258,9 @@ def filled(value: Any, saved: Json) -> Any:
         if value["$use"] not in saved:
             raise Missing(value["$use"])
         return saved[value["$use"]]
+    if "$repeat" in value:
+        text, times = value["$repeat"]
+        return text * times
 
     found = {}
     for name, item in value.items():
@@ -267,13 +271,13 @@ def filled(value: Any, saved: Json) -> Any:
 
 
 def check_sent(value: Any) -> None:
-    """Raise BadVector unless what is sent has no operator but $use and $optional."""
+    """Raise BadVector unless what is sent has no other operators than a runner knows."""
     if isinstance(value, list):
         for item in value:
             check_sent(item)
     elif isinstance(value, dict):
         names = {name for name in value if name[:1] == "$"}
-        if names and (names - {"$use", "$optional"} or names != set(value)):
+        if names and (names - {"$use", "$optional", "$repeat"} or names != set(value)):
             known = "$ref" in names or "$schema" in names or "$defs" in names
             if not known:
                 raise BadVector(f"unknown operator in what is sent: {show(value)}")
