@@ -136,6 +136,12 @@ def match_save(name: str, value: Any, saved: Json) -> bool:
     return value is not ABSENT
 
 
+def match_some(pattern: Any, value: Any, saved: Json) -> bool:
+    """Say whether at least one item, or one value of an object, matches."""
+    items = value.values() if isinstance(value, dict) else value
+    return any(fits(pattern, one, saved) for one in items)
+
+
 def match_where(patterns: list[Any], items: list[Any], saved: Json) -> bool:
     """Match the second pattern with the items that match the first."""
     which, wanted = patterns
@@ -189,7 +195,7 @@ OPERATORS: dict[str, tuple[str, Rule]] = {
     "$values": ("object", lambda o, v, s: all(fits(o, one, s) for one in v.values())),
     "$names": ("object", lambda o, v, s: all(fits(o, name, s) for name in v)),
     "$each": ("array", lambda o, v, s: all(fits(o, one, dict(s)) for one in v)),
-    "$some": ("array", lambda o, v, s: any(fits(o, one, s) for one in v)),
+    "$some": ("array|object", match_some),
     "$first": ("array", lambda o, v, s: fits(o, v[0] if v else ABSENT, s)),
     "$where": ("array", match_where),
     "$after": ("array", match_after),

@@ -345,11 +345,10 @@ class Talk:
             reply = {**head, **filled(step["reply"], self.saved)}
             self.send({**step, "reply": reply})
 
-    def barrier(self) -> Any:
+    def barrier(self, step: Json) -> Any:
         """Ask something harmless and wait for the answer."""
-        return self.send(
-            {"request": "ping" if self.scene.legacy else "server/discover"}
-        )
+        method = "ping" if self.scene.legacy else "server/discover"
+        return self.send({**step, "request": method})
 
     def read_pages(self, step: Json) -> None:
         """Read all pages of a list; match the array of all items with `expect`."""
@@ -458,7 +457,7 @@ VERBS: dict[str, Callable[[Any, Json], Any]] = {
     "verb": Talk.send,
     "await": Talk.wait,
     "of": Talk.check_of,
-    "barrier": lambda talk, step: talk.barrier(),
+    "barrier": Talk.barrier,
     "heard": lambda talk, step: talk.judge(step["heard"], [m for _, m in talk.heard]),
     "hang_up": lambda talk, step: talk.link.hang_up(talk.labels[step["hang_up"]]),
     "exit": Talk.leave,

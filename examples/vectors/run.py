@@ -303,7 +303,7 @@ class Server(Scene):
         self.silences = 0
         try:
             with contextlib.closing(self.connect({})) as link:
-                Talk(self, link, {}).barrier()
+                Talk(self, link, {}).barrier({})
         except (Failed, NotSetUp, OSError) as failure:
             self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 

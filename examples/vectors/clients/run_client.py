@@ -361,8 +361,11 @@ class Talk:
         """Take one message, and all reports."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self.told.append(self.driver.reports.get_nowait())
-                self.transcript.append({"told": self.told[-1]})
+                told = self.driver.reports.get_nowait()
+                self.told.append(told)
+                self.transcript.append({"told": told})
+                if "unsupported" in told:  # also if no step waits for this action
+                    raise Missing(f"action {told['unsupported']}")
         with contextlib.suppress(queue.Empty):
             exchange = self.inbox.get(timeout=seconds)
             if exchange:
@@ -536,8 +539,6 @@ class Talk:
         told = self.until(
             found, "report of the driver", step.get("within", 0) * self.seconds
         )
-        if "unsupported" in told:
-            raise Missing(f"action {told['unsupported']}")
         self.judge(step["told"], told)
 
     def wait(self, step: Json) -> None:
