@@ -41,7 +41,7 @@ from play import (
     Talk,
     check_steps,
 )
-from pool import Pool, Put, Stopped
+from pool import Pool, Put, Stopped, Turns
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 LISTS = {
@@ -67,6 +67,7 @@ class Server(Scene):
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
         self.credentials = dict(line.partition(":")[::2] for line in options.header)
+        self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.offered: Any = None  # the version that answered an initialize, if another
         self.supported: list[str] = []  # the versions that server/discover names
@@ -244,7 +245,8 @@ class Server(Scene):
     ) -> tuple[Json, list[Json]]:
         """Play a vector; if it fails on a used link, play it on a fresh one."""
         used = bool(links)
-        row, heard = self.play(vector, links)
+        with self.turns.take(vector.get("alone", False)):
+            row, heard = self.play(vector, links)
         failed = row["verdict"] in [*report.FAILED, report.NOT_SET_UP]
         if (
             (used or row["verdict"] == report.NOT_SET_UP)
@@ -252,7 +254,8 @@ class Server(Scene):
             and self.silences < 2
         ):
             fresh: dict[str, Link] = {}
-            again, _ = self.play(vector, fresh)
+            with self.turns.take(vector.get("alone", False)):
+                again, _ = self.play(vector, fresh)
             close_all(fresh)
             if again["verdict"] == "passed" and row["verdict"] != report.NOT_SET_UP:
                 row["order"] = "passes alone"
@@ -385,6 +388,8 @@ class Run:
         self.options, self.recorder = options, recorder
         self.servers = [Server(options, date) for date in wanted]
         self.pool = Pool(len(wanted), recorder.ends)
+        for server in self.servers:
+            server.turns = self.servers[0].turns
 
     def survey(self) -> dict[Server, str]:
         """Find out why a server does not speak a revision, or nothing if it does."""
