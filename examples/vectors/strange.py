@@ -28,7 +28,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import REVISIONS
+from play import REVISIONS, encode
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -617,12 +617,12 @@ class Proxy:
             message = changed_message
         if message == original:
             return line, original
-        return json.dumps(message, ensure_ascii=False).encode(), original
+        return encode(message), original
 
     def down(self, message: Any, asked: Json | None = None) -> list[bytes]:
         """Change what the server sends; `asked` is the request of its HTTP exchange."""
         if not isinstance(message, dict):
-            return [json.dumps(message, ensure_ascii=False).encode()]
+            return [encode(message)]
         request: Json = {}
         if "method" not in message:
             request = self.asked.get(json.dumps(message.get("id")), {})
@@ -641,7 +641,7 @@ class Proxy:
                     change.message(one, request) if isinstance(one, dict) else [one]
                 )
             found = passed
-        return [json.dumps(one, ensure_ascii=False).encode() for one in found]
+        return [encode(one) for one in found]
 
     def out(self, text: bytes, stream: bool) -> bytes:
         """Change a text as it goes out."""
