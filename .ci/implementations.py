@@ -187,7 +187,7 @@ def add(a: int, b: int) -> int:
 if len(sys.argv) > 1:
     run(transport="http", host="127.0.0.1", port=int(sys.argv[1]))
 else:
-    run()
+    run(transport="stdio")
 """
 ARCADE = """
 import sys
@@ -350,7 +350,7 @@ SERVERS = {
         "npx toolbox --port {port} --config program.yaml",
         TOOLBOX,
     ),
-    "codex-rust": Server("npm @openai/codex", "npx codex mcp-server"),
+    "codex-rust": Server("npm @openai/codex@0.169.0", "npx codex mcp-server"),
     "azure-csharp": Server(
         "npm @azure/mcp-linux-x64", "npx azmcp-linux-x64 server start"
     ),
