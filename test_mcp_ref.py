@@ -9297,9 +9297,9 @@ def test_what_is_forbidden_is_judged_where_it_is_there():
     program = f"""if True:
         import json, pathlib, report
         from patterns import fits
-        paths = [one for one in pathlib.Path().rglob("*.json") if one.stem != "schema"]
+        paths = [*pathlib.Path().glob("*.json"), *pathlib.Path("clients").glob("*.json")]
         for path in paths:
-            for vector in report.read_file(path):
+            for vector in report.read_file(path) if path.stem != "schema" else []:
                 for pattern in vector.get("never", []):
                     if any(fits(pattern, one, {{}}) for one in {answers!r}):
                         print(vector["id"])"""
