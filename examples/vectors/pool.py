@@ -72,7 +72,7 @@ class Pool:
     def each(
         self, items: Iterable[Any], work: Callable[[Any, Put], None]
     ) -> Iterator[Any]:
-        """Call work(item, put) for each item; yield what is put, until all have ended."""
+        """Call work(item, put) for each item; yield what is put, until all end."""
         tasks: queue.Queue[Any] = queue.Queue()
         found: queue.Queue[Any] = queue.Queue()
         for item in items:
