@@ -21,8 +21,8 @@ class Stopped(Exception):
 class Turns:
     """Lets many play side by side, or one alone.
 
-    `playing` is how many play now; `alone` is true while one of them is alone; `waiting`
-    is how many want to be alone, for whom all others wait.
+    `playing` is how many play now; `alone` is true while one of them is alone;
+    `waiting` is how many want to be alone, for whom all others wait.
     """
 
     def __init__(self) -> None:
