@@ -15,16 +15,20 @@ import itertools
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import threading
+import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from patterns import LIMIT, Json
 
 FLOOD = 20_000  # messages in one conversation
+PAUSE = 0.02  # seconds between two pieces of a line, so that they are read apart
+STDERR_LINES = 100  # the last ones are kept, to find the cause when a process ends
 
 
 def start(work: Callable[..., Any], *arguments: Any) -> threading.Thread:
@@ -54,6 +58,27 @@ def read_json(text: bytes) -> Any:
         return text[:1000].decode(errors="replace")
 
 
+def is_message(value: Any) -> bool:
+    """Say whether what a refusal brings is a message of JSON-RPC, or a batch."""
+    members = value if isinstance(value, list) and value else [value]
+    return all(isinstance(one, dict) and "jsonrpc" in one for one in members)
+
+
+# Lines of stderr that are not the cause: frames of Python and Node, and what stands
+# around them.
+FRAME = re.compile(r"\s|Traceback \(|Node\.js v|node:|\}?$")
+
+
+def cause_of(lines: Iterable[bytes]) -> str:
+    """Find the cause in the last lines that a process has written to stderr."""
+    texts = [line.decode(errors="replace").rstrip() for line in lines]
+    plain = [text for text in texts if not FRAME.match(text)]
+    errors = [
+        text for text in plain if re.search(r"\w*(Error|Exception|panic)\b", text)
+    ]
+    return " | ".join((errors or plain or texts)[-2:])
+
+
 def launch(command: list[str], errors: int) -> subprocess.Popen[bytes]:
     """Start a process, in a group of its own."""
     return subprocess.Popen(
@@ -81,14 +106,21 @@ class Link:
         self.numbers = itertools.count(1)
         # The HTTP responses so far, by the numbers of their exchanges.
         self.exchanges: dict[int, Json] = collections.defaultdict(dict)
+        # Ids, as JSON, of what was sent, of whatever kind, by the numbers of exchanges.
+        self.named: dict[int, set[str]] = collections.defaultdict(set)
         self.waiting: set[str] = set()  # ids, as JSON, of requests without an answer
         self.used: set[str] = set()  # all ids of requests
+        self.dropped: set[str] = (
+            set()
+        )  # ids of what a vector left, which may be answered
         self.session = ""
         self.spoke = False  # a first message has come: the process has started
         self.initialized: Json = {}  # the result of a handshake
 
-    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
-        """Send a body, over HTTP as an exchange with this number."""
+    def send(
+        self, number: int, body: bytes, verb: str, headers: Json, pieces: int = 1
+    ) -> None:
+        """Send a body, over HTTP as an exchange of this number, on stdio in pieces."""
         raise NotImplementedError
 
     def hang_up(self, number: int) -> None:
@@ -99,36 +131,54 @@ class Link:
         raise NotImplementedError
 
 
+RUNNING: set[subprocess.Popen[bytes]] = set()  # processes that serve stdio
+
+
+def kill_all() -> None:
+    """Kill what is still running, when the run is interrupted."""
+    for process in list(RUNNING):
+        kill(process)
+
+
 class Stdio(Link):
     """A process that serves stdio."""
 
     def __init__(self, command: list[str]) -> None:
         super().__init__()
         self.process = launch(command, subprocess.PIPE)
+        RUNNING.add(self.process)
         self.outbox: queue.Queue[bytes | None] = queue.Queue()
         start(self._write, self.process.stdin)
         start(self._read, self.process.stdout, self.process.stderr)
 
-    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
-        self.outbox.put(body + b"\n")
+    def send(
+        self, number: int, body: bytes, verb: str, headers: Json, pieces: int = 1
+    ) -> None:
+        line = body + b"\n"
+        size = -(-len(line) // pieces)
+        for place in range(0, len(line), size):
+            self.outbox.put(line[place : place + size])
 
     def _write(self, pipe: Any) -> None:
         with contextlib.suppress(OSError, ValueError), pipe:
-            for body in iter(self.outbox.get, None):
-                pipe.write(body)
+            for part in iter(self.outbox.get, None):
+                pipe.write(part)
                 pipe.flush()
+                if not part.endswith(b"\n"):
+                    time.sleep(PAUSE)
 
     def _read(self, pipe: Any, errors: Any) -> None:
-        said: collections.deque[bytes] = collections.deque(maxlen=5)
+        said: collections.deque[bytes] = collections.deque(maxlen=STDERR_LINES)
         listener = start(said.extend, iter(lambda: errors.readline(1000), b""))
         for line in iter(lambda: pipe.readline(LIMIT), b""):
             self.inbox.put((0, "message", read_json(line)))
         listener.join(0.5)
-        self.inbox.put((0, "left", b"".join(said).decode(errors="replace")))
+        self.inbox.put((0, "left", cause_of(list(said)) or "without a word on stderr"))
 
     def close(self, seconds: float = 2) -> str:
         """Close stdin; say whether the process has left in time, or was killed."""
         self.outbox.put(None)
+        RUNNING.discard(self.process)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
             return "left"
@@ -156,7 +206,9 @@ class Http(Link):
             if not self.ready.wait(seconds):
                 raise OSError(f"no endpoint event came from {url}")
 
-    def send(self, number: int, body: bytes, verb: str, headers: Json) -> None:
+    def send(
+        self, number: int, body: bytes, verb: str, headers: Json, pieces: int = 1
+    ) -> None:
         start(self._exchange, number, body, verb, {**self.credentials, **headers})
 
     def _exchange(self, number: int, body: bytes, verb: str, headers: Json) -> None:
@@ -172,14 +224,16 @@ class Http(Link):
             connection.request(verb, target or "/", body or None, headers)
             self.sockets[number] = connection.sock
             with connection.getresponse() as answer:  # it may outlive the connection
-                text = self._deliver(number, answer)
+                text = self._deliver(number, verb, answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
             text = repr(error).encode()
             what = what if number in self.sockets else "left"
         connection.close()
         self.inbox.put((number, what, {"body": text.decode(errors="replace")}))
 
-    def _deliver(self, number: int, answer: http.client.HTTPResponse) -> bytes:
+    def _deliver(
+        self, number: int, verb: str, answer: http.client.HTTPResponse
+    ) -> bytes:
         """Deliver a response as it comes; return its body, unless it is a stream."""
         headers = {name.lower(): value for name, value in answer.getheaders()}
         part = {"status": answer.status, "headers": headers}
@@ -190,7 +244,10 @@ class Http(Link):
             return b""
         text = answer.read(LIMIT)
         if answer.headers.get_content_subtype() == "json" and text and not self.sse:
-            self.inbox.put((number, "message", read_json(text)))
+            # What a GET or a refusal brings is a page about it, if it is not a message.
+            value = read_json(text)
+            if (verb == "POST" and answer.status == 200) or is_message(value):
+                self.inbox.put((number, "message", value))
         return text
 
     def _follow(self, number: int, answer: http.client.HTTPResponse) -> None:

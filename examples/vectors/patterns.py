@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Json = dict[str, Any]
-FORMAT = 2  # the version of the format; files with another one are refused
 LIMIT = 16 << 20  # bytes of a line or a body
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "nothing"})()
@@ -137,6 +136,12 @@ def match_save(name: str, value: Any, saved: Json) -> bool:
     return value is not ABSENT
 
 
+def match_some(pattern: Any, value: Any, saved: Json) -> bool:
+    """Say whether at least one item, or one value of an object, matches."""
+    items = value.values() if isinstance(value, dict) else value
+    return any(fits(pattern, one, saved) for one in items)
+
+
 def match_where(patterns: list[Any], items: list[Any], saved: Json) -> bool:
     """Match the second pattern with the items that match the first."""
     which, wanted = patterns
@@ -161,6 +166,22 @@ def match_unique(path: str, items: list[Any], saved: Json) -> bool:
     """Say whether a member is different in each item."""
     values = [inside(item, path) for item in items]
     return not any(same(*pair) for pair in itertools.combinations(values, 2))
+
+
+def match_apart(operand: list[str], items: list[Any], saved: Json) -> bool:
+    """Say whether no item has what an item of the saved array has, at this path."""
+    name, path = operand
+    known = [inside(item, path) for item in saved.get(name, ())]
+    values = [inside(item, path) for item in items]
+    return not any(same(one, other) for one in known for other in values)
+
+
+def is_nowhere(name: str, value: Any) -> bool:
+    """Say whether no object in a value, however deep, has a member of this name."""
+    if isinstance(value, dict):
+        parts = list(value.values())
+        return name not in value and all(is_nowhere(name, one) for one in parts)
+    return not isinstance(value, list) or all(is_nowhere(name, one) for one in value)
 
 
 def match_differ(path: str, value: Json, saved: Json) -> bool:
@@ -190,14 +211,17 @@ OPERATORS: dict[str, tuple[str, Rule]] = {
     "$values": ("object", lambda o, v, s: all(fits(o, one, s) for one in v.values())),
     "$names": ("object", lambda o, v, s: all(fits(o, name, s) for name in v)),
     "$each": ("array", lambda o, v, s: all(fits(o, one, dict(s)) for one in v)),
-    "$some": ("array", lambda o, v, s: any(fits(o, one, s) for one in v)),
+    "$some": ("array|object", match_some),
     "$first": ("array", lambda o, v, s: fits(o, v[0] if v else ABSENT, s)),
     "$where": ("array", match_where),
     "$after": ("array", match_after),
     "$rising": ("array", match_rising),
     "$unique": ("array", match_unique),
+    "$apart": ("array", match_apart),
     "$differ": ("object", match_differ),
+    "$nowhere": ("", lambda o, v, s: is_nowhere(o, v)),
 }
+SENT_OPERATORS = {"$use", "$optional", "$repeat", "$unit"}
 HOLD_PATTERNS = {"$optional", "$not", "$values", "$names", "$each", "$some", "$first"}
 HOLD_LISTS = {"$any", "$all", "$where", "$after"}
 
@@ -249,7 +273,8 @@ def check_pattern(pattern: Any) -> None:
 
 
 def filled(value: Any, saved: Json) -> Any:
-    """Put saved values where a vector uses them; leave out what is optional."""
+    """Put saved values where a vector uses them, and texts that it describes; leave out
+    what is optional."""
     if isinstance(value, list):
         return [filled(item, saved) for item in value]
     if not isinstance(value, dict):
@@ -258,6 +283,11 @@ def filled(value: Any, saved: Json) -> Any:
         if value["$use"] not in saved:
             raise Missing(value["$use"])
         return saved[value["$use"]]
+    if "$repeat" in value:
+        text, times = value["$repeat"]
+        return text * times
+    if "$unit" in value:
+        return chr(value["$unit"])
 
     found = {}
     for name, item in value.items():
@@ -268,13 +298,13 @@ def filled(value: Any, saved: Json) -> Any:
 
 
 def check_sent(value: Any) -> None:
-    """Raise BadVector unless what is sent has no operator but $use and $optional."""
+    """Raise BadVector unless a runner knows all operators in what is sent."""
     if isinstance(value, list):
         for item in value:
             check_sent(item)
     elif isinstance(value, dict):
         names = {name for name in value if name[:1] == "$"}
-        if names and (names - {"$use", "$optional"} or names != set(value)):
+        if names and (names - SENT_OPERATORS or names != set(value)):
             known = "$ref" in names or "$schema" in names or "$defs" in names
             if not known:
                 raise BadVector(f"unknown operator in what is sent: {show(value)}")

@@ -27,17 +27,33 @@ from patterns import (
     show,
 )
 
+# All revisions, the oldest first. To add one: a line here. No vector names it: one that
+# says nothing else holds in the newest revision, too.
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 MODERN = "2026-07-28"  # the first without a handshake
 BATCHES = REVISIONS[:2]  # an array is a batch there; JSON-RPC 2.0 has them
+NAMED = REVISIONS[2:]  # over HTTP a header names the revision
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "vectors", "version": "1.0"}
 REST = 1.0  # seconds for what comes behind an answer, on the same HTTP response
+PAGES = 50  # of a list
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def encode(message: Any) -> bytes:
+    """Write a message as UTF-8; only half of a surrogate pair is escaped."""
+    try:
+        return json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message).encode()
 
 
 class Failed(Exception):
     """The server did something else than the vector demands: why, what it said."""
+
+
+class NotSetUp(Exception):
+    """The connection or the handshake before a vector failed: why."""
 
 
 class Scene:
@@ -48,9 +64,17 @@ class Scene:
     seconds = 5.0  # for an answer; four times as long until a process has started
     legacy = False
 
+    def connect(self, vector: Json) -> Link:
+        """Open a link; shake hands, if the vector does not do it itself."""
+        raise NotImplementedError
+
 
 class Talk:
-    """Play the steps of a vector, and keep all that is said."""
+    """Play the steps of a vector on one connection, and keep all that is said.
+
+    A step `as` a second client is played by a Talk of its own, which has a connection
+    and messages of its own; what is saved, and what is reported, is one for both.
+    """
 
     def __init__(self, scene: Scene, link: Link, vector: Json) -> None:
         self.scene, self.link, self.vector = scene, link, vector
@@ -65,6 +89,7 @@ class Talk:
         self.sent = ""  # the last thing that was sent, as text
         self.forbidden = False  # something came that must never come
         self.transcript: list[Json] = []
+        self.others: dict[str, Talk] = {}  # of other clients, by their names
 
     # ---- what comes
 
@@ -78,11 +103,18 @@ class Talk:
         while (value := found()) is None:
             left = deadline - time.monotonic()
             if left < 0 or len(self.heard) > FLOOD:
-                last = show([message for _, message in self.heard[-3:]])
-                raise TimeoutError(f"no {what} in time; what came last: {last}")
+                raise TimeoutError(f"no {what} in time; {self._last_words()}")
             with contextlib.suppress(queue.Empty):
                 self._take(*self.link.inbox.get(timeout=left))
         return value
+
+    def _last_words(self) -> str:
+        """Say what came last: messages, and the heads of HTTP responses."""
+        said = f"what came last: {show([message for _, message in self.heard[-3:]])}"
+        for exchange in list(self.link.exchanges.values())[-1:]:
+            kind = exchange.get("headers", {}).get("content-type", "no content-type")
+            said += f", HTTP status {exchange.get('status', 'missing')}, {kind}"
+        return said
 
     def _take(self, number: int, what: str, data: Any) -> None:
         """Keep what came; fail at once if it must never come."""
@@ -95,6 +127,8 @@ class Talk:
         batch = isinstance(data, list) and self.scene.revision in BATCHES
         for item in data if batch else [data]:
             message = self._classify(item, number)
+            if message is None:
+                continue
             self.heard.append((number, message))
             self.transcript.append({"received": message})
             self._answer_ping(message, number)
@@ -112,15 +146,25 @@ class Talk:
             headers = self._headers(reply, {}) if self.scene.carrier != "stdio" else {}
             self.link.send(exchange, json.dumps(reply).encode(), "POST", headers)
 
-    def _classify(self, item: Any, number: int) -> Json:
-        """Say what a message is; an answer is taken off the list of those that wait."""
+    def _classify(self, item: Any, number: int) -> Json | None:
+        """Say what a message is; an answer is taken off the list of those that wait.
+
+        None: it answers what we have cancelled ourselves, behind another vector.
+        """
         if not isinstance(item, dict):
             return {"rubbish": item}
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
-        if name in self.link.waiting:
+        if name in self.link.dropped:
+            self.link.dropped.remove(name)
+            return None
+        if name in self.link.used and self.link.exchanges[number].get("resumes"):
+            self.link.waiting.discard(name)  # a stream that is resumed may repeat it
+        elif name in self.link.waiting:
             self.link.waiting.remove(name)
+        elif self._is_refusal(item, number):
+            pass
         elif name != "null" or "error" not in item:
             return {"unasked": item}
         elif self.link.exchanges[number].get("status", 200) < 400:
@@ -128,6 +172,12 @@ class Talk:
                 return {"unasked": item}
             self.loose -= 1
         return item
+
+    def _is_refusal(self, item: Json, number: int) -> bool:
+        """Say whether an answer refuses, by its id, what its HTTP exchange has sent."""
+        refused = number and self.link.exchanges[number].get("status", 200) >= 400
+        name = json.dumps(item.get("id"))
+        return bool(refused and "error" in item and name in self.link.named[number])
 
     def pick(self, wanted: Callable[[int, Json], bool]) -> Any:
         """Take the first message that no step has taken and that is wanted."""
@@ -165,7 +215,7 @@ class Talk:
         }
         if step.get("verb") == "GET":
             found = {"accept": "text/event-stream"}
-        knows = self.link.initialized and self.scene.revision > "2025-03-26"
+        knows = self.link.initialized and self.scene.revision in NAMED
         if not self.scene.legacy or knows:
             found["mcp-protocol-version"] = self.scene.revision
         if self.link.session:
@@ -222,7 +272,7 @@ class Talk:
         verbatim = not {"request", "notify", "reply"} & set(step)
         if not verbatim or "send" in step:
             message = step.get("reply") or self.message(step)
-            body = json.dumps(message, ensure_ascii=False).encode()
+            body = encode(message)
         ids = self._expecting(message, verbatim and "verb" not in step)
 
         number = 0 if self.scene.carrier == "stdio" else next(self.link.numbers)
@@ -233,7 +283,16 @@ class Talk:
         self.transcript.append(
             {"sent": text, **({"headers": headers} if number else {})}
         )
-        self.link.send(number, body, step.get("verb", "POST"), headers)
+        if "last-event-id" in headers:
+            self.link.exchanges[number]["resumes"] = True
+        if number:
+            members = message if isinstance(message, list) else [message]
+            ids_sent = [
+                one["id"] for one in members if is_a(one, "object") and "id" in one
+            ]
+            self.link.named[number] = {json.dumps(name) for name in ids_sent}
+        verb, pieces = step.get("verb", "POST"), step.get("pieces", 1)
+        self.link.send(number, body, verb, headers, pieces)
 
         answer: Any = {}
         if {"request", "expect"} & set(step) and "later" not in step:
@@ -241,7 +300,9 @@ class Talk:
             answer = self.until(lambda: self._answer(ids, number), "answer")
             self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
-            self.until(lambda: self.link.exchanges[number] or None, "HTTP response")
+            exchange = self.link.exchanges[number]
+            begun = {"status", "body"}  # a body without a status: it was not sent
+            self.until(lambda: begun & set(exchange) or None, "HTTP response")
         if number and self.scene.carrier == "http":
             self._check_http(step, number)
         return answer
@@ -312,11 +373,30 @@ class Talk:
             reply = {**head, **filled(step["reply"], self.saved)}
             self.send({**step, "reply": reply})
 
-    def barrier(self) -> Any:
+    def barrier(self, step: Json) -> Any:
         """Ask something harmless and wait for the answer."""
-        return self.send(
-            {"request": "ping" if self.scene.legacy else "server/discover"}
-        )
+        method = "ping" if self.scene.legacy else "server/discover"
+        return self.send({**step, "request": method})
+
+    def read_pages(self, step: Json) -> None:
+        """Read all pages of a list; match the array of all items with `expect`."""
+        items: list[Any] = []
+        cursors: list[Any] = []
+        params: Json = {}
+        for _ in range(PAGES):
+            answer = self.send({"request": step["pages"], "params": params})
+            result = answer.get("result")
+            if not isinstance(result, dict):
+                raise Failed("a page is not a result", answer)
+            items += next((one for one in result.values() if is_a(one, "array")), [])
+            cursor = result.get("nextCursor")
+            if cursor is None:
+                return self.judge(step.get("expect", []), items)
+            if any(same(cursor, one) for one in cursors):
+                raise Failed(f"the cursor {show(cursor)} leads back to itself", answer)
+            cursors.append(cursor)
+            params = {"cursor": cursor}
+        raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:
         """Close stdin; the process must exit within some times the limit."""
@@ -324,17 +404,50 @@ class Talk:
 
     def play(self) -> bool:
         """Play all steps; say whether they leave nothing open."""
-        for step in self.vector["steps"]:
-            try:
-                VERBS[next(filter(VERBS.get, step))](self, step)
-            except (Failed, TimeoutError):
-                if "given" in step and not self.forbidden:
-                    raise Missing(step["given"]) from None
-                raise
-        if "never" in self.vector:
-            self._read_rest()
-        self._cancel_open_requests()
+        try:
+            for step in self.vector["steps"]:
+                self._play_step(step)
+            for talk in [self, *self.others.values()]:
+                if "never" in self.vector:
+                    talk._read_rest()
+                talk._cancel_open_requests()
+        finally:
+            for talk in self.others.values():
+                talk.link.close()
         return not self.link.waiting and not self._questions_left()
+
+    def _play_step(self, step: Json) -> None:
+        """Play one step; if it fails, find out whether it is the server's fault."""
+        talk = self.client(step["as"]) if "as" in step else self
+        try:
+            VERBS[next(filter(VERBS.get, step))](talk, step)
+        except (Failed, TimeoutError):
+            given = "given" in step and not talk.forbidden
+            if given and self._is_excused(step):
+                raise Missing(step["given"]) from None
+            raise
+
+    def _is_excused(self, step: Json) -> bool:
+        """Play the excuse of a step that failed; without one it is always excused."""
+        try:
+            for one in step.get("excuse", []):
+                self._play_step(one)
+        except (Failed, TimeoutError):
+            return False
+        return True
+
+    def client(self, name: str) -> Talk:
+        """Find the conversation of another client; connect it, if it is new."""
+        if name not in self.others:
+            talk = Talk(self.scene, self.scene.connect(self.vector), self.vector)
+            talk.saved, talk.transcript = self.saved, self.transcript
+            self.others[name] = talk
+        return self.others[name]
+
+    def all_heard(self) -> list[Json]:
+        """Return what all clients of this vector have heard."""
+        talks = [self, *self.others.values()]
+        return [message for talk in talks for _, message in talk.heard]
 
     def _read_rest(self) -> None:
         """Take what comes behind an answer, on the same HTTP response."""
@@ -349,6 +462,7 @@ class Talk:
             name = json.dumps(self.saved.get(label))
             if number == 0 and name in self.link.waiting:
                 self.link.waiting.remove(name)
+                self.link.dropped.add(name)
                 params = {"requestId": self.saved[label]}
                 self.send({"notify": "notifications/cancelled", "params": params})
 
@@ -371,14 +485,15 @@ VERBS: dict[str, Callable[[Any, Json], Any]] = {
     "verb": Talk.send,
     "await": Talk.wait,
     "of": Talk.check_of,
-    "barrier": lambda talk, step: talk.barrier(),
+    "barrier": Talk.barrier,
     "heard": lambda talk, step: talk.judge(step["heard"], [m for _, m in talk.heard]),
     "hang_up": lambda talk, step: talk.link.hang_up(talk.labels[step["hang_up"]]),
     "exit": Talk.leave,
+    "pages": Talk.read_pages,
 }
 PATTERNS = {"expect", "http", "await", "heard"}
 SENT = {"params", "meta", "send", "headers", "reply", "id"}
-OTHERS = {"later", "label", "from", "given"}
+OTHERS = {"later", "label", "from", "given", "excuse", "as", "pieces"}
 
 
 def check_steps(steps: Iterable[Json], name: str) -> None:
@@ -391,3 +506,4 @@ def check_steps(steps: Iterable[Json], name: str) -> None:
             check_pattern(pattern)
         for value in patterns_of([step], SENT):
             check_sent(value)
+        check_steps(step.get("excuse", []), name)

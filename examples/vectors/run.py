@@ -14,21 +14,34 @@ checkout of the specification.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
 import json
 import pathlib
 import re
+import shutil
+import socket
 import sys
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 import report
 import spec
-from links import Http, Link, Stdio
+from links import Http, Link, Stdio, kill_all
 from patterns import ABSENT, Json, Missing, fits, inside, show
-from play import CLIENT, MODERN, REVISIONS, Failed, Scene, Talk, check_steps
+from play import (
+    CLIENT,
+    MODERN,
+    PAGES,
+    REVISIONS,
+    Failed,
+    NotSetUp,
+    Scene,
+    Talk,
+    check_steps,
+)
+from pool import Pool, Put, Stopped, Turns
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 LISTS = {
@@ -37,8 +50,8 @@ LISTS = {
     "resource": ("resources/list", "resources", "uri"),
     "template": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
 }
-PAGES = 50  # of a list
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
+ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
 
 
@@ -55,12 +68,12 @@ class Server(Scene):
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
         self.credentials = dict(line.partition(":")[::2] for line in options.header)
+        self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.offered: Any = None  # the version that answered an initialize, if another
         self.supported: list[str] = []  # the versions that server/discover names
         self.silences = 0  # vectors in a row without an answer
         self.gone = ""  # why nothing more is played
-        self.pace = 0.0  # seconds for a request
 
     # ---- connections
 
@@ -72,14 +85,18 @@ class Server(Scene):
 
     def connect(self, vector: Json) -> Link:
         """Open a link, with a session if the revision has them."""
-        link = self.open_link()
+        try:
+            link = self.open_link()
+        except OSError as failure:
+            raise NotSetUp(str(failure)) from failure
         if not self.legacy or vector.get("own") == "connection":
             return link
         try:
             self._shake_hands(link, vector)
-        except (Failed, OSError):
+        except (Failed, OSError) as failure:
             link.close()
-            raise
+            why = ": ".join(show(one) for one in failure.args)
+            raise NotSetUp(f"no handshake: {why}") from failure
         return link
 
     def _shake_hands(self, link: Link, vector: Json) -> None:
@@ -111,15 +128,14 @@ class Server(Scene):
         try:
             with contextlib.closing(self.connect({"steps": []})) as link:
                 talk = Talk(self, link, {})
-                began = time.monotonic()
                 result = link.initialized
                 if not self.legacy:
                     result = self._discover(talk)
                 self.has = {"capabilities": result.get("capabilities", {})}
-                requests = 1 + sum(self._read_list(talk, kind) for kind in LISTS)
-                self.pace = (time.monotonic() - began) / requests
-        except (Failed, OSError) as failure:
-            return show(list(failure.args), 1000)
+                for kind in LISTS:
+                    self._read_list(talk, kind)
+        except (Failed, NotSetUp, OSError) as failure:
+            return ": ".join(show(one, 1000) for one in failure.args)
         return ""
 
     def _discover(self, talk: Talk) -> Json:
@@ -134,20 +150,19 @@ class Server(Scene):
         result: Json = answer["result"]
         return result
 
-    def _read_list(self, talk: Talk, kind: str) -> int:
-        """Read all pages of a list; return how many there are."""
+    def _read_list(self, talk: Talk, kind: str) -> None:
+        """Read all pages of a list."""
         method, member, name = LISTS[kind]
         self.has[kind] = []
         params: Json = {}
-        for page in range(PAGES):
+        for _ in range(PAGES):
             try:
                 answer = talk.send({"request": method, "params": params})
                 for item in answer["result"][member]:
                     self.has[kind].append(inside(item, name))
                 params = {"cursor": answer["result"]["nextCursor"]}
-            except (Failed, KeyError, TypeError):
-                return page + 1
-        return PAGES
+            except (Failed, KeyError, TypeError, TimeoutError):
+                return  # no list, or no answer: a vector judges that
 
     def half_spoken(self) -> str:
         """Say how a server that has no server/discover shows that it speaks this."""
@@ -193,7 +208,7 @@ class Server(Scene):
     def play(self, vector: Json, links: dict[str, Link]) -> tuple[Json, list[Json]]:
         """Play one vector, on a used link if one suits: the outcome, and all that was
         heard."""
-        row = self.row(vector)
+        began, row = time.monotonic(), self.row(vector)
         if row["verdict"] == "skipped":
             return row, []
         kind = vector.get("own") or json.dumps(self.legacy and vector.get("client", {}))
@@ -209,6 +224,9 @@ class Server(Scene):
             self.silences = 0
         except Missing as missing:
             row.update(verdict="skipped", why=f"the server has no {missing}")
+        except NotSetUp as failure:
+            self.silences += 1
+            row.update(verdict=report.NOT_SET_UP, why=str(failure))
         except (Failed, OSError) as failure:
             silent = isinstance(failure, TimeoutError)
             self.silences = self.silences + 1 if silent else 0
@@ -220,27 +238,37 @@ class Server(Scene):
             links[kind] = link
         elif link:
             link.close()
-        return row, [message for _, message in talk.heard] if talk else []
+        row["seconds"] = round(time.monotonic() - began, 3)
+        return row, talk.all_heard() if talk else []
 
     def play_twice(
         self, vector: Json, links: dict[str, Link]
     ) -> tuple[Json, list[Json]]:
         """Play a vector; if it fails on a used link, play it on a fresh one."""
         used = bool(links)
-        row, heard = self.play(vector, links)
-        if used and row["verdict"] in report.FAILED and self.silences < 2:
+        with self.turns.take(vector.get("alone", False)):
+            row, heard = self.play(vector, links)
+        failed = row["verdict"] in [*report.FAILED, report.NOT_SET_UP]
+        if (
+            (used or row["verdict"] == report.NOT_SET_UP)
+            and failed
+            and self.silences < 2
+        ):
             fresh: dict[str, Link] = {}
-            again, _ = self.play(vector, fresh)
+            with self.turns.take(vector.get("alone", False)):
+                again, _ = self.play(vector, fresh)
             close_all(fresh)
-            if again["verdict"] == "passed":
-                row["order"] = "passes alone"
+            if again["verdict"] == "passed" and row["verdict"] != report.NOT_SET_UP:
+                row.update(verdict="remark", order="passes alone", harms=ORDER)
             else:
                 row = again
         return row, heard
 
-    def play_all(self, vectors: list[Json], fresh: bool) -> list[Json]:
+    def play_all(
+        self, vectors: list[Json], fresh: bool, tell: Callable[[Json], None]
+    ) -> None:
         """Play vectors one after the other, and charge the rules that hold for every
-        message."""
+        message; tell each outcome."""
         rules = [vector for vector in vectors if "every" in vector]
         links: dict[str, Link] = {}
         rows = {rule["id"]: self.row(rule) for rule in rules}
@@ -248,8 +276,9 @@ class Server(Scene):
             if "every" in vector:
                 continue
             row, heard = self.play_twice(vector, links)
-            rows[row["id"]] = row
-            if "foreign" not in vector:
+            tell(row)
+            # One fault, one charge: what made a vector fail is not charged again.
+            if "foreign" not in vector and row["verdict"] == "passed":
                 self._charge(rules, rows, heard, row["id"])
             if self.silences >= SILENCES and not self.gone:
                 self._check_alive()
@@ -258,29 +287,35 @@ class Server(Scene):
         close_all(links)
         if self.gone:
             rows[GIVEN_UP] = self.finding("no-answer", GIVEN_UP, self.gone)
-        return list(rows.values())
+        for row in rows.values():
+            tell(row)
 
     def _charge(
         self, rules: list[Json], rows: dict[str, Json], heard: list[Json], name: str
     ) -> None:
-        """Charge a rule for every message once, with the first that breaks it."""
-        for rule in rules:
-            row, known = rows[rule["id"]], {"revision": self.revision}
-            if row["verdict"] != "passed":
-                continue
-            bad = [one for one in heard if not fits(rule["every"], one, dict(known))]
-            if bad:
-                row.update(verdict=report.verdict_of(rule), why=f"in {name}")
-                row.update(received=bad[0])
+        """Charge rules with a message that breaks them; a rule once, and of a message
+        that breaks a MUST nothing else."""
+        known = {"revision": self.revision}
+        strict_first = sorted(rules, key=lambda one: report.verdict_of(one) != "broken")
+        for message in heard:
+            for rule in strict_first:
+                row = rows[rule["id"]]
+                if row["verdict"] == "skipped" or fits(rule["every"], message, known):
+                    continue
+                verdict = report.verdict_of(rule)
+                if row["verdict"] == "passed":
+                    row.update(verdict=verdict, why=f"in {name}", received=message)
+                if verdict == "broken":
+                    break
 
     def _check_alive(self) -> None:
         """Find out whether a server that was silent several times answers at all."""
         self.silences = 0
         try:
             with contextlib.closing(self.connect({})) as link:
-                Talk(self, link, {}).barrier()
-        except (Failed, OSError) as failure:
-            self.gone = f"{GIVEN_UP}: {show(list(failure.args))}"
+                Talk(self, link, {}).barrier({})
+        except (Failed, NotSetUp, OSError) as failure:
+            self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 
     def finding(self, name: str, rule: str, why: str) -> Json:
         """Make the row of something that no vector shows."""
@@ -352,54 +387,101 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def play_server(
-    options: argparse.Namespace, vectors: list[Json]
-) -> tuple[list[Json], bool]:
-    """Play several revisions at once; also say whether all that were wanted are
-    spoken."""
-    wanted = (options.revisions or ",".join(REVISIONS)).split(",")
-    servers = [Server(options, date) for date in wanted]
-    jobs = []
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        why = dict(zip(servers, pool.map(Server.survey, servers)))
-        estimate = 0.0
-        for server in servers:
+class Run:
+    """A run: several revisions side by side."""
+
+    def __init__(self, options: argparse.Namespace, recorder: report.Recorder) -> None:
+        wanted = (options.revisions or ",".join(REVISIONS)).split(",")
+        self.options, self.recorder = options, recorder
+        self.servers = [Server(options, date) for date in wanted]
+        self.pool = Pool(len(wanted), recorder.ends)
+        for server in self.servers:
+            server.turns = self.servers[0].turns
+
+    def survey(self) -> dict[Server, str]:
+        """Find out why a server does not speak a revision, or nothing if it does."""
+
+        why = dict(
+            self.pool.each(self.servers, lambda one, put: put((one, one.survey())))
+        )
+        for server in self.servers:
             report.say(f"{server.carrier} {server.revision}:", why[server] or "spoken")
-            fit = [
+        return why
+
+    def play(self, vectors: list[Json]) -> list[Json]:
+        """Play all vectors in the revisions that are spoken; return the rows."""
+        why = self.survey()
+        rows = find_halves(self.servers, why)
+        fitting = {
+            server: [
                 vector
                 for vector in vectors
                 if server.revision in vector["revisions"]
                 and server.carrier in vector["carriers"]
             ]
-            if not why[server]:
-                steps = sum(2 + len(vector["steps"]) for vector in fit)
-                estimate += server.pace * steps / 2
-                jobs.append(pool.submit(server.play_all, fit, options.fresh))
-        found = find_halves(servers, why)
-        report.say(f"{len(vectors)} vectors; about {estimate:.0f} s")
-    found += [row for job in jobs for row in job.result()]
-    order = {vector["id"]: n for n, vector in enumerate(vectors)}
-    found.sort(key=lambda row: order.get(row["id"], len(order)))
-    return found, all(server.has for server in servers if options.revisions)
+            for server in self.servers
+            if not why[server]
+        }
+        self.recorder.total = len(rows) + sum(map(len, fitting.values()))
+        for row in rows:
+            self.recorder.add(row)
+        total = f"{self.recorder.total} outcomes to come"
+        report.say(f"vectors {report.SET}: {len(vectors)} vectors, {total}")
+
+        def play(server: Server, put: Put) -> None:
+            server.play_all(fitting[server], self.options.fresh, put)
+
+        for row in self.pool.each(fitting, play):
+            self.recorder.add(row)
+        return report.in_order(self.recorder.rows, vectors)
+
+    def is_complete(self) -> bool:
+        """Say whether all revisions that were insisted on are spoken."""
+        return all(server.has for server in self.servers if self.options.revisions)
+
+
+def check_target(options: argparse.Namespace) -> None:
+    """Refuse a target that cannot be reached or started, before anything is played."""
+    if is_url(options.target):
+        url = urllib.parse.urlsplit(options.target)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            socket.create_connection(
+                (url.hostname or "", port), options.timeout
+            ).close()
+        except OSError as problem:
+            raise SystemExit(f"{options.target} cannot be reached: {problem}") from None
+    elif not shutil.which(options.target):
+        raise SystemExit(f"{options.target}: there is no such command")
 
 
 def main() -> int:
     """Read the command line, play, report."""
     options = parse(sys.argv[1:])
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    began = time.monotonic()
-    vectors = report.read_vectors(FOLDER, options.only, check_steps)
+    vectors = report.read_vectors(FOLDER, check_steps)
+    report.check_options(options, vectors)
+    vectors = report.choose(vectors, options.only)
     sentences: dict[str, str] = {}
     if options.spec:
         index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
         sentences = index.sentences(vectors)
         if not options.target:
             for path in sorted((FOLDER / "clients").glob("*.json")):
-                vectors += json.loads(path.read_text("utf-8")).get("vectors", [])
+                vectors += report.read_file(path) if path.stem != "schema" else []
             return index.report(vectors)
-    rows, complete = play_server(options, vectors)
-    good = report.finish(options, rows, sentences, began)
-    return int(not (complete and good))
+    check_target(options)
+    report.stop_on_signals()
+    recorder, stopped = report.Recorder(options), ""
+    run = Run(options, recorder)
+    try:
+        rows = run.play(vectors)
+    except (KeyboardInterrupt, Stopped) as reason:
+        stopped = str(reason) or "interrupted"
+        rows = report.in_order(recorder.rows, vectors)
+        kill_all()
+    good = recorder.finish(options, rows, sentences, stopped)
+    return int(not (run.is_complete() and good))
 
 
 if __name__ == "__main__":

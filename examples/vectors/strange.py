@@ -25,8 +25,10 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from play import REVISIONS, encode
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -36,7 +38,6 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 
 
 def error(code: int, message: str, **data: Any) -> Json:
@@ -96,6 +97,15 @@ class Change:
     def event(self, lines: list[bytes], exchange: Handler) -> list[bytes]:
         """Change an event of a stream, before its message is read."""
         return lines
+
+    def lines(self, source: Iterable[bytes]) -> Iterable[bytes]:
+        """Change how lines are read, on stdio."""
+        return source
+
+    def leave(self, child: subprocess.Popen[bytes]) -> None:
+        """End the server, once the client has closed our stdin."""
+        assert child.stdin
+        child.stdin.close()
 
     def end(self) -> None:
         """Do something before the process exits."""
@@ -521,6 +531,47 @@ class ProgressElsewhere(Change):
         return []
 
 
+class AsksNothing(Change):
+    """tools that could ask the client do without, or end with isError"""
+
+    failed = False
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        name = str(params.get("name")) if isinstance(params, dict) else ""
+        asks = "input_required" in name or "elicitation" in name or "sampling" in name
+        arguments = params.get("arguments") if isinstance(params, dict) else None
+        sound = isinstance(arguments, dict) and all(
+            isinstance(one, str) for one in arguments.values()
+        )
+        needs = "prompt" not in arguments if isinstance(arguments, dict) else True
+        if message.get("method") != "tools/call" or "id" not in message or not asks:
+            if name != "test_missing_capability":
+                return message
+        if not sound or (name == "test_sampling" and needs):
+            return message
+        result: Json = {"content": [{"type": "text", "text": "done without you"}]}
+        if self.failed:
+            result["isError"] = True
+        if VERSION in str(params):
+            result["resultType"] = "complete"
+        return answer(message, result=result)
+
+
+class CannotAsk(AsksNothing):
+    """tools that would ask the client end with isError"""
+
+    failed = True
+
+
+class IdleTriggers(Change):
+    """nothing changes, whatever the tools are for"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        changes = str(message.get("method")).endswith(("/list_changed", "/updated"))
+        return [] if changes else [message]
+
+
 class AnyOrigin(Change):
     """a public server serves pages of any origin"""
 
@@ -562,6 +613,9 @@ FLAGS: dict[str, type[Change]] = {
     "no-delete": NoDelete,
     "no-sessions": NoSessions,
     "progress-elsewhere": ProgressElsewhere,
+    "asks-nothing": AsksNothing,
+    "cannot-ask": CannotAsk,
+    "idle-triggers": IdleTriggers,
     "any-origin": AnyOrigin,
 }
 
@@ -607,12 +661,12 @@ class Proxy:
             message = changed_message
         if message == original:
             return line, original
-        return json.dumps(message, ensure_ascii=False).encode(), original
+        return encode(message), original
 
     def down(self, message: Any, asked: Json | None = None) -> list[bytes]:
         """Change what the server sends; `asked` is the request of its HTTP exchange."""
         if not isinstance(message, dict):
-            return [json.dumps(message, ensure_ascii=False).encode()]
+            return [encode(message)]
         request: Json = {}
         if "method" not in message:
             request = self.asked.get(json.dumps(message.get("id")), {})
@@ -631,7 +685,7 @@ class Proxy:
                     change.message(one, request) if isinstance(one, dict) else [one]
                 )
             found = passed
-        return [json.dumps(one, ensure_ascii=False).encode() for one in found]
+        return [encode(one) for one in found]
 
     def out(self, text: bytes, stream: bool) -> bytes:
         """Change a text as it goes out."""
@@ -661,14 +715,18 @@ def serve_stdio(changes: list[Change], command: list[str]) -> None:
 
     reader = threading.Thread(target=pump, daemon=True)
     reader.start()
-    for line in sys.stdin.buffer:
+    lines: Iterable[bytes] = sys.stdin.buffer
+    for change in changes:
+        lines = change.lines(lines)
+    for line in lines:
         sent, message = proxy.up(line.rstrip(b"\n"), {})
         if sent:
             child.stdin.write(sent + b"\n")
         elif sent == b"" and message:
             message.pop("_status", None)
             write(proxy.down(message))
-    child.stdin.close()
+    for change in changes:
+        change.leave(child)
     child.wait()
     reader.join(1)
     for change in changes:
@@ -679,6 +737,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One HTTP exchange, passed on."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an ACK
     url = urllib.parse.urlsplit("")
     proxy = Proxy([])
     asked: Json = {}  # the request of this exchange
@@ -721,13 +780,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Pass a request on, and its response back."""
         for change in self.proxy.changes:
             if self.command != "POST" and (refused := change.verb(self.command)):
-                return self.reply(refused, {}, b"")
+                page = {"content-type": "application/json"}
+                return self.reply(refused, page, b'{"detail": "Method Not Allowed"}')
         if headers is None:
             headers = {name.lower(): value for name, value in self.headers.items()}
         if not request:
             for change in self.proxy.changes:
                 change.request({}, headers)
-        headers = {**headers, "host": self.url.netloc}
+        ours = self.connection.getsockname()[1]
+        if headers.get("host", "").endswith(f":{ours}"):
+            headers = {**headers, "host": self.url.netloc}
         headers.pop("content-length", None)
         # Paths beside that of the endpoint (HTTP+SSE) stay as they are.
         target = self.path if body or self.command == "GET" else self.url.path

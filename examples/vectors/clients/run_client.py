@@ -10,7 +10,7 @@ README.md has the format and the actions; driver.py is the driver of our client.
 
 from __future__ import annotations
 
-import concurrent.futures
+import collections
 import contextlib
 import http.server
 import itertools
@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -29,7 +30,16 @@ from typing import Any, NamedTuple
 
 sys.path += [str(pathlib.Path(__file__).resolve().parents[1])]
 import report
-from links import kill, launch, read_json, start
+from links import (
+    RUNNING,
+    STDERR_LINES,
+    cause_of,
+    kill,
+    kill_all,
+    launch,
+    read_json,
+    start,
+)
 from patterns import (
     BadVector,
     Json,
@@ -45,6 +55,7 @@ from patterns import (
     show,
 )
 from play import MODERN, REVISIONS, Failed
+from pool import Pool, Put, Stopped
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 META = "io.modelcontextprotocol/"
@@ -63,9 +74,15 @@ def pump():
 threading.Thread(target=pump, daemon=True).start()
 for line in sys.stdin.buffer:
     link.sendall(line)
+link.sendall(b"\\0\\n")
 link.shutdown(socket.SHUT_WR)
 link.recv(1)
 """
+
+
+END_OF_INPUT = (
+    b"\0\n"  # what the shim says if its stdin was closed, and it was not killed
+)
 
 
 class Exchange:
@@ -98,7 +115,7 @@ class Exchange:
         self.begin(200, kind)
         text = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         # Without a data field, an event is none, and its id is lost.
-        data = "" if message is None else json.dumps(message)
+        data = "" if message is None else json.dumps(message, ensure_ascii=False)
         self.parts.put(f"{text}data: {data}\r\n\r\n".encode())
 
     def end(self) -> None:
@@ -113,7 +130,7 @@ class StdioServer:
         self.says = says  # on stderr
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.inbox = inbox
-        self.ended = threading.Event()
+        self.ended = threading.Event()  # the client has closed stdin
         self.connections: list[socket.socket] = []
         start(self._accept)
 
@@ -133,9 +150,10 @@ class StdioServer:
     def _read(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection.makefile("rb") as lines:
             for line in lines:
-                self.inbox.put(Exchange(read_json(line), None, link=connection))
-        if connection is self.connections[-1]:
-            self.ended.set()
+                if line != END_OF_INPUT:
+                    self.inbox.put(Exchange(read_json(line), None, link=connection))
+                elif connection is self.connections[-1]:
+                    self.ended.set()
         self.inbox.put(None)
 
     def send(self, message: Any, exchange: Exchange | None) -> None:
@@ -164,6 +182,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One HTTP exchange of the client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an ACK
     inbox: queue.Queue[Exchange | None]
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -263,10 +282,12 @@ class Driver:
     """The process that drives the client under test."""
 
     def __init__(self, command: list[str]) -> None:
-        self.process = launch(command, subprocess.DEVNULL)
+        self.process = launch(command, subprocess.PIPE)
+        RUNNING.add(self.process)
         self.reports: queue.Queue[Json] = queue.Queue()
         self.spoke = False  # a first line has come: the process has started
         self.names = itertools.count(1)  # ids of actions
+        self.ended = ""  # why there is no driver any more
         start(self._read)
 
     def do(self, action: Json) -> None:
@@ -277,11 +298,16 @@ class Driver:
             self.process.stdin.flush()
 
     def _read(self) -> None:
-        assert self.process.stdout
+        assert self.process.stdout and self.process.stderr
+        said: collections.deque[bytes] = collections.deque(maxlen=STDERR_LINES)
+        errors = self.process.stderr
+        listener = start(said.extend, iter(lambda: errors.readline(1000), b""))
         for line in self.process.stdout:
             told = read_json(line)
             self.spoke = True
             self.reports.put(told if isinstance(told, dict) else {"rubbish": told})
+        listener.join(0.5)
+        self.ended = f"the driver has ended: {cause_of(list(said))}"
 
     def end_client(self) -> bool:
         """Have the client closed; say whether it was, so that it can be used again."""
@@ -334,6 +360,8 @@ class Talk:
             if time.monotonic() > began + patience:
                 last = show([one.seen for one in self.heard[-3:]])
                 raise TimeoutError(f"no {what} in time; what came last: {last}")
+            if self.driver.ended:
+                raise ConnectionError(self.driver.ended)
             self.take(0.01)
         return value
 
@@ -341,8 +369,11 @@ class Talk:
         """Take one message, and all reports."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self.told.append(self.driver.reports.get_nowait())
-                self.transcript.append({"told": self.told[-1]})
+                told = self.driver.reports.get_nowait()
+                self.told.append(told)
+                self.transcript.append({"told": told})
+                if "unsupported" in told:  # also if no step waits for this action
+                    raise Missing(f"action {told['unsupported']}")
         with contextlib.suppress(queue.Empty):
             exchange = self.inbox.get(timeout=seconds)
             if exchange:
@@ -428,8 +459,10 @@ class Talk:
         member = LISTS.get(method)
         if not member:
             return {}
+        cursor = self.scene("cursor")
         return {
             member: self.scene(member, FEATURES[member]),
+            **({"nextCursor": cursor} if cursor else {}),
             **(CACHE if self.modern else {}),
         }
 
@@ -462,7 +495,8 @@ class Talk:
             headers["mcp-session-id"] = "session-1"
         status = step.get("status") or self._status(content)
         headers.update(step.get("headers", {}))
-        self.reply_http(exchange, status, headers, json.dumps(message).encode())
+        text = json.dumps(message, ensure_ascii=False)
+        self.reply_http(exchange, status, headers, text.encode())
 
     def _status(self, content: Json) -> int:
         """Find the status of an answer: modern errors have their own."""
@@ -516,8 +550,6 @@ class Talk:
         told = self.until(
             found, "report of the driver", step.get("within", 0) * self.seconds
         )
-        if "unsupported" in told:
-            raise Missing(f"action {told['unsupported']}")
         self.judge(step["told"], told)
 
     def wait(self, step: Json) -> None:
@@ -695,6 +727,7 @@ class Client:
     def end(self) -> None:
         """End the driver."""
         if self.driver:
+            RUNNING.discard(self.driver.process)
             kill(self.driver.process)
         self.driver = None
 
@@ -708,8 +741,10 @@ def make_row(vector: Json, place: Place) -> Json:
 class Run:
     """Play vectors, at several places, with several clients side by side."""
 
-    def __init__(self, command: list[str], jobs: int) -> None:
-        self.jobs, self.command = jobs, command
+    def __init__(
+        self, command: list[str], jobs: int, recorder: report.Recorder | None = None
+    ) -> None:
+        self.jobs, self.command, self.recorder = jobs, command, recorder
         self.idle: queue.Queue[Client] = queue.Queue()
         for _ in range(jobs):
             self.idle.put(Client(command))
@@ -724,18 +759,24 @@ class Run:
 
     def second(self) -> Run:
         """Make a run for what has failed, with half as many clients."""
-        return Run(self.command, max(1, self.jobs // 2))
+        return Run(self.command, max(1, self.jobs // 2), self.recorder)
+
+    def pool(self) -> Pool:
+        """Make threads for all clients, which end with the time of the whole run."""
+        if self.recorder:
+            return Pool(self.jobs, self.recorder.ends)
+        return Pool(self.jobs)
 
     def each(self, work: Callable[[Client, Any], Any], tasks: list[Any]) -> list[Any]:
         """Do something for each task, with an idle client; keep the order."""
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
 
-            def one(task: Any) -> Any:
-                return self.with_client(lambda client: work(client, task))
+        def one(numbered: tuple[int, Any], put: Put) -> None:
+            number, task = numbered
+            put((number, self.with_client(lambda client: work(client, task))))
 
-            found = list(pool.map(one, tasks))
+        found = dict(self.pool().each(enumerate(tasks), one))
         self.close()
-        return found
+        return [found[number] for number in range(len(tasks))]
 
     def play(self, places: list[Place], vectors: list[Json]) -> list[Json]:
         """Play all vectors at the places where they apply.
@@ -756,15 +797,21 @@ class Run:
         def attempt(client: Client, task: tuple[Json, Place]) -> Json:
             row, heard = client.play(*task)
             for rule, place in rules:
-                if place == task[1]:
+                if place == task[1] and row["verdict"] == "passed":
                     charge(rule, heard, row["id"])
+            if self.recorder and row["verdict"] not in report.FAILED:
+                self.recorder.add(row)
             return row
 
+        if self.recorder:
+            self.recorder.total = len(tasks)
         rows = self.each(attempt, others)
         failed = [n for n, row in enumerate(rows) if row["verdict"] in report.FAILED]
         again = self.second().each(attempt, [others[n] for n in failed])
         for number, row in zip(failed, again):
             rows[number] = row
+            if row["verdict"] in report.FAILED and self.recorder:
+                self.recorder.add(row)
             if row["verdict"] not in report.FAILED:
                 report.say(f"{report.where(row)}: failed at first, passed later")
         return rows + [rule for rule, _ in rules]
@@ -801,8 +848,11 @@ def main() -> int:
     add("--jobs", type=int, default=JOBS, help="how many clients at once")
     add("driver", nargs="...", help="DRIVER: a command")
     options = parser.parse_args()
-    began = time.monotonic()
-    vectors = report.read_vectors(FOLDER, options.only, check_steps)
+    vectors = report.read_vectors(FOLDER, check_steps)
+    report.check_options(options, vectors)
+    vectors = report.choose(vectors, options.only)
+    check_driver(options.driver)
+    report.stop_on_signals()
     dates = (options.revisions or ",".join(REVISIONS)).split(",")
     # Streamable HTTP came with 2025-03-26.
     places = [
@@ -811,14 +861,26 @@ def main() -> int:
         for carrier in options.carriers.split(",")
         if (carrier, date) != ("http", REVISIONS[0])
     ]
-    run = Run(options.driver, options.jobs)
-    spoken = run.spoken(places)
-    rows = run.play(spoken, vectors)
-    order = {vector["id"]: n for n, vector in enumerate(vectors)}
-    rows.sort(key=lambda row: order[row["id"]])
+    recorder, stopped = report.Recorder(options), ""
+    run = Run(options.driver, options.jobs, recorder)
+    spoken: list[Place] = []
+    try:
+        spoken = run.spoken(places)
+        rows = run.play(spoken, vectors)
+    except (KeyboardInterrupt, Stopped) as reason:
+        stopped, rows = str(reason) or "interrupted", list(recorder.rows)
+        kill_all()
+    rows = report.in_order(rows, vectors)
     complete = spoken == places or not options.revisions
-    good = report.finish(options, rows, {}, began)
+    good = recorder.finish(options, rows, {}, stopped)
     return int(not (complete and good))
+
+
+def check_driver(command: list[str]) -> None:
+    """Refuse a driver that cannot be started."""
+    if not command or not shutil.which(command[0]):
+        name = command[0] if command else "DRIVER"
+        raise SystemExit(f"{name}: there is no such command")
 
 
 MEMBERS = set(
