@@ -116,7 +116,7 @@ test_gateway = scripts(
 :up__dir_list_it_3bbeb852 => {"content": [
     {"type": "resource_link", "uri": "up+test://text", "name": "a"},
     {"type": "resource", "resource": {"uri": "up+test://text", "text": "hello"}}]}
-:old__longlonglonglonglonglonglonglonglonglonglonglonglo_5aa1dce7 => "long"
+:old__longlonglonglonglonglonglonglonglonglonglo_5aa1dce7 => "long"
 :up__unknown => error {INVALID_PARAMS} unknown tool
 [modern] :up__numbers => {"structuredContent": [1, 2], "content": [{"text": "[1, 2]"}]}
 [legacy] :up__numbers => {"structuredContent": null, "content": ["*"], "resultType": null}
@@ -153,11 +153,12 @@ wait a passed
 :old__ask => "failed: AskError"
 == a legacy client is asked, by both kinds of upstream | on: 2025-06-18..2025-11-25 memory
     | declare: {"elicitation": {}, "sampling": {}, "roots": {}}
-:old__ask ? a elicitation/create {"message": "Which branch?", "requestedSchema": {"type": "object"}}
+:old__ask ? a elicitation/create {"requestedSchema": {"type": "object"},
+    "message": "The server \"old\" asks: Which branch?"}
     -> {"action": "accept", "content": {"branch": "main"}} =>
     "{\"action\": \"accept\", \"content\": {\"branch\": \"main\"}}"
-:up__rounds ? c elicitation/create {"message": "One?"} ->
-    {"action": "accept", "content": {"one": 1}} ? d elicitation/create {"message": "Two?"} ->
+:up__rounds ? c elicitation/create {"message": "The server \"up\" asks: One?"} ->
+    {"action": "accept", "content": {"one": 1}} ? d elicitation/create {"message": "The server \"up\" asks: Two?"} ->
     {"action": "accept", "content": {"two": 2}} => {"content": ["*"], "isError": null}
 :old__roots ? b roots/list {} -> error -5 never => {"isError": true}
 :old__think ? c sampling/createMessage {"maxTokens": 5} ->
@@ -176,7 +177,7 @@ def test_gateway_joins_lists_and_announces_changes(version):
     server, uris = gateway()[0], ["old+test://text", "up+test://text"]
     with client.connect(gateway()[1], revision=version) as front:
         tools = {tool["name"]: tool for tool in front.list_tools()}
-        assert list(tools)[:2] == ["up__add", "up__echo"] and max(map(len, tools)) == 64
+        assert list(tools)[:2] == ["up__add", "up__echo"] and max(map(len, tools)) == 56
         assert ("outputSchema" in tools["up__numbers"]) == front.modern
         assert {one["uri"] for one in front.list_resources()} > set(uris)
         assert (
@@ -226,7 +227,7 @@ def configure(folder, config) -> str:
 def test_gateway_survives_an_upstream_that_dies(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "RETRY_SECONDS", 0.02)
     heard = queue.SimpleQueue()
-    upstreams, profiles = gw.read_config(
+    upstreams, profiles, _ = gw.read_config(
         configure(
             tmp_path,
             {
@@ -297,29 +298,58 @@ def test_gateway_serves_each_profile_at_its_path(version):
     [
         ("{", "line 1"),
         ([], "object"),
-        ({}, "servers"),
-        ({"servers": {}}, "servers"),
-        *(
-            ({"servers": {"a": server}}, "/servers/a" + place)
-            for server, place in (
-                ({}, ""),
-                ({"command": []}, "/command"),
-                ({**X, "url": "http://x"}, ""),
-                ({"url": "ftp://x"}, "/url"),
-                ({**X, "revision": "x"}, "/revision"),
-                ({**X, "env": {"A": 1}}, "/env/A"),
-                ({**X, "args": [1]}, "/args/0"),
-            )
-        ),
-        ({"mcpServers": {"1": X}}, "1"),
-        ({"servers": {"a b": X, "A-b": X}}, "differ"),
+        ({}, "no usable servers"),
+        ({"servers": {}}, "no usable servers"),
+        ({"servers": {"a": {}}}, "no usable servers"),
         ({"servers": {"a": X}, "profiles": {"p": {"servers": ["b"]}}}, "among a"),
         ({"servers": {"a": X}, "profiles": {"/": {"servers": ["a"]}}}, "profiles"),
+        (
+            {
+                "servers": {"a": X},
+                "profiles": {"p": {"servers": ["a"], "rename": {"a": {"b": "c d"}}}},
+            },
+            "c d",
+        ),
+        ({"servers": {"a": X}, "clients": {"keys": {"${NONE_SUCH}": "a"}}}, "NONE_"),
+        ({"servers": {"a": X}, "clients": {}}, "keys"),
     ],
 )
 def test_gateway_names_what_is_wrong_with_a_file(tmp_path, config, word):
     with pytest.raises(ValueError, match=word):
         gw.read_config(configure(tmp_path, config))
+
+
+@parametrize(
+    "server, word",
+    [
+        ({}, "command"),
+        ({"command": []}, "command"),
+        ({"url": "ftp://x"}, "url must begin"),
+        ({**X, "revision": "x"}, "revision"),
+        ({**X, "session": "mine"}, "session"),
+        ({**X, "env": {"A": []}}, "env"),
+        ({**X, "args": [[]]}, "args"),
+        ({**X, "headers": 5}, "headers"),
+        ({"url": "http://x", "headers": {"A": "${NONE_SUCH}"}}, "NONE_SUCH"),
+        ({"url": "http://x", "forward": ["authorization"]}, "never forwarded"),
+        ({"url": "http://x", "forward": ["X-Key"]}, "never forwarded"),
+        ({"url": "http://x", "forward": ["Mcp-Session-Id"]}, "never forwarded"),
+    ],
+)
+def test_gateway_leaves_out_a_server_that_cannot_be_understood(
+    tmp_path, capsys, server, word
+):
+    config = {
+        "mcpServers": {"good": X, "bad": server, "off": {**X, "disabled": True}},
+        "profiles": {"all": {"servers": ["bad", "good", "off"]}},
+        "clients": {"keys": {"key": "ann"}, "header": "x-key"},
+    }
+    setup = gw.read_config(configure(tmp_path, config))
+    assert list(setup.upstreams) == ["good"]
+    members = setup.profiles["all"].members
+    assert [member.upstream.name for member in members] == ["good"]
+    printed = capsys.readouterr()[1]
+    assert "'bad'" in printed and word in printed
 
 
 @parametrize(
@@ -422,7 +452,7 @@ def test_gateway_notices_at_once_that_an_application_comes_and_goes(
 
 
 def test_gateway_takes_a_url_in_place_of_a_file():
-    upstreams, profiles = gw.read_config("http://127.0.0.1:9/mcp")
+    upstreams, profiles, _ = gw.read_config("http://127.0.0.1:9/mcp")
     assert [upstream.prefix for upstream in upstreams.values()] == [""]
     assert [profile.path for profile in profiles.values()] == ["/mcp/all"]
     with pytest.raises(ValueError, match="URL"):
@@ -444,7 +474,7 @@ def test_gateway_waits_for_all_upstreams_together(monkeypatch):
     profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
     with client.connect(profile) as front:
         assert names_of(front) == names_of(front) == []
-    assert sum(waits) == gw.START_SECONDS
+    assert sum(waits) == gw.WAIT_SECONDS
 
 
 def test_gateway_needs_no_ping(monkeypatch):
@@ -456,14 +486,14 @@ def test_gateway_needs_no_ping(monkeypatch):
     server = Silent("silent")
     server.tool(lambda: None, name="work")
     monkeypatch.setattr(
-        gw, "connect", lambda _, **given: client.connect(server, **given)
+        gw.Upstream, "transport", lambda *_: client.MemoryTransport(server)
     )
     upstream = gw.Upstream("app", {"command": "x", "revision": LEGACY[0]})
     with fronting(upstream) as front:
         assert names_of(front) == ["app__work"]
 
 
-def test_gateway_leaves_out_lists_that_are_too_long(monkeypatch, capsys):
+def test_gateway_cuts_lists_that_are_too_long(monkeypatch, capsys):
     monkeypatch.setattr(gw, "MAX_LIST_BYTES", 10_000)
     server = mcp.Server("long", page_size=2)
     for number in range(20):
@@ -475,11 +505,9 @@ def test_gateway_leaves_out_lists_that_are_too_long(monkeypatch, capsys):
             gw.Upstream("app", {"url": f"http://127.0.0.1:{port}/mcp"}),
         ]
         with fronting(*upstreams) as front:
-            assert names_of(front) == ["app__work"]
+            assert names_of(front)[::9] == ["long__tool0", "app__work"]
             assert [one["name"] for one in front.list_prompts()] == ["long__greet"]
-    assert (
-        "long: cannot list tools: they have more than 10000" in capsys.readouterr()[1]
-    )
+    assert "cannot list all tools: they have more than 10000" in capsys.readouterr()[1]
 
 
 @parametrize("version", [MODERN[0], LEGACY[0]])
