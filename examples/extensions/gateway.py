@@ -349,7 +349,7 @@ class Redactor:
         for word in command[1:]:
             words.append(word.partition("=")[2])
         url = options.get("url", "")
-        words += [url, *re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
+        words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
             words += [value]
         known = {one for word in words for one in (word, unquote(word))}
@@ -1033,6 +1033,7 @@ class Login:
         self.upstream = upstream
         self.lock = threading.Lock()  # guards the rest
         self.thread: threading.Thread | None = None
+        self.is_new = False  # the thread's login, until its user has been answered
         self.shown: Any = None  # a Future of the page's URL
         self.problem = ""
 
@@ -1051,6 +1052,7 @@ class Login:
                 return make(refusal)
             except oauth.LoginNeeded:
                 self.upstream.needs_login = True
+                self.is_new = self.is_new and self.is_running
                 if is_terminal():
                     self.page()
                 raise
@@ -1062,13 +1064,18 @@ class Login:
         said = self.upstream.options.get("raw", {}).get("oauth")
         return oauth.settings_in(said) if isinstance(said, dict) else {}
 
+    @property
+    def is_running(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
     def page(self) -> str:
         """Begin a login, unless one has begun; return the page for the user."""
         from concurrent.futures import Future, TimeoutError as TooLate
 
         with self.lock:
-            if self.thread is None or not self.thread.is_alive():
-                self.shown, self.problem = Future(), ""
+            # A modern client's call runs twice: the second time, it may have ended.
+            if not (self.is_new or self.is_running):
+                self.shown, self.problem, self.is_new = Future(), "", True
                 self.thread = threading.Thread(target=self._log_in, daemon=True)
                 self.thread.start()
             shown = self.shown
@@ -1082,7 +1089,8 @@ class Login:
         thread = self.thread
         if thread is not None:
             thread.join(mcp_client.LOGIN_SECONDS)
-        return self.problem
+        self.is_new = False
+        return "it takes too long" if self.is_running else self.problem
 
     def _log_in(self) -> None:
         shown, options = self.shown, self.upstream.options
@@ -1101,6 +1109,7 @@ class Login:
             Client(transport, timeout=LIST_SECONDS).close()
         except Exception as problem:
             self.problem = self.upstream.redactor.reason(problem)
+            self.is_new = False
             note(f"{self.upstream.name}: the login failed: {self.problem}")
         if not shown.done():
             why = self.problem or "No login was needed"
@@ -1299,15 +1308,21 @@ def login_tool(upstream: Upstream) -> Message:
 
 def log_in(upstream: Upstream, ctx: Context) -> Message:
     """Show the user a page to log in, and wait until they have."""
+    declared = ctx.client_capabilities.get("elicitation")
+    if not (isinstance(declared, dict) and "url" in declared):
+        raise RpcError(INTERNAL, upstream.why, {"server": upstream.name})
     question = elicitation(f"Log in to {upstream.name}", url=upstream.login.page())
     if not rules(ctx.version).modern:
         question["params"]["elicitationId"] = secrets.token_urlsafe(8)
-    try:
-        answer = ctx.ask({"login": question})["login"]
-    except (AskError, RpcError):
-        raise RpcError(INTERNAL, upstream.why, {"server": upstream.name}) from None
+        answer = ask(ctx, {"": question})[""]
+    else:
+        answers = ctx.params.get("inputResponses", {})
+        if "login" not in answers:
+            asked = {"login": question}
+            return {"resultType": "input_required", "inputRequests": asked}
+        answer = answers["login"]
     problem = "declined"
-    if answer["action"] == "accept":
+    if isinstance(answer, dict) and answer.get("action") == "accept":
         problem = upstream.login.await_end()
     said = f"Not logged in: {problem}" if problem else "Logged in"
     block = {"type": "text", "text": f"{said} ({upstream.name})"}

@@ -607,3 +607,723 @@ def test_gateway_waits_for_nobody_who_reads_its_log(monkeypatch):
             done = concurrent.futures.wait([noted], 1).done
             other_end.read(1 << 16)  # whatever waits goes on
         assert done
+
+
+# ---- what an upstream may send, and what it costs
+
+SCHEMA = '"inputSchema": {"type": "object"}'
+DEEP = '{"a":' * 400 + "1" + "}" * 400
+# Entries that some client would refuse the whole list for, by kind.
+BAD = {
+    "tools": [
+        '{"name": "a", "inputSchema": {"type": "object", "maximum": 1e999}}',
+        '{"name": "a", "description": 5, %s}' % SCHEMA,
+        '{"name": "a", "title": [], %s}' % SCHEMA,
+        '{"name": "a", "annotations": [], %s}' % SCHEMA,
+        '{"name": "a", "annotations": {"readOnlyHint": "yes"}, %s}' % SCHEMA,
+        '{"name": "a", "outputSchema": 5, %s}' % SCHEMA,
+        '{"name": "a", "icons": [5], %s}' % SCHEMA,
+        '{"name": "a", "_meta": [], %s}' % SCHEMA,
+        '{"name": "a", "inputSchema": {"type": "object", "properties": %s}}' % DEEP,
+        '{"name": "a", "description": "\\ud83d", %s}' % SCHEMA,
+        '{"name": "a\\udc00", %s}' % SCHEMA,
+        '{"name": "a", "inputSchema": {"type": "array"}}',
+        '{"name": "a"}',
+        "{}",
+        "5",
+        "null",
+        "[]",
+    ],
+    "prompts": [
+        '{"name": "a", "arguments": 5}',
+        '{"name": "a", "arguments": [{"description": "b"}]}',
+        '{"name": 5}',
+    ],
+    "resources": [
+        '{"name": "a", "uri": 5}',
+        '{"uri": "x://a"}',
+        '{"name": "a", "uri": "x://a", "mimeType": 5}',
+        '{"name": "a", "uri": "x://a", "size": 1e999}',
+    ],
+    "resourceTemplates": ['{"name": "a", "uriTemplate": null}', "7"],
+}
+GOOD = {
+    "tools": '{"name": "good", %s}' % SCHEMA,
+    "prompts": '{"name": "good"}',
+    "resources": '{"name": "good", "uri": "x://good"}',
+    "resourceTemplates": '{"name": "good", "uriTemplate": "x://{a}"}',
+}
+
+
+@contextlib.contextmanager
+def raw_upstream(lists, **options):
+    """Serve what it says as text: results by method, or a function of the params."""
+
+    def answer(verb: str, headers: dict, message: dict):
+        found = lists.get(message.get("method"))
+        if callable(found):
+            found = found(message.get("params", {}))
+        if message.get("method") == "server/discover":
+            body = '"error": {"code": -32601, "message": "no"}'
+        elif message.get("method") == "initialize":
+            body = (
+                '"result": {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x",'
+                ' "version": "1"}, "capabilities": {"tools": {}, "prompts": {},'
+                ' "resources": {}}}'
+            )
+        else:
+            body = '"result": ' + (found or "{}")
+        if "id" in message:
+            text = f'{{"jsonrpc": "2.0", "id": {message["id"]}, {body}}}'
+            yield http_answer(200, {"Content-Type": "application/json"}, text)
+        else:
+            yield http_answer(202, {})
+
+    with contextlib.closing(Site(answer)) as site:
+        yield gw.Upstream("raw", {"url": site.url, **options}), site
+
+
+def list_of(kind: str, *entries: str, cursor: str = "") -> str:
+    more = f', "nextCursor": "{cursor}"' if cursor else ""
+    return f'{{"{kind}": [{", ".join(entries)}]{more}}}'
+
+
+METHODS_OF = {kind.name: kind.method for kind in gw.KINDS.values()}
+EACH_BAD = [(kind, one) for kind, bad in BAD.items() for one in bad]
+
+
+@parametrize(
+    "kind, bad", EACH_BAD, ids=[f"{kind}{at}" for at, (kind, _) in enumerate(EACH_BAD)]
+)
+def test_an_entry_that_a_client_would_refuse_costs_itself_only(kind, bad, capsys):
+    lists = {METHODS_OF[kind]: list_of(kind, bad, GOOD[kind])}
+    with raw_upstream(lists) as (upstream, _), fronting(upstream):
+        assert upstream.tried.wait(PATIENCE)
+        items = upstream.profiles[0].items[kind].values()
+        assert [item.definition["name"][-4:] for item in items] == ["good"]
+    assert f"raw: left out of {kind}:" in capsys.readouterr()[1]
+
+
+def test_a_list_in_which_nothing_is_wrong_passes_whole():
+    definition = {
+        "name": "raw__full",
+        "title": "Full",
+        "description": "All of it",
+        "inputSchema": {"type": "object", "properties": {"a": {"maximum": 1e300}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"title": "T", "readOnlyHint": True, "x": 1},
+        "icons": [{"src": "https://x.test/i.png", "sizes": ["48x48"]}],
+        "_meta": {"a.b/c": [1]},
+    }
+    entry = json.dumps({**definition, "name": "full"})
+    with raw_upstream({"tools/list": list_of("tools", entry, entry)}) as (upstream, _):
+        with fronting(upstream) as front:
+            assert front.list_tools() == [definition]  # once, though it came twice
+
+
+@parametrize(
+    "result, shown",
+    [
+        ('{"content": [{"type": "text", "text": "cut \\ud83d"}]}', "cut ?"),
+        ('{"content": [], "structuredContent": {"a": 1e999}}', "cannot be passed on"),
+        ("5", "no valid result"),
+    ],
+)
+def test_a_result_that_clients_cannot_read_costs_that_call_only(result, shown):
+    lists = {"tools/list": list_of("tools", GOOD["tools"]), "tools/call": result}
+    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+        try:
+            found = front.call_tool("raw__good")["content"][0]["text"]
+        except mcp.RpcError as problem:
+            found = str(problem)
+        assert shown in found
+        assert names_of(front) == ["raw__good"]
+
+
+@parametrize("cursor", [str, lambda number: "same"])
+def test_a_list_that_never_ends_is_cut(monkeypatch, capsys, cursor):
+    monkeypatch.setattr(gw, "MAX_PAGES", 20)
+    pages = []
+
+    def page(params: dict) -> str:
+        pages.append(params)
+        number = len(pages)
+        tool = GOOD["tools"].replace("good", f"good{number}")
+        return list_of("tools", tool, cursor=cursor(number))
+
+    with raw_upstream({"tools/list": page}) as (upstream, _):
+        with fronting(upstream) as front:
+            assert names_of(front)[0] == "raw__good1"
+            assert len(pages) == len(names_of(front)) <= 20
+    assert "cannot list all tools" in capsys.readouterr()[1]
+
+
+def test_a_message_that_is_too_large_costs_one_answer(capsys):
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "prompts/list": list_of("prompts", *[GOOD["prompts"]] * 999),
+        "tools/call": lambda params: '{"content": [%s]}' % ("0," * 9999 + "0"),
+    }
+    with raw_upstream(lists, maxBytes=10_000) as (upstream, _):
+        with fronting(upstream) as front:
+            assert front.list_prompts() == []
+            with pytest.raises(mcp.RpcError, match="more than 10000 bytes"):
+                front.call_tool("raw__good")
+            assert names_of(front) == ["raw__good"]
+    assert "more than 10000 bytes" in capsys.readouterr()[1]
+
+
+@parametrize("ending", ["", ', "id": %d'])
+def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, ending):
+    """On stdio; at once, not by a timeout."""
+    code = f"""if True:
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["method"] == "initialize":
+                body = {{"protocolVersion": "2025-11-25", "capabilities": {{"tools": {{}}}},
+                        "serverInfo": {{"name": "x", "version": "1"}}}}
+            else:
+                body = {{"tools": [{{"pad": "x" * 20000}}]}}
+            if message["method"] == "server/discover":
+                print(json.dumps({{"jsonrpc": "2.0", "id": message["id"],
+                    "error": {{"code": -32601, "message": "no"}}}}), flush=True)
+            elif "id" in message:
+                head = {{"jsonrpc": "2.0"}} if {bool(ending)} else {{
+                    "jsonrpc": "2.0", "id": message["id"]}}
+                tail = {{"id": message["id"]}} if {bool(ending)} else {{}}
+                print(json.dumps({{**head, "result": body, **tail}}), flush=True)
+        """
+    options = {"command": [sys.executable, "-c", code], "maxBytes": 10_000}
+    upstream = gw.Upstream("wide", options)
+    with fronting(upstream) as front:
+        assert upstream.tried.wait(PATIENCE)
+        assert upstream.client and names_of(front) == []
+        with pytest.raises(client.Malformed, match="10000"):
+            upstream.client.request("tools/list", timeout=PATIENCE)
+
+
+def test_a_flood_of_lines_is_left_out_and_counted(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(gw, "time", mock.Mock(monotonic=lambda: now[0]))
+    upstream = gw.Upstream("loud", {"command": ["x"]})
+    for _ in range(1000):
+        upstream.say("again")
+    assert capsys.readouterr()[1].count("again") == 2 * gw.MAX_LINES
+    now[0] += 1
+    upstream.say("later")
+    printed = capsys.readouterr()[1]
+    assert f"{1000 - 2 * gw.MAX_LINES} lines were left out" in printed
+    assert "later" in printed
+
+
+def test_a_flood_of_log_messages_is_left_out():
+    server = mcp.Server("loud")
+
+    @server.tool
+    def shout(ctx: mcp.Context) -> str:
+        for number in range(500):
+            ctx.log("error", number)
+        return "done"
+
+    heard = []
+    with http_serving(server) as serving:
+        with fronting(gw.Upstream("up", {"url": serving.url})):
+            pass
+        upstream = gw.Upstream("up", {"url": serving.url})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with client.connect(profile, on_log=heard.append) as front:
+            assert front.call_tool("up__shout")["content"][0]["text"] == "done"
+        upstream.close()
+    assert 2 * gw.MAX_LINES <= len(heard) < 400
+
+
+def test_many_changes_of_a_resource_are_told_once(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
+    told, server = [], mcp.Server("restless")
+    server.resource("x://a")(lambda: "a")
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url})
+        with fronting(upstream) as front:
+            heard = queue.SimpleQueue()
+            with front.listen(
+                ["up+x://a"], lambda one: [told.append(one), heard.put(one)]
+            ):
+                for _ in range(300):
+                    server.changed("x://a")
+                assert heard.get(timeout=PATIENCE) == "up+x://a"
+    assert len(told) < 100
+
+
+# ---- slow, dead, and started again
+
+
+@needs_posix
+def test_a_slow_start_is_a_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(gw, "LIST_SECONDS", 0.05)  # of requests, not of the start
+    config = configure(
+        tmp_path,
+        {
+            "servers": {
+                "slow": {
+                    "command": [
+                        "sh",
+                        "-c",
+                        "read x < gate; exec %s pid.py" % sys.executable,
+                    ],
+                    "cwd": str(tmp_path),
+                }
+            }
+        },
+    )
+    os.mkfifo(tmp_path / "gate")
+    setup = gw.read_config(config)
+    assert setup.upstreams["slow"].options["startup"] == gw.START_SECONDS > 60
+    heard = queue.SimpleQueue()
+    setup.upstreams["slow"].keeper.start()
+    with client.connect(setup.profiles["all"]) as front:
+        with front.listen(["tools"], heard.put):
+            assert names_of(front) == []
+            monkeypatch.setattr(gw, "LIST_SECONDS", PATIENCE)
+            (tmp_path / "gate").write_text("go\n")
+            assert heard.get(timeout=PATIENCE) == "tools"
+            assert "slow__pid" in names_of(front)
+    setup.upstreams["slow"].close()
+
+
+@parametrize(
+    "given, startup, timeout",
+    [
+        ({}, gw.START_SECONDS, None),
+        ({"timeout": 600_000}, 600, 600),
+        ({"timeout": 60}, gw.START_SECONDS, 60),
+        ({"startup_timeout_sec": 5}, 5, None),
+    ],
+)
+def test_the_times_in_a_hosts_file_count(tmp_path, given, startup, timeout):
+    setup = gw.read_config(configure(tmp_path, {"mcpServers": {"a": {**X, **given}}}))
+    options = setup.upstreams["a"].options
+    assert (options["startup"], options["timeout"]) == (startup, timeout)
+
+
+def test_a_dead_upstream_is_tried_with_a_growing_pause(monkeypatch):
+    now, tried = [100.0], []
+    monkeypatch.setattr(gw, "time", mock.Mock(monotonic=lambda: now[0]))
+    upstream = gw.Upstream("dead", {"command": ["x"]})
+
+    class Woken:
+        def wait(self, seconds):
+            now[0] += seconds
+
+        def is_set(self):
+            return False
+
+        clear = set = is_set
+
+    def transport(values):
+        tried.append(now[0])
+        if len(tried) == 9:
+            upstream.closed.set()
+        raise client.Disconnected("no")
+
+    upstream.woken, upstream.transport = Woken(), transport
+    upstream.keeper.start()
+    upstream.keeper.join(PATIENCE)
+    pauses = [round(late - early) for early, late in zip(tried, tried[1:])]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+# ---- names, pages, instructions
+
+
+def test_names_fit_and_do_not_collide():
+    server = mcp.Server("names")
+    long = "a" * 60
+    for name in ("short", "dir/it", long + "1", long + "2", "dir_it"):
+        server.tool(lambda: name, name=name)
+    with http_serving(server) as serving:
+        upstreams = [
+            gw.Upstream("Up", {"url": serving.url}),
+            gw.Upstream("u p", {"url": serving.url}, gw.prefix_of("u p", ["u-p"])),
+        ]
+        with fronting(*upstreams) as front:
+            names = names_of(front)
+            assert len(names) == len({*names}) == 10
+            assert max(map(len, names)) <= gw.MAX_NAME == 56
+            assert {"up__short", "up__dir_it"} < {*names}
+            for name in names:
+                assert front.call_tool(name)["content"]
+
+
+@parametrize("name", ["日本", "", "--", "a" * 99, "up", "1", "a__b", "a+b"])
+def test_each_server_has_a_prefix(name):
+    prefix = gw.prefix_of(name, ["up"])
+    assert gw.re.fullmatch("[a-z][a-z0-9-]*", prefix) and len(prefix) <= 28
+    assert prefix != "up" and prefix == gw.prefix_of(name, ["up"])
+
+
+def test_a_profile_renames_tools(tmp_path):
+    server = mcp.Server("names")
+    for name in ("add", "sub", "mul"):
+        server.tool(lambda name=name: name, name=name, input_schema={"type": "object"})
+    with http_serving(server) as serving:
+        entry = {"url": serving.url, "includeTools": ["add", "sub"]}
+        config = {
+            "servers": {"calc": {**entry, "excludeTools": ["mul"]}},
+            "profiles": {
+                "all": {"servers": ["calc"], "rename": {"calc": {"add": "plus"}}},
+                "few": {"servers": {"calc": ["s*", "m*"]}},
+            },
+        }
+        setup = gw.read_config(configure(tmp_path, config))
+        setup.upstreams["calc"].keeper.start()
+        with client.connect(setup.profiles["all"]) as front:
+            assert names_of(front) == ["plus", "calc__sub"]
+            assert front.call_tool("plus")["content"][0]["text"] == "add"
+            for name in ("calc__add", "calc__mul"):
+                with pytest.raises(mcp.RpcError, match="Unknown"):
+                    front.call_tool(name)
+        with client.connect(setup.profiles["few"]) as front:
+            assert names_of(front) == ["calc__sub"]
+        setup.upstreams["calc"].close()
+
+
+PAGE = "ui://shop/cart.html"
+
+
+@EACH_ERA
+def test_pages_links_and_completions_survive_prefixes(version):
+    server = mcp.Server("shop")
+    meta = {"ui": {"resourceUri": PAGE, "visibility": ["model"]}}
+    meta.update({"ui/resourceUri": PAGE, "openai/outputTemplate": PAGE})
+    server.tool(lambda: [mcp.link(PAGE, "cart")], name="cart", _meta=meta)
+    server.resource(PAGE)(lambda: "<html>")
+    server.resource("item://{name}")(lambda name: name)
+    server.prompt(lambda name: f"Hello, {name}", name="greet")
+    server.completion("greet", "name")(lambda text: ["Ada", "Alan"])
+    server.completion("item://{name}", "name")(lambda text: ["pen"])
+    ours = "ui://shop+shop/cart.html"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("shop", {"url": serving.url, "revision": version})
+        with fronting(upstream) as front:
+            (tool,) = front.list_tools()
+            if upstream.client.version > "2025-03-26":
+                assert tool["_meta"] == {
+                    "ui": {"resourceUri": ours, "visibility": ["model"]},
+                    "ui/resourceUri": ours,
+                    "openai/outputTemplate": ours,
+                }
+                link = front.call_tool("shop__cart")["content"][0]
+                assert link["uri"] == ours
+            assert ours in [one["uri"] for one in front.list_resources()]
+            assert front.read_resource(ours)[0] == {
+                **front.read_resource(ours)[0],
+                "uri": ours,
+                "text": "<html>",
+            }
+            assert front.complete("shop__greet", "name", "A") == ["Ada", "Alan"]
+            assert front.complete("shop+item://{name}", "name", "") == ["pen"]
+            heard = queue.SimpleQueue()
+            with front.listen([ours], heard.put):
+                server.changed(PAGE)
+                assert heard.get(timeout=PATIENCE) == ours
+
+
+def test_a_server_without_completions_has_none():
+    with application() as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        with fronting(gw.Upstream("app", {"url": url})) as front:
+            assert front.complete("app+app://{x}", "x", "a") == []
+
+
+def test_instructions_are_joined_and_bounded():
+    one = mcp.Server("one", instructions="Use it well.")
+    two = mcp.Server("two", instructions="long " * 9999)
+    with http_serving(one) as first, http_serving(two) as second:
+        upstreams = [
+            gw.Upstream("First", {"url": first.url}),
+            gw.Upstream("Second", {"url": second.url}),
+        ]
+        with fronting(*upstreams) as front:
+            said = front.instructions
+        assert said.startswith(
+            "# First (tools: first__...)\n\nUse it well.\n\n# Second"
+        )
+        assert len(said) < 2 * gw.MAX_INSTRUCTIONS
+        with fronting(gw.Upstream("it", {"url": first.url}, "")) as front:
+            assert front.instructions == "Use it well."
+
+
+# ---- whose it is: questions, sessions, headers, secrets
+
+
+def test_a_page_of_a_legacy_upstream_reaches_the_user(monkeypatch):
+    server, visited, heard = mcp.Server("pages"), [], queue.SimpleQueue()
+    url = "https://pages.test/log-in"
+    question = {"mode": "url", "message": "Log in", "url": url, "elicitationId": "e1"}
+
+    @server.tool
+    def enter(ctx: mcp.Context) -> str:
+        answer = ctx.ask({"a": {"method": "elicitation/create", "params": question}})
+        ctx.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+        return answer["a"]["action"]
+
+    @server.tool
+    def refuse() -> str:
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [question]})
+
+    def visit(params):
+        visited.append((params["url"], params["message"]))
+        return True
+
+    def hear(message):
+        if message["method"] == "notifications/elicitation/complete":
+            heard.put(message["params"]["elicitationId"])
+
+    version = "2025-11-25"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("evil", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {"visit": visit, "on_notification": hear, "revision": version}
+        with client.connect(profile, **options) as front:
+            assert front.call_tool("evil__enter")["content"][0]["text"] == "accept"
+            assert visited == [(url, 'The server "evil" asks: Log in')]
+            assert heard.get(timeout=PATIENCE) == "e1"
+            with pytest.raises(mcp.RpcError, match="visit it"):
+                front.call_tool("evil__refuse")
+            server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+            assert heard.get(timeout=PATIENCE) == "e1"
+        upstream.close()
+
+
+@contextlib.contextmanager
+def over_http(profile, **options):
+    """Serve a profile; yield its URL."""
+    httpd = mcp.http_server(gw.Paths([profile], gw.LOOPBACK, **options))
+    serving = begin(httpd.serve_forever, 0.01)
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}/mcp/all"
+    finally:
+        httpd.close()
+        serving.result(PATIENCE)
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("session", ["shared", "client"])
+def test_clients_share_an_upstream_only_if_they_may(
+    tmp_path, monkeypatch, version, session
+):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    config = {
+        "servers": {"pid": {**entry, "session": session}},
+        "clients": {"keys": {"key-of-ann": "ann", "key-of-bob": "bob"}},
+    }
+    setup = gw.read_config(configure(tmp_path, config))
+    upstream, profile = setup.upstreams["pid"], setup.profiles["all"]
+    upstream.keeper.start()
+    found = {}
+    with over_http(profile, authorize=setup.authorize) as url:
+        with pytest.raises(mcp.HttpError, match="401"):
+            client.connect(url)
+        for name in ("ann", "bob", "ann"):
+            headers = {"Authorization": f"Bearer key-of-{name}"}
+            with client.connect(url, headers=headers, revision=version) as front:
+                pids = {front.call_tool("pid__pid")["content"][0]["text"] for _ in "12"}
+                assert len(pids) == 1
+                found.setdefault(name, []).extend(pids)
+        if session == "shared":
+            assert len({*found["ann"], *found["bob"]}) == 1 and not upstream.own
+        elif version == LEGACY[0]:  # each session has its own
+            assert len({*found["ann"], *found["bob"]}) == 3
+        else:  # each principal has its own
+            assert len({*found["ann"]}) == 1 and found["ann"][0] not in found["bob"]
+            assert len(upstream.own) == 2
+    if session == "client" and version == LEGACY[0]:
+        end = time.monotonic() + PATIENCE
+        while upstream.own and time.monotonic() < end:
+            upstream.closed.wait(0.02)
+        assert not upstream.own  # they ended with the sessions
+    upstream.close()
+
+
+@needs_posix
+def test_connections_of_single_clients_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
+    setup = gw.read_config(config)
+    upstream = setup.upstreams["pid"]
+    upstream.keeper.start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            connected = client.connect(setup.profiles["all"], revision=LEGACY[0])
+            stack.enter_context(connected).call_tool("pid__pid")
+            assert len(upstream.own) <= 2
+    upstream.close()
+
+
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_only_named_headers_are_passed_on(version):
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    secret = {"Authorization": "Bearer a", "Cookie": "b=c", "X-Other": "d"}
+    with raw_upstream(lists, forward=["X-Tenant"], headers={"X-Own": "e"}) as (
+        upstream,
+        site,
+    ):
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with over_http(profile) as url:
+            for tenant in ("one", "two"):
+                headers = {**secret, "X-Tenant": tenant}
+                with client.connect(url, headers=headers, revision=version) as front:
+                    front.call_tool("raw__good")
+        upstream.close()
+    calls = [
+        headers
+        for _, headers, message in site.asked
+        if message.get("method") == "tools/call"
+    ]
+    assert [one["x-tenant"] for one in calls] == ["one", "two"]
+    for headers in calls:
+        assert headers["x-own"] == "e"
+        assert not {"authorization", "cookie", "x-other"} & headers.keys()
+
+
+SECRET = "s3cret-Value"
+FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % "it"
+
+
+@parametrize(
+    "options, word",
+    [
+        ({"command": [sys.executable, "-c", FAIL, SECRET]}, "bad: *** of it"),
+        ({"command": [sys.executable, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
+        ({"command": ["/none/such", SECRET]}, "cannot start ['/none/such']"),
+        ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
+        ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
+        (
+            {
+                "command": [
+                    sys.executable,
+                    "-c",
+                    "import os, sys; sys.exit('bad: ' + os.environ['K'])",
+                ],
+                "env": {"K": SECRET},
+            },
+            "bad: ***",
+        ),
+    ],
+)
+def test_what_the_file_says_reaches_nobody(options, word, capsys):
+    upstream = gw.Upstream("it", options)
+    with fronting(upstream) as front:
+        assert upstream.tried.wait(PATIENCE)
+        with pytest.raises(mcp.RpcError) as caught:
+            front.call_tool("it__x")
+    said = str(caught.value)
+    assert "it is down" in said and word in said
+    assert SECRET not in said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+
+
+@parametrize("place", ["?key=" + SECRET, ""])
+def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
+    def answer(verb: str, headers: dict, message: dict):
+        said = f"refused {headers[':path']} {headers.get('x-key')}"
+        body = {"jsonrpc": "2.0", "id": message.get("id")}
+        body["error"] = {"code": -1, "message": said, "data": {"at": [said]}}
+        ok = {"Content-Type": "application/json"}
+        if message.get("method") == "tools/call":
+            yield http_answer(200, ok, json.dumps(body))
+        else:
+            yield from whole(verb, headers, message)
+
+    tools = {"tools/list": list_of("tools", GOOD["tools"])}
+    with raw_upstream(tools) as (_, site):
+        whole = site.answer
+        site.answer = answer
+        options = {"url": site.url + place, "headers": {"X-Key": "Bearer " + SECRET}}
+        with fronting(gw.Upstream("it", options)) as front:
+            with pytest.raises(mcp.RpcError, match="refused /mcp") as caught:
+                front.call_tool("it__good")
+    data = json.dumps(caught.value.data)
+    assert SECRET not in str(caught.value) + data + capsys.readouterr()[1]
+
+
+def test_the_name_of_a_bridge_has_no_secret():
+    upstreams, *_ = gw.read_config(f"http://ann:{SECRET}@127.0.0.1:9/mcp?key={SECRET}")
+    (name,) = upstreams
+    assert name == "http://127.0.0.1:9/mcp"
+
+
+# ---- logging in
+
+
+@pytest.fixture(name="guarded")
+def guarded_upstream(monkeypatch, tmp_path):
+    """An upstream that wants a login, from the issuer in test_oauth.World."""
+    import test_oauth
+    from test_oauth import BASIC, ISSUER, TOKEN, guard
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
+    assert BASIC
+    world = test_oauth.visited(monkeypatch)
+    hooks, metadata = [], {}
+    server = mcp.Server("guarded")
+    server.tool(lambda: "done", name="work")
+    with http_serving(
+        server, metadata=metadata, authorize=lambda headers: hooks[0](headers)
+    ) as serving:
+        metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
+        endpoint = ISSUER + "/i"
+        hooks.append(guard.introspection(endpoint, "i", "s", resource=serving.url))
+        world.at[endpoint] = {"active": True, "aud": serving.url, "sub": "ann"}
+        answer = {"access_token": "at1", "token_type": "bearer", "expires_in": 3600}
+        world.at[TOKEN] = (200, answer)
+        yield gw.Upstream("web", {"url": serving.url})
+
+
+@parametrize("version", [MODERN[0], "2025-11-25"])
+def test_a_user_logs_in_through_the_client(guarded, version):
+    from urllib.parse import parse_qsl
+
+    def visit(params):
+        page = dict(parse_qsl(params["url"].partition("?")[2]))
+        address = f"{page['redirect_uri']}?code=c&state={page['state']}"
+        begin(client.fetch, "GET", address, {})
+        return True
+
+    profile = gw.Profile("all", [(guarded, ["*"])])
+    guarded.keeper.start()
+    try:
+        heard = queue.SimpleQueue()
+        with client.connect(profile, revision=version, visit=visit) as front:
+            with front.listen(["tools"], heard.put):
+                assert names_of(front) == ["web__login"]
+                said = front.call_tool("web__login")["content"][0]["text"]
+                assert said == "Logged in (web)"
+                while names_of(front) != ["web__work"]:
+                    heard.get(timeout=PATIENCE)
+                result = front.call_tool("web__work")
+                assert result["content"][0]["text"] == "done"
+    finally:
+        guarded.close()
+    # The token is kept: another gateway needs no login.
+    again = gw.Upstream("web", guarded.options)
+    with fronting(again) as front:
+        assert names_of(front) == ["web__work"]
+
+
+def test_without_a_user_the_error_says_how_to_log_in(guarded):
+    with fronting(guarded) as front:
+        for name in ("web__login", "web__work"):
+            with pytest.raises(mcp.RpcError, match=r"mcp_cli\.py login http://127"):
+                front.call_tool(name)
