@@ -67,12 +67,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
-import host_files
 import mcp_client
 from mcp_client import (
     Client,
@@ -106,6 +105,8 @@ from mcp_ref import (
     versions,
 )
 
+if TYPE_CHECKING:
+    import host_files
 try:
     import oauth
 except ImportError:  # not copied: upstreams are not logged in to
@@ -1420,6 +1421,10 @@ def read_config(target: str) -> Setup:
     """
     if "://" in target:
         return configure_one(target)
+    try:
+        import host_files
+    except ImportError:
+        raise ValueError("to read files, copy host_files.py beside this") from None
     path = Path(target)
     content = host_files.load(path)
     if (flaw := CONFIG.flaw(content)) is not None:

@@ -339,23 +339,7 @@ def discover(
             found.get("dpop_bound_access_tokens_required") is True,
         )
     if not found:
-        # [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for
-        # Servers without Metadata Discovery: the server's origin issues tokens; without
-        # metadata, at fixed paths.
-        origin = urljoin(url, "/").rstrip("/")
-        return Source(
-            origin,
-            url,
-            issuer_metadata(origin)
-            or {
-                "authorization_endpoint": origin + "/authorize",
-                "token_endpoint": origin + "/token",
-                "registration_endpoint": origin + "/register",
-                "code_challenge_methods_supported": ["S256"],
-            },
-            [],
-            False,
-        )
+        return _without_metadata(url)
     servers = found.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
         raise OAuthError(f"the metadata of {shown(url)} names no authorization server")
@@ -374,6 +358,23 @@ def discover(
         words(found.get("scopes_supported")),
         found.get("dpop_bound_access_tokens_required") is True,
     )
+
+
+def _without_metadata(url: str) -> Source:
+    """Return the source for a server that has no metadata.
+
+    [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for Servers
+    without Metadata Discovery: the server's origin issues tokens; without metadata, at
+    fixed paths.
+    """
+    origin = urljoin(url, "/").rstrip("/")
+    fixed = {
+        "authorization_endpoint": origin + "/authorize",
+        "token_endpoint": origin + "/token",
+        "registration_endpoint": origin + "/register",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    return Source(origin, url, issuer_metadata(origin) or fixed, [], False)
 
 
 def resource_metadata(url: str, told: str = "") -> Message:
@@ -1081,25 +1082,9 @@ class AuthorizationCode:
             "authorization_endpoint",
             source.issuer,
         )
-        offered = source.metadata.get("code_challenge_methods_supported")
-        if not isinstance(offered, list) or "S256" not in offered:
-            # .../security-considerations §Authorization Code Protection
-            raise OAuthError(f"{shown(source.issuer)} does not offer PKCE with S256")
         verifier, state = b64(os.urandom(48)), b64(os.urandom(24))
-        query = {
-            "response_type": "code",
-            "state": state,
-            "code_challenge": b64(hashlib.sha256(verifier.encode()).digest()),
-            "code_challenge_method": "S256",
-            **oauth.parameters(source),
-        }
-        if scopes and "offline_access" in words(
-            source.metadata.get("scopes_supported")
-        ):
-            # .../index §Refresh Tokens; OpenID Connect requires consent for it
-            scopes = words([*scopes, "offline_access"])
-            query["prompt"] = "consent"
-        query["scope"] = " ".join(scopes)
+        query = self._query(oauth, source, scopes, verifier)
+        query["state"] = state
         client = oauth.registered(source)
         with self.browser.listen(client.redirect_uri if client else "", state) as uri:
             if client is None or client.redirect_uri not in ("", uri):
@@ -1117,6 +1102,29 @@ class AuthorizationCode:
             "code": code_in(address, source, state),
             "code_verifier": verifier,
         }
+
+    def _query(
+        self, oauth: OAuth, source: Source, scopes: list[str], verifier: str
+    ) -> Message:
+        """Return what the login page is asked with."""
+        offered = source.metadata.get("code_challenge_methods_supported")
+        if not isinstance(offered, list) or "S256" not in offered:
+            # .../security-considerations §Authorization Code Protection
+            raise OAuthError(f"{shown(source.issuer)} does not offer PKCE with S256")
+        query = {
+            "response_type": "code",
+            "code_challenge": b64(hashlib.sha256(verifier.encode()).digest()),
+            "code_challenge_method": "S256",
+            **oauth.parameters(source),
+        }
+        if scopes and "offline_access" in words(
+            source.metadata.get("scopes_supported")
+        ):
+            # .../index §Refresh Tokens; OpenID Connect requires consent for it
+            scopes = words([*scopes, "offline_access"])
+            query["prompt"] = "consent"
+        query["scope"] = " ".join(scopes)
+        return query
 
     def _on_a_device(
         self, oauth: OAuth, source: Source, scopes: list[str]
