@@ -8006,6 +8006,18 @@ CLOUD_PING = {
             },
             200,
         ),
+        # a custom domain with a base path, in both formats
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/v1/mcp"}, 200),
+        (
+            {
+                **CLOUD_PING,
+                "rawPath": "/prod/tools/mcp/",
+                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
+            },
+            200,
+        ),
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/mcpx"}, 404),
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp/x"}, 404),
         ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405),
         (
             {
@@ -8589,6 +8601,67 @@ except SystemExit as refused:
         assert part in done.stdout, done.stderr + done.stdout
     *_, requests, refusal = done.stdout.splitlines()
     assert requests == "8" and refusal.startswith("line 1: `async def`")
+
+
+@parametrize("event", [{"key1": "value1"}, {}, {"requestContext": None}])
+def test_a_function_in_a_cloud_refuses_what_is_no_request(event):
+    """Such as the test event of the console."""
+    said = mount.handler(event)
+    assert said["statusCode"] == 400 and "httpMethod" in said["body"]
+
+
+@parametrize(
+    "to, amount, word",
+    [
+        ("bob", 40, ""),
+        ("bob", -40, "amount"),
+        ("bob", 0, "amount"),
+        ("bob", 101, "amount"),
+        ("ann", 1, "yourself"),
+        ("eve", 1, "one of"),
+    ],
+)
+def test_a_company_transfers_only_what_one_has(to, amount, word):
+    company = load("company", COURSE / "11_for_a_company.py")
+    ledger = {"ann": 100, "bob": 0}
+    with company.on_a_loop(company.open_ledger()) as (loop, _):
+        server = company.make_server(company.PEOPLE, ledger, loop=loop)
+        out: list[Any] = []
+        call = modern(
+            "tools/call", name="transfer", arguments={"to": to, "amount": amount}
+        )
+        server.handle(call, out.append, principal="ann")
+        wait_until(lambda: out)
+    result = out[0]["result"]
+    assert bool(result.get("isError")) == bool(word)
+    assert word in result["content"][0]["text"]
+    assert ledger == ({"ann": 100, "bob": 0} if word else {"ann": 60, "bob": 40})
+
+
+def test_a_company_counts_a_call_that_asks_once(capsys):
+    company = load("company", COURSE / "11_for_a_company.py")
+    server = company.CompanyServer({"k": {"name": "ann", "may": ["sure"]}}, 1, 60)
+
+    @server.tool
+    def sure(ctx: Context) -> str:
+        return ctx.elicit("Sure?", yes=bool)["action"]
+
+    def call(**more):
+        out: list[Any] = []
+        request = modern("tools/call", name="sure", arguments={}, **more)
+        request["params"]["_meta"][mcp.META_CAPABILITIES] = {"elicitation": {}}
+        server.handle(request, out.append, principal="ann")
+        return out[0].get("result") or out[0]["error"]
+
+    asked = call()
+    (key,) = asked["inputRequests"]
+    answers = {key: {"action": "accept", "content": {"yes": True}}}
+    state = asked["requestState"]
+    done = call(inputResponses=answers, requestState=state)
+    assert done["content"][0]["text"] == "accept"
+    assert call()["code"] == 429
+    said = re.findall(r"sure: (\w+)", capsys.readouterr()[1])
+    assert said == ["asks", "ok", "refused"]
 
 
 @parametrize("version", ORDER)
