@@ -158,11 +158,14 @@ OURS = re.compile(
 )
 
 TEXT, OBJECT, FLAG = {"type": "string"}, {"type": "object"}, {"type": "boolean"}
-ICONS = {"type": "array", "items": {**OBJECT, "required": ["src"]}}
+TEXTS: Message = {"type": "array", "items": TEXT}
+ICON = {"src": TEXT, "mimeType": TEXT, "sizes": TEXTS}
+ICONS = {"type": "array", "items": {**OBJECT, "required": ["src"], "properties": ICON}}
 SCHEMA = {**OBJECT, "required": ["type"], "properties": {"type": {"const": "object"}}}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 COMMON = {"title": TEXT, "description": TEXT, "icons": ICONS, "_meta": OBJECT}
 ANNOTATIONS = {**OBJECT, "properties": {"title": TEXT, **dict.fromkeys(HINTS, FLAG)}}
+FOR = {"audience": TEXTS, "priority": {"type": "number"}, "lastModified": TEXT}
 
 
 class Kind(NamedTuple):
@@ -184,11 +187,13 @@ def _kind(
     return name, Kind(name, method, identifier, method.partition("/")[0], schema)
 
 
-ARGUMENT = {**OBJECT, "required": ["name"], "properties": {"name": TEXT, **COMMON}}
-FILE = {"mimeType": TEXT, "annotations": OBJECT}
+ARGUMENT = {"name": TEXT, "title": TEXT, "description": TEXT, "required": FLAG}
+SIZE = {"type": "number"}
+FILE = {"mimeType": TEXT, "size": SIZE, "annotations": {**OBJECT, "properties": FOR}}
 TEMPLATES = "resources/templates/list"
 TOOL = {"inputSchema": SCHEMA, "outputSchema": OBJECT, "annotations": ANNOTATIONS}
-ARGUMENTS = {"type": "array", "items": ARGUMENT}
+NAMED = {**OBJECT, "required": ["name"], "properties": ARGUMENT}
+ARGUMENTS = {"type": "array", "items": NAMED}
 KINDS = dict(
     [
         _kind("tools", "tools/list", "name", "name inputSchema", **TOOL),
@@ -266,6 +271,14 @@ def depth_of(value: Any, limit: int) -> int:
         return 0
     inner = value.values() if isinstance(value, dict) else value
     return 1 + max((depth_of(one, limit - 1) for one in inner), default=0)
+
+
+def without_nulls(entry: Any) -> Any:
+    """Return an entry without members that are null, which some servers write for what
+    they leave out, and some clients refuse."""
+    if not isinstance(entry, dict):
+        return entry
+    return {name: value for name, value in entry.items() if value is not None}
 
 
 def flaw_of(kind: Kind, entry: Any) -> str | None:
@@ -597,6 +610,7 @@ class Upstream:
         # All upstreams have this time together, because they start together.
         self.started = time.monotonic()
         self.tried = threading.Event()  # set after the first attempt to connect
+        self.ready = threading.Event()  # set while it is up, and listed
         self.woken = threading.Event()  # set when its lists may have changed
         self.closed = threading.Event()
         # By kind and by their name: definitions.
@@ -618,12 +632,18 @@ class Upstream:
         """End the connections and, if we started it, the server."""
         close_all([self])
 
-    def leave(self) -> None:
-        """Let the keeper end, even while it connects."""
+    def leave(self) -> list[threading.Thread]:
+        """Let the keeper end, even while it connects, and the connections; return the
+        threads that then end."""
         self.closed.set()
         self.woken.set()
-        for connection in [self.main, *self.own.values()]:
-            threading.Thread(target=connection.close, daemon=True).start()
+        threads = [
+            threading.Thread(target=connection.close, daemon=True)
+            for connection in [self.main, *self.own.values()]
+        ]
+        for thread in threads:
+            thread.start()
+        return [*threads, self.keeper]
 
     def await_first(self, seconds: float = 0) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
@@ -709,7 +729,6 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
-        self.needs_login = False
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
@@ -719,6 +738,7 @@ class Upstream:
                 for kind in KINDS.values():
                     self._publish(kind, self._fetch_or_note(client, kind))
                 self.tried.set()
+                self.ready.set()
                 self._await_change(client)
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
@@ -726,6 +746,7 @@ class Upstream:
                     self.woken.clear()
         finally:
             self.client, self.heard = None, []
+            self.ready.clear()
             for kind in KINDS.values():
                 self._publish(kind, {})
 
@@ -771,7 +792,7 @@ class Upstream:
         found: dict[str, Message] = {}
         bad: list[str] = []
         try:
-            for entry in self._fetch(client, kind):
+            for entry in map(without_nulls, self._fetch(client, kind)):
                 flaw = flaw_of(kind, entry)
                 theirs = entry.get(kind.identifier) if isinstance(entry, dict) else None
                 if flaw is None and theirs in found:
@@ -781,6 +802,8 @@ class Upstream:
                 elif len(bad) < 5:
                     bad.append(f"{theirs!r:.80}: {flaw:.200}")
         except TROUBLE as problem:
+            if self.needs_login:
+                raise
             reason = self.redactor.reason(problem)
             self.note(kind.name, f": cannot list all {kind.name}: {reason}")
         if bad:
@@ -883,7 +906,10 @@ class Upstream:
         if is_first:
             timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
             timer.daemon = True
-            timer.start()
+            try:
+                timer.start()
+            except RuntimeError:  # no threads are left
+                self._tell_changes()
 
     def _tell_changes(self) -> None:
         with self.lock:
@@ -919,6 +945,8 @@ class Upstream:
         """Send a request. Any failure becomes an RpcError that names the server."""
         data: Message = {"server": self.name}
         if self.client is None or not self.main.is_up:
+            if self.needs_login:
+                raise NeedsLogin(self, f"{self.name}: {self.login.how}")
             raise RpcError(
                 INTERNAL,
                 f"The server {self.name} is down, and nothing was done: {self.why}",
@@ -934,6 +962,8 @@ class Upstream:
             raise self._told(error, ctx, data) from None
         except Exception as problem:
             self.woken.set()  # check whether it is still up
+            if self.needs_login:
+                raise NeedsLogin(self, f"{self.name}: {self.login.how}") from None
             reason = self.redactor.reason(problem)
             raise RpcError(
                 INTERNAL, f"The server {self.name} failed: {reason}", data
@@ -1044,26 +1074,38 @@ class Login:
         sent = {name.lower() for name in options.get("headers", {})}
         if oauth is None or "authorization" in sent:
             return None
-        url = re.split("[?#]", options["url"])[0]
-        command = f"it needs a login: python3 mcp_cli.py login {url}"
-        make = oauth.hook_for(self.settings(), browser=oauth.Nobody(command))
+        make = oauth.hook_for(self.settings(), browser=oauth.Nobody(self.how))
 
         def authorize(refusal: HttpError) -> Any:
             try:
-                return make(refusal)
+                headers = make(refusal)
+                self._note(False)
+                return headers
             except oauth.LoginNeeded:
-                self.upstream.needs_login = True
                 self.is_new = self.is_new and self.is_running
+                self._note(True)
                 if is_terminal():
                     self.page()
                 raise
 
         return authorize
 
+    def _note(self, is_needed: bool) -> None:
+        """Offer the tool that logs in, or take it back."""
+        before, self.upstream.needs_login = self.upstream.needs_login, is_needed
+        if before != is_needed:
+            self.upstream.announce(KINDS["tools"])
+
     def settings(self) -> dict[str, str]:
         """Return what the file says about logging in."""
         said = self.upstream.options.get("raw", {}).get("oauth")
         return oauth.settings_in(said) if isinstance(said, dict) else {}
+
+    @property
+    def how(self) -> str:
+        """What says how to log in, where we cannot ask a user."""
+        url = re.split("[?#]", self.upstream.options.get("url", ""))[0]
+        return f"it needs a login: python3 mcp_cli.py login {url}"
 
     @property
     def is_running(self) -> bool:
@@ -1251,9 +1293,33 @@ class Profile(Server):
             for upstream in self._logins() if kind == "tools" else []:
                 if params[member] == login_tool(upstream)["name"]:
                     return log_in(upstream, ctx)
-            upstream, theirs = self._find(kind, params[member])
-            result = upstream.call(ctx, {**params, member: theirs})
-            return upstream.with_our_uris(result)
+            try:
+                return self._call(kind, member, params, ctx)
+            except NeedsLogin as need:
+                answer = log_in(need.upstream, ctx)
+                if "content" not in answer:
+                    return answer
+                if answer["isError"]:
+                    said = answer["content"][0]["text"]
+                    raise RpcError(INTERNAL, said, need.data) from None
+                self._await(need.upstream, kind, params[member])
+                return self._call(kind, member, params, ctx)
+
+    def _await(self, upstream: Upstream, kind: str, name: str) -> None:
+        """Wait until an upstream offers something, after a login."""
+        end = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < end and not upstream.closed.wait(CHANGE_SECONDS / 2):
+            is_listed = kind == "resources" or name in self.items[kind]
+            if upstream.ready.is_set() and is_listed:
+                break
+
+    def _call(self, kind: str, member: str, params: Message, ctx: Context) -> Message:
+        """Pass on a call, under their name."""
+        upstream, theirs = self._find(kind, params[member])
+        params = {**params, member: theirs}
+        if LOGIN in params.get("inputResponses", {}):  # it is an answer for us
+            params.pop("inputResponses")
+        return upstream.with_our_uris(upstream.call(ctx, params))
 
     def _complete(self, params: Message, ctx: Context) -> Message:
         """Pass on a completion, with their name of the prompt or template."""
@@ -1298,6 +1364,17 @@ class Profile(Server):
                 upstream.listen(upstream.client, [theirs])
 
 
+LOGIN = "gateway-login"  # the key of our question to the user
+
+
+class NeedsLogin(RpcError):
+    """A user must log in to an upstream first; the message says how."""
+
+    def __init__(self, upstream: Upstream, why: str) -> None:
+        super().__init__(INTERNAL, why, {"server": upstream.name})
+        self.upstream = upstream
+
+
 def login_tool(upstream: Upstream) -> Message:
     """Return the tool that logs a user in to an upstream."""
     return {
@@ -1308,20 +1385,21 @@ def login_tool(upstream: Upstream) -> Message:
 
 
 def log_in(upstream: Upstream, ctx: Context) -> Message:
-    """Show the user a page to log in, and wait until they have."""
+    """Show the user a page to log in, and wait until they have; return a result of the
+    tool, or the question for a modern client. NeedsLogin: it cannot show pages."""
     declared = ctx.client_capabilities.get("elicitation")
     if not (isinstance(declared, dict) and "url" in declared):
-        raise RpcError(INTERNAL, upstream.why, {"server": upstream.name})
+        raise NeedsLogin(upstream, f"{upstream.name}: {upstream.login.how}")
     question = elicitation(f"Log in to {upstream.name}", url=upstream.login.page())
     if not rules(ctx.version).modern:
         question["params"]["elicitationId"] = secrets.token_urlsafe(8)
         answer = ask(ctx, {"": question})[""]
     else:
         answers = ctx.params.get("inputResponses", {})
-        if "login" not in answers:
-            asked = {"login": question}
+        if LOGIN not in answers:
+            asked = {LOGIN: question}
             return {"resultType": "input_required", "inputRequests": asked}
-        answer = answers["login"]
+        answer = answers[LOGIN]
     problem = "declined"
     if isinstance(answer, dict) and answer.get("action") == "accept":
         problem = upstream.login.await_end()
@@ -1363,7 +1441,6 @@ class Paths(Endpoint):
 
 # ==== 5. The file =============================================
 
-STRINGS: Message = {"type": "array", "items": TEXT}
 NAMED_STRINGS: Message = {**OBJECT, "additionalProperties": TEXT}
 # What is ours in the entry of a server; host_files.py reads the rest.
 SERVER = Schema(
@@ -1372,7 +1449,7 @@ SERVER = Schema(
         "properties": {
             "revision": {"enum": versions()},
             "session": {"enum": ["shared", "client"]},
-            "forward": STRINGS,
+            "forward": TEXTS,
             "maxBytes": {"type": "integer", "minimum": 1000},
         },
     }
@@ -1381,7 +1458,7 @@ PROFILE = {
     "type": "object",
     "required": ["servers"],
     "properties": {
-        "servers": {"anyOf": [STRINGS, {**OBJECT, "additionalProperties": STRINGS}]},
+        "servers": {"anyOf": [TEXTS, {**OBJECT, "additionalProperties": TEXTS}]},
         "rename": {**OBJECT, "additionalProperties": NAMED_STRINGS},
     },
 }
@@ -1524,12 +1601,11 @@ def configure(
 
 def close_all(upstreams: Iterable[Upstream]) -> None:
     """End all connections at the same time."""
-    upstreams = list(upstreams)
-    for upstream in upstreams:
-        upstream.leave()
+    threads = [thread for upstream in upstreams for thread in upstream.leave()]
     end = time.monotonic() + CLOSE_SECONDS
-    for upstream in upstreams:
-        upstream.keeper.join(max(0.0, end - time.monotonic()))
+    for thread in threads:
+        if thread.is_alive():  # a keeper may not have been started
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 # ==== 6. The command line =====================================

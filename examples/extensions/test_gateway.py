@@ -624,6 +624,7 @@ BAD = {
         '{"name": "a", "annotations": {"readOnlyHint": "yes"}, %s}' % SCHEMA,
         '{"name": "a", "outputSchema": 5, %s}' % SCHEMA,
         '{"name": "a", "icons": [5], %s}' % SCHEMA,
+        '{"name": "a", "icons": [{"src": 5}], %s}' % SCHEMA,
         '{"name": "a", "_meta": [], %s}' % SCHEMA,
         '{"name": "a", "inputSchema": {"type": "object", "properties": %s}}' % DEEP,
         '{"name": "a", "description": "\\ud83d", %s}' % SCHEMA,
@@ -638,6 +639,7 @@ BAD = {
     "prompts": [
         '{"name": "a", "arguments": 5}',
         '{"name": "a", "arguments": [{"description": "b"}]}',
+        '{"name": "a", "arguments": [{"name": "b", "required": "yes"}]}',
         '{"name": 5}',
     ],
     "resources": [
@@ -645,6 +647,7 @@ BAD = {
         '{"uri": "x://a"}',
         '{"name": "a", "uri": "x://a", "mimeType": 5}',
         '{"name": "a", "uri": "x://a", "size": 1e999}',
+        '{"name": "a", "uri": "x://a", "annotations": {"priority": "high"}}',
     ],
     "resourceTemplates": ['{"name": "a", "uriTemplate": null}', "7"],
 }
@@ -724,7 +727,8 @@ def test_a_list_in_which_nothing_is_wrong_passes_whole():
         "icons": [{"src": "https://x.test/i.png", "sizes": ["48x48"]}],
         "_meta": {"a.b/c": [1]},
     }
-    entry = json.dumps({**definition, "name": "full"})
+    # null stands for what is left out
+    entry = json.dumps({**definition, "name": "full", "execution": None})
     with raw_upstream({"tools/list": list_of("tools", entry, entry)}) as (upstream, _):
         with fronting(upstream) as front:
             assert front.list_tools() == [definition]  # once, though it came twice
@@ -1276,59 +1280,94 @@ def test_the_name_of_a_bridge_has_no_secret():
 
 @pytest.fixture(name="guarded")
 def guarded_upstream(monkeypatch, tmp_path):
-    """An upstream that wants a login, from the issuer in test_oauth.World."""
+    """An upstream that wants a login, from the issuer in test_oauth.World. `tokens` are
+    those that it accepts."""
     import test_oauth
-    from test_oauth import BASIC, ISSUER, TOKEN, guard
+    from test_oauth import ISSUER, TOKEN, guard
 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
-    assert BASIC
-    world = test_oauth.visited(monkeypatch)
-    hooks, metadata = [], {}
+    world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
     server = mcp.Server("guarded")
     server.tool(lambda: "done", name="work")
-    with http_serving(
-        server, metadata=metadata, authorize=lambda headers: hooks[0](headers)
-    ) as serving:
+    authorize = mcp.bearer(tokens)
+    with http_serving(server, metadata=metadata, authorize=authorize) as serving:
         metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
-        endpoint = ISSUER + "/i"
-        hooks.append(guard.introspection(endpoint, "i", "s", resource=serving.url))
-        world.at[endpoint] = {"active": True, "aud": serving.url, "sub": "ann"}
-        answer = {"access_token": "at1", "token_type": "bearer", "expires_in": 3600}
-        world.at[TOKEN] = (200, answer)
-        yield gw.Upstream("web", {"url": serving.url})
+        answer = {"token_type": "bearer", "expires_in": 3600}
+        world.at[TOKEN] = [
+            (200, {**answer, "access_token": name}) for name in ("at1", "at2")
+        ]
+        upstream = gw.Upstream("web", {"url": serving.url})
+        upstream.tokens = tokens
+        try:
+            yield upstream
+        finally:
+            upstream.close()
 
 
-@parametrize("version", [MODERN[0], "2025-11-25"])
-def test_a_user_logs_in_through_the_client(guarded, version):
+def visit(params):
+    """Agree to everything on the page, in another program."""
     from urllib.parse import parse_qsl
 
-    def visit(params):
-        page = dict(parse_qsl(params["url"].partition("?")[2]))
-        address = f"{page['redirect_uri']}?code=c&state={page['state']}"
-        begin(client.fetch, "GET", address, {})
-        return True
+    page = dict(parse_qsl(params["url"].partition("?")[2]))
+    address = f"{page['redirect_uri']}?code=c&state={page['state']}"
+    begin(client.fetch, "GET", address, {})
+    return True
 
-    profile = gw.Profile("all", [(guarded, ["*"])])
-    guarded.keeper.start()
-    try:
-        heard = queue.SimpleQueue()
-        with client.connect(profile, revision=version, visit=visit) as front:
-            with front.listen(["tools"], heard.put):
-                assert names_of(front) == ["web__login"]
-                said = front.call_tool("web__login")["content"][0]["text"]
-                assert said == "Logged in (web)"
-                while names_of(front) != ["web__work"]:
-                    heard.get(timeout=PATIENCE)
-                result = front.call_tool("web__work")
-                assert result["content"][0]["text"] == "done"
-    finally:
-        guarded.close()
+
+@contextlib.contextmanager
+def in_front(upstream, version):
+    """Connect a client that shows pages; yield what it hears, too."""
+    profile, heard = gw.Profile("all", [(upstream, ["*"])]), queue.SimpleQueue()
+    upstream.keeper.start()
+    with client.connect(profile, revision=version, visit=visit) as front:
+        with front.listen(["tools"], heard.put):
+            yield front, heard
+
+
+def await_names(front, heard, names):
+    while names_of(front) != names:
+        heard.get(timeout=PATIENCE)
+
+
+EACH_THAT_VISITS = parametrize("version", [MODERN[0], "2025-11-25"])
+
+
+@EACH_THAT_VISITS
+def test_a_user_logs_in_through_the_client(guarded, version):
+    with in_front(guarded, version) as (front, heard):
+        await_names(front, heard, ["web__login"])
+        said = front.call_tool("web__login")["content"][0]["text"]
+        assert said == "Logged in (web)"
+        await_names(front, heard, ["web__work"])
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+    guarded.close()
     # The token is kept: another gateway needs no login.
     again = gw.Upstream("web", guarded.options)
     with fronting(again) as front:
         assert names_of(front) == ["web__work"]
+
+
+@EACH_THAT_VISITS
+def test_a_call_that_needs_a_login_begins_it(guarded, version):
+    with in_front(guarded, version) as (front, heard):
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        await_names(front, heard, ["web__work"])
+        guarded.tokens.clear()  # nothing renews it
+        guarded.tokens["at2"] = "ann"
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        await_names(front, heard, ["web__work"])
+
+
+@EACH_THAT_VISITS
+def test_a_user_may_decline_a_login(guarded, version, monkeypatch):
+    monkeypatch.setitem(globals(), "visit", lambda params: False)
+    with in_front(guarded, version) as (front, _):
+        result = front.call_tool("web__login")
+        assert result["isError"] and "declined" in result["content"][0]["text"]
+        with pytest.raises(mcp.RpcError, match="declined"):
+            front.call_tool("web__work")
 
 
 def test_without_a_user_the_error_says_how_to_log_in(guarded):
@@ -1336,3 +1375,26 @@ def test_without_a_user_the_error_says_how_to_log_in(guarded):
         for name in ("web__login", "web__work"):
             with pytest.raises(mcp.RpcError, match=r"mcp_cli\.py login http://127"):
                 front.call_tool(name)
+
+
+def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
+    headers = {"authorization": "Bearer at1"}
+    upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
+    with fronting(upstream) as front:
+        assert names_of(front) == ["web__work"]
+        guarded.tokens.clear()
+        with pytest.raises(mcp.RpcError, match="401"):
+            front.call_tool("web__work")
+        assert not upstream.needs_login
+
+
+@needs_posix
+def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
+    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
+    end = begin((tmp_path / "held").read_bytes)
+    code = "import os; held = os.open('held', os.O_WRONLY); import runpy; runpy.run_path('pid.py')"
+    entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
+    config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
+    with client.connect([*GATEWAY, config], env=COVERAGE, revision=LEGACY[0]) as front:
+        assert front.call_tool("pid__pid")["content"]
+    assert end.result(PATIENCE) == b""
