@@ -566,6 +566,30 @@ def test_gateway_collects_changes(monkeypatch):
     assert len(listed) == 1
 
 
+def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
+    monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
+    monkeypatch.setattr(gw, "MAX_LISTINGS", 3)
+    listed = queue.SimpleQueue()
+
+    class Busy(mcp.Server):
+        def handle(self, message, *others, **options):
+            super().handle(message, *others, **options)
+            if message.get("method") == "tools/list":
+                listed.put(message)
+                self.changed("tools")
+
+    server = Busy("busy")
+    server.tool(lambda: "done", name="work")
+    with http_serving(server) as serving:
+        with fronting(gw.Upstream("busy", {"url": serving.url})) as front:
+            for _ in range(4):
+                assert listed.get(timeout=PATIENCE)
+            with pytest.raises(queue.Empty):
+                listed.get(timeout=0.2)
+            assert front.call_tool("busy__work")["content"][0]["text"] == "done"
+
+
 @needs_posix
 @parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_gateway_leaves_no_upstream_behind(tmp_path, name):
@@ -1394,7 +1418,13 @@ def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
 def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
-    code = "import os; held = os.open('held', os.O_WRONLY); import runpy; runpy.run_path('pid.py')"
+    code = """if True:
+        import os, runpy, signal
+        held = os.open('held', os.O_WRONLY)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        runpy.run_path('pid.py')
+        signal.pause()  # it must be ended
+    """
     entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
     config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
     with client.connect([*GATEWAY, config], env=COVERAGE, revision=LEGACY[0]) as front:
