@@ -370,8 +370,12 @@ def test_what_has_ended_keeps_its_result_only():
     bake = Oven(most_bytes=1_000_000)
     bake.opened.set()
     big = ["x" * 100] * 5000
+    made = []
     for _ in range(5):  # the request of one is more than half of what is kept
-        task = bake("tools/call", name="hold", arguments={}, big=big)["taskId"]
+        named = {"name": "hold", "arguments": {}, "big": big}
+        made.append(bake("tools/call", **named)["taskId"])
+        bake.until(made[-1], "completed")
+    for task in made:
         bake.until(task, "completed")
 
 
