@@ -23,7 +23,8 @@ The last form is a bridge, for a host that speaks only stdio. It starts without 
 server, tells the host that the tools have changed when the server comes and goes, and a
 call meanwhile fails at once. An upstream that wants a login is logged in to with
 oauth.py, if that is there: with the tokens that `mcp_cli.py login URL` keeps, at the
-terminal, or with the tool `NAME__login`, which shows the page to the user.
+terminal, or through the client whose call needs it; there is a tool `NAME__login`, too.
+A login is for all clients: where `clients` tells them apart, only the first two.
 
 Further members of a server: `revision` (speak this one), `session` ("shared": one
 connection for all clients, the default; "client": one for each), `forward` (headers of
@@ -1064,6 +1065,7 @@ class Login:
         self.upstream = upstream
         self.lock = threading.Lock()  # guards the rest
         self.thread: threading.Thread | None = None
+        self.was_shown = False  # at the terminal
         self.is_new = False  # the thread's login, until its user has been answered
         self.shown: Any = None  # a Future of the page's URL
         self.problem = ""
@@ -1084,7 +1086,8 @@ class Login:
             except oauth.LoginNeeded:
                 self.is_new = self.is_new and self.is_running
                 self._note(True)
-                if is_terminal():
+                if is_terminal() and not self.was_shown:  # a browser opens once
+                    self.was_shown = True
                     self.page()
                 raise
 
@@ -1278,7 +1281,7 @@ class Profile(Server):
             for member in self.members:
                 member.upstream.await_first()
             found = [item.definition for item in self.items[kind.name].values()]
-            if kind.name == "tools":
+            if kind.name == "tools" and may_log_in(ctx):
                 found += map(login_tool, self._logins())
             return {kind.name: found}
 
@@ -1375,6 +1378,12 @@ class NeedsLogin(RpcError):
         self.upstream = upstream
 
 
+def may_log_in(ctx: Context) -> bool:
+    """Tell whether a client may log in to upstreams. The login is for all clients, so
+    where they are told apart, it is the operator's."""
+    return ctx.principal is None
+
+
 def login_tool(upstream: Upstream) -> Message:
     """Return the tool that logs a user in to an upstream."""
     return {
@@ -1388,7 +1397,8 @@ def log_in(upstream: Upstream, ctx: Context) -> Message:
     """Show the user a page to log in, and wait until they have; return a result of the
     tool, or the question for a modern client. NeedsLogin: it cannot show pages."""
     declared = ctx.client_capabilities.get("elicitation")
-    if not (isinstance(declared, dict) and "url" in declared):
+    can_visit = isinstance(declared, dict) and "url" in declared
+    if not (can_visit and may_log_in(ctx)):
         raise NeedsLogin(upstream, f"{upstream.name}: {upstream.login.how}")
     question = elicitation(f"Log in to {upstream.name}", url=upstream.login.page())
     if not rules(ctx.version).modern:

@@ -1403,6 +1403,19 @@ def test_without_a_user_the_error_says_how_to_log_in(guarded):
                 front.call_tool(name)
 
 
+def test_one_of_several_clients_does_not_log_in_for_all(guarded):
+    profile = gw.Profile("all", [(guarded, ["*"])])
+    guarded.keeper.start()
+    authorize = mcp.bearer({"key": "ann"})
+    with over_http(profile, authorize=authorize) as url:
+        headers = {"Authorization": "Bearer key"}
+        with client.connect(url, headers=headers, visit=visit) as front:
+            assert names_of(front) == []
+            for name in ("web__login", "web__work"):
+                with pytest.raises(mcp.RpcError, match=r"mcp_cli\.py login"):
+                    front.call_tool(name)
+
+
 def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
     headers = {"authorization": "Bearer at1"}
     upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
