@@ -908,7 +908,7 @@ def test_oauth_always_shows_the_page(monkeypatch):
 def test_oauth_takes_a_code_that_a_user_pastes(world, monkeypatch, ending):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
-    browser = oauth.Browser(seconds=PATIENCE, opens=False, say=str)
+    browser = oauth.Browser(seconds=9 * PATIENCE, opens=False, say=str)
 
     def show(url: str) -> None:
         state = dict(parse_qsl(url.partition("?")[2]))["state"]
