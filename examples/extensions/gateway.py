@@ -326,6 +326,23 @@ def only_client(calls: list[Context]) -> Context | None:
     return calls[-1] if len({id(ctx.peer) for ctx in calls}) == 1 else None
 
 
+# What hosts give a server that they start, and the client does not: no secrets.
+GIVEN = """
+    ALL_PROXY CURL_CA_BUNDLE HTTPS_PROXY HTTP_PROXY LANGUAGE NODE_EXTRA_CA_CERTS NO_PROXY
+    REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE VIRTUAL_ENV
+""".split()
+
+
+def environment(own: Message) -> dict[str, str]:
+    """Return the variables of a server that we start; `own`: those of the file."""
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name.upper() in GIVEN or name.startswith(("LC_", "XDG_"))
+    }
+    return {**given, **own}
+
+
 class Rate:
     """So many a second, and `most` at once. `lost` counts the others."""
 
@@ -675,9 +692,8 @@ class Upstream:
             headers = {**options.get("headers", {}), **values}
             hook = self.login.hook()
             return HttpTransport(options["url"], headers, authorize=hook)
-        return StdioTransport(
-            options["command"], options.get("env"), options.get("cwd")
-        )
+        env = environment(options.get("env") or {})
+        return StdioTransport(options["command"], env, options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
         """Return a question that says who asks, in words that are not the upstream's

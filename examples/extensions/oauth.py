@@ -460,7 +460,8 @@ def _other_issuer(place: str, found: Any, named: str) -> OAuthError:
             ": they differ only by the slash at the end, but must be identical. The "
             f"operator of the MCP server must write {shown(found)} in the "
             "authorization_servers of its metadata. Until then, give a client id, the "
-            "authorization endpoint and the token endpoint by hand"
+            "authorization endpoint and the token endpoint by hand (client_id, "
+            "authorization_url and token_url)"
         )
     return OAuthError(message)
 
@@ -714,6 +715,9 @@ class OAuth:
         self._url = ""  # the server's
         self._forget = False  # a login registers the client anew
         self.said = ""  # why the server refused, in its words
+        # where the token in use is from: "stored", "renewed" or "new"; "": none was
+        # needed
+        self.outcome = ""
 
     def __call__(
         self, refusal: HttpError
@@ -813,6 +817,7 @@ class OAuth:
             if token["value"] != self._used.get("value"):
                 if not self._is_due(token):
                     self._uses = 1  # by the object or program that stored it
+                    self.outcome = "stored"
                     return token
             elif status == 403:
                 raise OAuthError(
@@ -828,11 +833,14 @@ class OAuth:
                 )
             refreshed = self._refreshed(source, token, asked)
             if refreshed:
+                self.outcome = "renewed"
                 return refreshed
         # basic/authorization/index §Scope Selection Strategy; §Step-Up Authorization
         # Flow: scopes that were requested before are requested again.
         listed = [] if wanted or asked else source.scopes
-        return self._log_in(source, words([*asked, *wanted, *listed, *own]))
+        made = self._log_in(source, words([*asked, *wanted, *listed, *own]))
+        self.outcome = "new"
+        return made
 
     @property
     def _why(self) -> str:

@@ -932,6 +932,25 @@ def test_a_slow_start_is_a_start(tmp_path, monkeypatch):
     setup.upstreams["slow"].close()
 
 
+def test_a_server_gets_what_hosts_give(tmp_path, monkeypatch):
+    """Behind a proxy, npx installs nothing without it; and nothing secret."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:1")
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    code = """if True:
+        import os
+        from mcp_ref import Server
+        server = Server("env")
+        server.tool(lambda: dict(os.environ), name="env")
+        server.run()
+    """
+    own = {"PYTHONPATH": str(MCP_REF.parent), "no_proxy": "mine"}
+    options = {"command": [sys.executable, "-c", code], "env": own}
+    with fronting(gw.Upstream("it", options)) as front:
+        found = json.loads(front.call_tool("it__env")["content"][0]["text"])
+    assert found["HTTPS_PROXY"] == "http://proxy.test:1" and "MY_TOKEN" not in found
+    assert found["no_proxy"] == "mine"
+
+
 @parametrize(
     "given, startup, timeout",
     [

@@ -765,6 +765,16 @@ def test_oauth_begins_a_login_that_the_user_asks_for(world):
     assert [one for *_, one in world.asked].count({}) and world.issued == 2
 
 
+def test_oauth_says_where_its_token_is_from(world):
+    store, hook = {}, world.hook()
+    assert hook.outcome == ""
+    for seconds, outcome in ((0, "new"), (0, "stored"), (3600, "renewed")):
+        world.time += seconds
+        hook = world.hook(store=store)
+        log_in(hook)
+        assert hook.outcome == outcome
+
+
 def test_oauth_renews_a_token_in_time(world):
     hook = world.hook()
     make = hook(mcp.HttpError(401, "no", {}, MCP))
