@@ -79,6 +79,7 @@ from mcp_client import (
     Disconnected,
     HttpTransport,
     Malformed,
+    RequestCancelled,
     ServerLacks,
     StdioTransport,
     Subscription,
@@ -141,6 +142,7 @@ MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds
 MAX_LINES = 20  # lines in the log per second, and log messages to a client
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
+MAX_PROGRESS = 1000  # characters of a progress message
 MAX_WATCHED = 200  # URIs that clients can subscribe to
 MAX_OWN = 32  # connections for single clients
 MAX_VISITS = 100  # pages that users were sent to
@@ -547,11 +549,12 @@ class Connection:
     def _hear(self, message: Message) -> None:
         if message["method"] != "notifications/elicitation/complete":
             return
-        params = message.get("params") or {}
-        ctx = self.visits.pop(str(params.get("elicitationId")), None)
+        params = message.get("params")
+        ident = params.get("elicitationId") if isinstance(params, dict) else None
+        ctx = self.visits.pop(str(ident), None)
         if ctx is None:
             return
-        told = {"elicitationId": params["elicitationId"]}
+        told = {"elicitationId": ident}
         # The call may have ended; then its session hears of it.
         teller: Any = ctx if ctx in self.calls else ctx.server
         teller.notify(message["method"], told)
@@ -560,9 +563,12 @@ class Connection:
         ctx = only_client(list(self.calls))
         if ctx is None or params.get("level") not in LOG_LEVELS:
             return
-        if self.heard_logs.take() is not None:
-            data = sound(self.upstream.redactor.value(params.get("data")))
-            ctx.log(params["level"], data, params.get("logger"))
+        logger = params.get("logger")
+        if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
+            return
+        with contextlib.suppress(Malformed, RecursionError):  # else the call would fail
+            data = self.upstream.redactor.value(params.get("data"))
+            ctx.log(params["level"], *sound([data, logger]))
 
     # ---- a call: on its handler's thread
 
@@ -578,7 +584,12 @@ class Connection:
             meta[META_CAPABILITIES] = ctx.client_capabilities
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
-            ctx.progress(*sound([done, total, message]))
+            if not isinstance(done, (int, float)):
+                return
+            total = total if isinstance(total, (int, float)) else None
+            text = None if message is None else str(message)[:MAX_PROGRESS]
+            with contextlib.suppress(Malformed):
+                ctx.progress(*sound([done, total, text]))
 
         self.calls[ctx] = None
         try:
@@ -978,7 +989,8 @@ class Upstream:
                 connection.note_visits(error.data, ctx)
             raise self._told(error, ctx, data) from None
         except Exception as problem:
-            self.woken.set()  # check whether it is still up
+            if not isinstance(problem, RequestCancelled):
+                self.woken.set()  # check whether it is still up
             if self.needs_login:
                 raise NeedsLogin(self, f"{self.name}: {self.login.how}") from None
             reason = self.redactor.reason(problem)

@@ -777,6 +777,51 @@ def test_a_result_that_clients_cannot_read_costs_that_call_only(result, shown):
         assert names_of(front) == ["raw__good"]
 
 
+@parametrize(
+    "name, params, heard",
+    [
+        ("progress", '{"progress": "half"}', []),
+        ("progress", '{"progress": 1e999}', []),
+        ("progress", '{"progress": 1, "total": []}', [(1, None, None)]),
+        ("progress", '{"total": 1}', []),
+        ("progress", '{"progress": 1, "message": "cut \\ud83d"}', [(1, None, "cut ?")]),
+        ("message", '{"level": "error", "data": 1e999}', []),
+        ("message", '{"level": "error", "data": 1, "logger": 5}', []),
+        ("message", '{"level": [], "data": 1}', []),
+        ("message", '{"level": "error", "data": "cut \\ud83d"}', ["cut ?"]),
+        ("elicitation/complete", "5", []),
+        ("elicitation/complete", '{"elicitationId": []}', []),
+    ],
+)
+def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard):
+    def answer(verb: str, headers: dict, message: dict):
+        if message.get("method") != "tools/call":
+            yield from whole(verb, headers, message)
+            return
+        token = message["params"]["_meta"].get("progressToken")
+        extra = f'"progressToken": {token}, ' if name == "progress" else ""
+        said = params.replace("{", "{" + extra, 1)
+        notice = f'"method": "notifications/{name}", "params": {said}'
+        result = f'"id": {message["id"]}, "result": {{"content": []}}'
+        yield http_answer(200, {"Content-Type": "text/event-stream"}, None)
+        for one in (notice, result):
+            yield f'data: {{"jsonrpc": "2.0", {one}}}\n\n'.encode()
+
+    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
+        whole = site.answer
+        site.answer = answer
+        found = []
+        profile = gw.Profile("all", [(up, ["*"])])
+        up.keeper.start()
+        log = lambda params: found.append(params["data"])  # noqa: E731
+        with client.connect(profile, on_log=log, revision=LEGACY[0]) as front:
+            result = front.call_tool(
+                "raw__good", on_progress=lambda *said: found.append(said)
+            )
+            assert result["content"] == [] and found == heard
+        up.close()
+
+
 @parametrize("cursor, most", [(str, 20), (lambda number: "same", 2)])
 def test_a_list_that_never_ends_is_cut(monkeypatch, capsys, cursor, most):
     monkeypatch.setattr(gw, "MAX_PAGES", 20)
