@@ -1169,12 +1169,18 @@ class Login:
     def _log_in(self) -> None:
         shown, options = self.shown, self.upstream.options
 
+        def say(line: str) -> None:
+            note(f"{self.upstream.name}: {self.upstream.redactor.text(line)}")
+
         def show(url: str) -> None:
             if is_terminal():
                 oauth.show(url)
             shown.set_result(url)
 
-        browser = oauth.Browser(show=show, opens=is_terminal())
+        # A client that shows pages does it on its user's machine, which is ours.
+        browser = oauth.Browser(
+            show=show, say=say, opens=is_terminal(), elsewhere=False
+        )
         try:
             hook = oauth.hook_for(self.settings(), browser=browser)
             transport = HttpTransport(

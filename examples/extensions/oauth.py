@@ -1083,7 +1083,7 @@ class AuthorizationCode:
         self, oauth: OAuth, source: Source, scopes: list[str]
     ) -> tuple[Registration, Message]:
         if "device_authorization_endpoint" in source.metadata:
-            if not self.browser.opens:
+            if self.browser.elsewhere:
                 return self._on_a_device(oauth, source, scopes)
         endpoint = checked(
             source.metadata.get("authorization_endpoint"),
@@ -1308,7 +1308,8 @@ def show(url: str) -> None:
 class Browser:
     """Where a user logs in. `redirect_uri`: a fixed one, if the client was registered
     with it; `seconds`: the time a user has; `show(url)`: called with the page; `say`:
-    called with other lines for the user; `opens`: open the page, too.
+    called with other lines for the user; `opens`: open the page, too; `elsewhere`: the
+    user's browser may be on another machine (by default, if we do not open it).
 
     The user may paste the address that a browser elsewhere was redirected to, or the
     code in it, if there is a terminal. A subclass overrides listen() and visit().
@@ -1322,9 +1323,11 @@ class Browser:
         show: Callable[[str], Any] = show,
         say: Callable[[str], Any] = say,
         opens: bool = True,
+        elsewhere: bool | None = None,
     ) -> None:
         self.redirect_uri, self.seconds = redirect_uri, seconds
         self.show, self.say, self.opens = show, say, opens
+        self.elsewhere = not opens if elsewhere is None else elsewhere
         self._server: Any = None
         self._state = ""
 

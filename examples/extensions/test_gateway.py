@@ -1379,6 +1379,8 @@ def guarded_upstream(monkeypatch, tmp_path):
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
     world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
+    # It is not used: the client shows a page.
+    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
     server = mcp.Server("guarded")
     server.tool(lambda: "done", name="work")
     authorize = mcp.bearer(tokens)
