@@ -1178,8 +1178,9 @@ class Login:
             shown.set_result(url)
 
         # A client that shows pages does it on its user's machine, which is ours.
+        here = is_terminal()
         browser = oauth.Browser(
-            show=show, say=say, opens=is_terminal(), elsewhere=False
+            show=show, say=say, opens=here, elsewhere=False, reads=here
         )
         try:
             hook = oauth.hook_for(self.settings(), browser=browser)

@@ -1309,10 +1309,9 @@ class Browser:
     """Where a user logs in. `redirect_uri`: a fixed one, if the client was registered
     with it; `seconds`: the time a user has; `show(url)`: called with the page; `say`:
     called with other lines for the user; `opens`: open the page, too; `elsewhere`: the
-    user's browser may be on another machine (by default, if we do not open it).
-
-    The user may paste the address that a browser elsewhere was redirected to, or the
-    code in it, if there is a terminal. A subclass overrides listen() and visit().
+    user's browser may be on another machine (by default, if we do not open it);
+    `reads`: at a terminal, the user may paste the address that a browser elsewhere was
+    redirected to, or the code in it. A subclass overrides listen() and visit().
     """
 
     def __init__(
@@ -1324,10 +1323,12 @@ class Browser:
         say: Callable[[str], Any] = say,
         opens: bool = True,
         elsewhere: bool | None = None,
+        reads: bool = True,
     ) -> None:
         self.redirect_uri, self.seconds = redirect_uri, seconds
         self.show, self.say, self.opens = show, say, opens
         self.elsewhere = not opens if elsewhere is None else elsewhere
+        self.reads = reads
         self._server: Any = None
         self._state = ""
 
@@ -1359,7 +1360,8 @@ class Browser:
         if self.opens:
             # On a thread: one in the terminal returns only when its user leaves it.
             threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()
-        if _has_terminal():
+        reads = self.reads and _has_terminal()
+        if reads:
             self.say("If no browser here can open it: open it elsewhere, and paste the")
             self.say("address that you end up at, which begins with http://127.0.0.1")
         end = time.monotonic() + self.seconds
@@ -1372,7 +1374,7 @@ class Browser:
                 )
             self._server.timeout = min(left, 0.1)
             self._server.handle_request()
-            pasted = _line_typed() if _has_terminal() else ""
+            pasted = _line_typed() if reads else ""
             if pasted:
                 return self._address(pasted)
         return str(self._server.address)
