@@ -36,7 +36,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote_plus, urlencode, urljoin, urlsplit
@@ -711,6 +711,7 @@ class OAuth:
         self._lock = threading.RLock()  # one login at a time
         self._used: Message = {}  # the token in the headers
         self._uses = 0  # number of requests sent with it
+        self._tried: Message | None = None  # a token that was renewed in time, or not
         self._nonces: dict[Any, str] = {}  # DPoP nonces, by origin
         self._url = ""  # the server's
         self._forget = False  # a login registers the client anew
@@ -769,14 +770,17 @@ class OAuth:
 
     def _current(self, source: Source) -> Message:
         """Return the token in use, renewed if it is about to expire."""
-        if not self._is_due(self._used) or not self._used["refresh"]:
-            return self._used
+        token = self._used
+        if not self._is_due(token) or not token["refresh"] or self._tried is token:
+            return token
         with self._lock:
-            _budget.until = time.monotonic() + FETCH_SECONDS
-            # If that fails, the server refuses the old one and so asks for more.
-            with contextlib.suppress(OAuthError):
-                newer = self._refreshed(source, self._used, self._used["asked"])
-                self._used = newer or self._used
+            if self._used is token:  # else another thread has renewed it
+                # If that fails, the server refuses the old one and so asks for more.
+                self._tried = token
+                _budget.until = time.monotonic() + FETCH_SECONDS
+                with contextlib.suppress(OAuthError):
+                    newer = self._refreshed(source, token, token["asked"])
+                    self._used = newer or token
         return self._used
 
     def _is_due(self, token: Message) -> bool:
@@ -1465,13 +1469,13 @@ SETTINGS = {
 ENVIRONMENT = "MCP_OAUTH_"  # and the name in capitals
 
 
-def settings_in(source: Any) -> dict[str, str]:
-    """Return the settings in a dict: the member "oauth" of a host's entry, or the
-    environment. ValueError for one that is not a text."""
+def settings_in(entry: Message) -> dict[str, str]:
+    """Return the settings in the member "oauth" of a host's entry. ValueError for one
+    that is not a text."""
     found: dict[str, str] = {}
     for name, (hosts, _) in SETTINGS.items():
-        for spelling in (ENVIRONMENT + name.upper(), name, hosts):
-            value = source.get(spelling)
+        for spelling in (name, hosts):
+            value = entry.get(spelling)
             if isinstance(value, list) and name == "scope":
                 value = " ".join(map(str, value))
             if value is False:
@@ -1482,6 +1486,12 @@ def settings_in(source: Any) -> dict[str, str]:
                 raise ValueError(f"oauth.{spelling} must be a string")
             found[name] = str(value)
     return found
+
+
+def settings_from(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings in the environment."""
+    names = {name: ENVIRONMENT + name.upper() for name in SETTINGS}
+    return {name: environ[long] for name, long in names.items() if environ.get(long)}
 
 
 def hook_for(

@@ -784,6 +784,9 @@ def test_oauth_renews_a_token_in_time(world):
     world.time += 3600
     world.at[TOKEN] = [503]
     assert make("POST", MCP) == {"Authorization": "Bearer at2"}
+    asked = len(world.asked)  # it is tried once: the server will refuse the old one
+    assert make("POST", MCP) == {"Authorization": "Bearer at2"}
+    assert len(world.asked) == asked
 
 
 def test_oauth_keeps_servers_of_one_origin_apart(world):
@@ -863,8 +866,8 @@ def test_oauth_reads_settings_where_hosts_and_people_write_them():
         "scope": "a b",
         "redirect_port": "7777",
     }
-    environ = {"MCP_OAUTH_CLIENT_SECRET": "s", "PATH": "/bin"}
-    assert oauth.settings_in(environ) == {"client_secret": "s"}
+    environ = {"MCP_OAUTH_CLIENT_SECRET": "s", "PATH": "/bin", "scope": "no"}
+    assert oauth.settings_from(environ) == {"client_secret": "s"}
     assert oauth.settings_in({"resource": False}) == {"resource": "no"}
     with pytest.raises(ValueError, match="clientId"):
         oauth.settings_in({"clientId": {}})
