@@ -856,7 +856,7 @@ class Upstream:
             if not isinstance(result.get(kind.name), list):
                 raise Malformed(f"its answer has no list of {kind.name}")
             for entry in result[kind.name]:
-                # In characters, which cost a fraction of a second; flaw_of() has more.
+                # About; it must not fail, whatever there is.
                 size += len(repr(entry))
                 if size > MAX_LIST_BYTES:
                     raise Malformed(f"they have more than {MAX_LIST_BYTES} bytes")
@@ -944,7 +944,8 @@ class Upstream:
             changed, self.changed = self.changed, set()
         for uri in changed:
             for profile in self.profiles:
-                profile.changed(self.uri(uri))
+                with contextlib.suppress(RpcError):  # it is too long for a URI
+                    profile.changed(self.uri(uri))
 
     def call(self, ctx: Context, params: Message) -> Message:
         """Pass on a request.
@@ -1000,8 +1001,9 @@ class Upstream:
 
     def _told(self, error: RpcError, ctx: Context, data: Message) -> RpcError:
         """Return an upstream's error as our client gets it."""
-        message = self.redactor.text(str(error))
-        found = self.redactor.value(error.data)
+        message, found = sound(self.redactor.text(str(error))), None
+        with contextlib.suppress(Malformed, RecursionError):  # else it goes without
+            found = sound(self.redactor.value(error.data))
         original = {"code": error.code, "message": message, "data": found}
         # some hosts read it
         known = found if isinstance(found, dict) else {}

@@ -822,6 +822,44 @@ def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard
         up.close()
 
 
+@parametrize(
+    "data, shown",
+    [('{"a": "cut \\ud83d"}', {"a": "cut ?"}), ("1e999", None), (DEEP, "deep")],
+    ids=["cut", "infinite", "deep"],
+)
+def test_an_error_that_clients_cannot_read_costs_that_call_only(data, shown):
+    def answer(verb: str, headers: dict, message: dict):
+        if message.get("method") != "tools/call":
+            yield from whole(verb, headers, message)
+            return
+        error = f'{{"code": 7, "message": "cut \\ud83d", "data": {data}}}'
+        text = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "error": {error}}}'
+        yield http_answer(200, {"Content-Type": "application/json"}, text)
+
+    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
+        whole = site.answer
+        site.answer = answer
+        with fronting(up) as front, pytest.raises(mcp.RpcError) as caught:
+            front.call_tool("raw__good")
+    assert caught.value.code == 7 and str(caught.value) == "cut ?"
+    found = caught.value.data["originalError"]["data"]
+    assert found == shown or shown == "deep" and (found is None or "a" in found)
+
+
+def test_a_change_of_what_is_no_uri_is_passed_over(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
+    server = mcp.Server("odd")
+    server.resource("x://a")(lambda: "a")
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url})
+        heard = queue.SimpleQueue()
+        with fronting(upstream) as front, front.listen(["up+x://a"], heard.put):
+            for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
+                for listener in list(server.listeners):
+                    listener.tell("notifications/resources/updated", {"uri": uri})
+            assert heard.get(timeout=PATIENCE) == "up+x://a"
+
+
 @parametrize("cursor, most", [(str, 20), (lambda number: "same", 2)])
 def test_a_list_that_never_ends_is_cut(monkeypatch, capsys, cursor, most):
     monkeypatch.setattr(gw, "MAX_PAGES", 20)
