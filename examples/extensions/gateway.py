@@ -136,6 +136,7 @@ CLOSE_SECONDS = 5.0  # how long the end waits for all upstreams
 STEP_SECONDS = 0.5  # for an upstream, to end by itself; hosts end us after about 2 s
 # ---- size, of what one upstream sends
 MAX_BYTES = 2**22  # of a message; "maxBytes" in the file
+MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
@@ -426,18 +427,21 @@ class Redactor:
 
 
 class Bounded(Client):
-    """A client that takes no message of more than `limit` bytes."""
+    """A client that takes no message of more than `limit` bytes, or MAX_PARTS arrays
+    and objects, which take 25 times as much memory as their text."""
 
     def __init__(self, target: Any, limit: int, **options: Any) -> None:
         self.limit = limit
         super().__init__(target, **options)
 
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
+        flaw = f"a message of more than {self.limit} bytes"
         if len(data) <= self.limit:
-            super().receive(data, request, place)
-            return
-        # To parse it would take many times its size.
-        problem = Malformed(f"a message of more than {self.limit} bytes")
+            flaw = f"a message with more than {MAX_PARTS} arrays and objects"
+            if data.count(b"[") + data.count(b"{") <= MAX_PARTS:
+                super().receive(data, request, place)
+                return
+        problem = Malformed(flaw)
         found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
         found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
         asked = self.running.get(int(found[1])) if found else request

@@ -893,6 +893,18 @@ def test_a_message_that_is_too_large_costs_one_answer(capsys):
     assert "more than 10000 bytes" in capsys.readouterr()[1]
 
 
+def test_a_message_of_too_many_parts_costs_one_answer(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_PARTS", 500)
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": lambda params: '{"content": [%s]}' % ("[]," * 500 + "[]"),
+    }
+    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+        with pytest.raises(mcp.RpcError, match="more than 500 arrays"):
+            front.call_tool("raw__good")
+        assert names_of(front) == ["raw__good"]
+
+
 @parametrize("ending", ["", ', "id": %d'])
 def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, ending):
     """On stdio; at once, not by a timeout."""
