@@ -210,6 +210,9 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 }
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print("usage: 11_for_a_company.py [KEYS.json] [--demo]", __doc__, sep="\n\n")
+        sys.exit()
     is_demo = "--demo" in sys.argv
     files = [word for word in sys.argv[1:] if word != "--demo"]
     people = json.loads(Path(files[0]).read_text("utf-8")) if files else PEOPLE
