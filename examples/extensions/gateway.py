@@ -37,18 +37,19 @@ file, names stay as they are. Calls, completions, progress, log messages, cancel
 and questions pass through, even between different revisions. A question says which
 server asks.
 
-A call runs on its handler's thread. Each upstream has two more threads: `keep-NAME`
+A call runs on its handler's thread; one of a modern client to a legacy upstream, which
+may ask, on its own. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
 tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
 dicts, each of which is changed or replaced in a single operation.
 
-Known limits: a legacy upstream cannot ask a modern client and gets an error; log
-messages, and questions on stdio, pass only while all calls on a connection are from one
-client; lists are fetched without forwarded headers, and are the same for all clients;
-that a server on another machine has gone is noticed after CHECK_SECONDS, unless it
-announces changes; of one upstream, clients can subscribe to MAX_WATCHED URIs, which are
-never forgotten; a host that never asks for its tools again must be started after the
-application. Without `clients`, anyone who reaches the gateway may use it.
+Known limits: log messages, and questions on stdio, pass only while all calls on a
+connection are from one client; lists are fetched without forwarded headers, and are the
+same for all clients; that a server on another machine has gone is noticed after
+CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
+MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
+must be started after the application. Without `clients`, anyone who reaches the gateway
+may use it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -87,6 +89,7 @@ from mcp_client import (
 )
 
 from mcp_ref import (
+    ASK_SECONDS,
     LOG_LEVELS,
     META_CAPABILITIES,
     METHODS,
@@ -147,6 +150,7 @@ MAX_PROGRESS = 1000  # characters of a progress message
 MAX_WATCHED = 200  # URIs that clients can subscribe to
 MAX_OWN = 32  # connections for single clients
 MAX_VISITS = 100  # pages that users were sent to
+MAX_TALKS = 100  # calls that wait for modern clients to answer
 # Hosts put their own prefix before a name, and accept 64 characters.
 MAX_NAME = 56
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
@@ -461,7 +465,7 @@ class Connection:
 
     def __init__(self, upstream: Upstream, values: Iterable[tuple[str, str]] = ()):
         self.upstream, self.values = upstream, dict(values)
-        self.calls: dict[Context, None] = {}
+        self.calls: dict[Context, Talk | None] = {}
         self.visits: dict[str, Context] = {}
         self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
         self.lock = threading.Lock()  # held while it is opened
@@ -532,9 +536,12 @@ class Connection:
             raise RpcError(
                 INTERNAL, "The gateway cannot tell which client this question is for"
             )
-        if rules(ctx.version).modern:
-            raise RpcError(INTERNAL, "A legacy server cannot ask a modern client")
         question: Message = {"method": method, **({"params": params} if params else {})}
+        talk = self.calls.get(ctx)
+        if talk is not None:  # Upstream.call() says who asks
+            return talk.ask(question)
+        if rules(ctx.version).modern:
+            raise RpcError(INTERNAL, "The client cannot be asked")
         self._note_visit(params, ctx)
         return ask(ctx, {"": self.upstream.as_asked(question)})[""]
 
@@ -567,6 +574,8 @@ class Connection:
         ctx = only_client(list(self.calls))
         if ctx is None or params.get("level") not in LOG_LEVELS:
             return
+        talk = self.calls.get(ctx)
+        ctx = talk.ctx if talk else ctx
         logger = params.get("logger")
         if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
             return
@@ -576,8 +585,10 @@ class Connection:
 
     # ---- a call: on its handler's thread
 
-    def request(self, ctx: Context, params: Message) -> Message:
-        """Send a request of a client's; return the result."""
+    def request(
+        self, ctx: Context, params: Message, talk: Talk | None = None
+    ) -> Message:
+        """Send a request of a client's; return the result. `talk`: it may ask, too."""
         client = self.open()
         meta = {
             key: value
@@ -593,9 +604,15 @@ class Connection:
             total = total if isinstance(total, (int, float)) else None
             text = None if message is None else str(message)[:MAX_PROGRESS]
             with contextlib.suppress(Malformed):
-                ctx.progress(*sound([done, total, text]))
+                hearer = talk.ctx if talk else ctx
+                hearer.progress(*sound([done, total, text]))
 
-        self.calls[ctx] = None
+        def started(sent: Any) -> None:
+            ctx.on_cancel(sent.cancel)
+            if talk:
+                talk.cancel = sent.cancel
+
+        self.calls[ctx] = talk
         try:
             result: Message = client.request(
                 ctx.method,
@@ -603,12 +620,110 @@ class Connection:
                 timeout=self.upstream.options.get("timeout") or CALL_SECONDS,
                 tag=ctx,
                 on_progress=progress,
-                started=lambda sent: ctx.on_cancel(sent.cancel),
+                started=started,
             )
             return dict(sound(result))
         finally:
             self.calls.pop(ctx, None)
             self.used = time.monotonic()
+
+
+class Talk:
+    """A call of a modern client to a legacy upstream, which may ask meanwhile.
+
+        running    the upstream works on it     a handler waits in next()
+        asking     the client is to answer      no handler waits; `answer` is to be set
+        ended      there is a result or error   the handler has it
+
+    The call runs on a thread of its own, because the client answers a question with
+    another request, which is another handler: `ctx` is the latest. `token` names the
+    call in the client's request state.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx, self.who = ctx, self.identity(ctx)
+        self.token = STATE + secrets.token_urlsafe(24)
+        self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.question: Message = {}
+        self.answer: Any = None  # a Future
+        self.cancel: Any = None  # cancels the upstream's request
+
+    @staticmethod
+    def identity(ctx: Context) -> str:
+        """Return what the request that brings an answer must repeat."""
+        named = [ctx.params.get(name) for name in ("name", "uri", "arguments")]
+        return json.dumps([ctx.principal, ctx.method, named], sort_keys=True)
+
+    def start(self, connection: Connection, params: Message) -> None:
+        """Send the request."""
+        first = self.ctx
+
+        def run() -> None:
+            try:
+                self.events.put(("result", connection.request(first, params, self)))
+            except BaseException as problem:  # the handler raises it
+                self.events.put(("problem", problem))
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def ask(self, question: Message) -> Message:
+        """Ask the client, on the connection's thread; return its answer."""
+        from concurrent.futures import Future, TimeoutError as TooLate
+
+        if not can_ask(self.ctx, question):
+            raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
+        answer: Future[Any] = Future()
+        self.events.put(("question", (question, answer)))
+        try:
+            found = answer.result(ASK_SECONDS)
+        except TooLate:
+            answer.cancel()
+            raise RpcError(INTERNAL, "The client has not answered") from None
+        if not isinstance(found, dict):
+            raise RpcError(INVALID, "The client's answer is not an object")
+        return found
+
+    def next(self, upstream: Upstream) -> Message:
+        """Return the result, or a question, for the handler."""
+        kind, value = self.events.get()
+        if kind == "problem":
+            raise value
+        if kind == "result":
+            return dict(value)
+        self.question, self.answer = value
+        return self.asked(upstream)
+
+    def asked(self, upstream: Upstream) -> Message:
+        """Return the question as a result."""
+        with upstream.lock:
+            for token, talk in list(upstream.talks.items()):
+                if talk.answer.done() or len(upstream.talks) >= MAX_TALKS:
+                    del upstream.talks[token]  # the oldest comes first
+            upstream.talks[self.token] = self
+        return {
+            "resultType": "input_required",
+            "inputRequests": {"question": self.question},
+            "requestState": self.token,
+        }
+
+    def resume(self, ctx: Context, upstream: Upstream) -> Message:
+        """Go on, with the answer in a request."""
+        self.ctx = ctx
+        answers = ctx.params.get("inputResponses", {})
+        if "question" not in answers:
+            return self.asked(upstream)
+        ctx.on_cancel(self.cancel)
+        self.answer.set_result(answers["question"])
+        return self.next(upstream)
+
+
+def can_ask(ctx: Context, question: Message) -> bool:
+    """Tell whether a client has declared what a question needs."""
+    declared = ctx.client_capabilities.get(METHODS[question["method"]].capability)
+    if not isinstance(declared, dict):
+        return False
+    is_page = question.get("params", {}).get("mode") == "url"
+    return "url" in declared if is_page else declared != {"url": {}}
 
 
 # ==== 3. An upstream ==========================================
@@ -655,7 +770,8 @@ class Upstream:
         self.changed: set[str] = set()  # URIs, which clients are told of soon
         self.main = Connection(self)
         self.own: dict[Any, Connection] = {}  # by client and forwarded headers
-        self.lock = threading.Lock()  # guards own, changed and said
+        self.talks: dict[str, Talk] = {}  # those that ask, by token
+        self.lock = threading.Lock()  # guards own, talks, changed and said
         self.login = Login(self)
         self.keeper = threading.Thread(
             target=self._keep, name="keep-" + name, daemon=True
@@ -732,7 +848,8 @@ class Upstream:
                 self.why = self.redactor.reason(problem)
                 if not self.closed.is_set():
                     self.note("state", f" is down: {self.why}")
-            self.listens = not self.place or is_open(self.place)
+            if self.listens and self.place:
+                self.listens = is_open(self.place)
             self.main.close()
             self.tried.set()
             if time.monotonic() - began > STABLE_SECONDS:
@@ -987,8 +1104,17 @@ class Upstream:
             )
         connection: Connection | None = None
         try:
+            talk = self._talk_of(ctx, params)
+            if talk is not None:
+                return talk.resume(ctx, self)
             connection = self._connection_of(ctx)
-            return connection.request(ctx, params)
+            client = connection.open()
+            asks = ctx.client_capabilities.keys() & QUESTIONS
+            if client.modern or not rules(ctx.version).modern or not asks:
+                return connection.request(ctx, params)
+            talk = Talk(ctx)
+            talk.start(connection, params)
+            return talk.next(self)
         except RpcError as error:
             if connection:
                 connection.note_visits(error.data, ctx)
@@ -1002,6 +1128,17 @@ class Upstream:
             raise RpcError(
                 INTERNAL, f"The server {self.name} failed: {reason}", data
             ) from problem
+
+    def _talk_of(self, ctx: Context, params: Message) -> Talk | None:
+        """Return the call that a request brings an answer for."""
+        state = params.get("requestState")
+        if not (isinstance(state, str) and state.startswith(STATE)):
+            return None
+        with self.lock:
+            talk = self.talks.get(state)
+            if talk and talk.who == Talk.identity(ctx) and not talk.answer.done():
+                return self.talks.pop(state)
+        raise RpcError(INVALID, "requestState: this question is over, call again")
 
     def _told(self, error: RpcError, ctx: Context, data: Message) -> RpcError:
         """Return an upstream's error as our client gets it."""
@@ -1409,6 +1546,8 @@ class Profile(Server):
 
 
 LOGIN = "gateway-login"  # the key of our question to the user
+STATE = "gateway-talk-"  # how our request state begins
+QUESTIONS = {"elicitation", "sampling", "roots"}  # capabilities of a client
 
 
 class NeedsLogin(RpcError):

@@ -47,6 +47,7 @@ from test_mcp_ref import (
     is_refused,
     listening,
     mcp,
+    modern,
     needs_posix,
     parametrize,
     request_to,
@@ -151,7 +152,10 @@ wait a passed
     => {"resultType": "input_required", "inputRequests": "*"}
 :up__roots => error {MISSING_REQUIRED_CLIENT_CAPABILITY} roots
     {"requiredCapabilities": {"roots": {}}}
-:old__ask => "failed: AskError"
+:old__ask ? question elicitation/create {"message": "The server \"old\" asks: Which branch?"}
+    -> {"action": "accept", "content": {"branch": "main"}} =>
+    "{\"action\": \"accept\", \"content\": {\"branch\": \"main\"}}"
+:old__think => {"isError": true}
 == a legacy client is asked, by both kinds of upstream | on: 2025-06-18..2025-11-25 memory
     | declare: {"elicitation": {}, "sampling": {}, "roots": {}}
 :old__ask ? a elicitation/create {"requestedSchema": {"type": "object"},
@@ -1250,6 +1254,140 @@ def test_a_page_of_a_legacy_upstream_reaches_the_user(monkeypatch):
             server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
             assert heard.get(timeout=PATIENCE) == "e1"
         upstream.close()
+
+
+def modern_request(method: str, **params):
+    """Return a request of a client that fills in forms."""
+    request = modern(method, **params)
+    request["params"]["_meta"][mcp.META_CAPABILITIES] = {"elicitation": {}}
+    return request
+
+
+def asking_server():
+    """Return a server whose tools ask, and whom they tell what."""
+    server, gate = mcp.Server("asks"), threading.Event()
+
+    @server.tool
+    def twice(ctx: mcp.Context) -> str:
+        ctx.progress(1, 3)
+        one = ctx.elicit("One?", key="one", n=int)["content"]["n"]
+        ctx.progress(2, 3)
+        two = ctx.elicit("Two?", key="two", n=int)["content"]["n"]
+        ctx.log("error", "nearly")
+        return f"{one} {two}"
+
+    @server.tool
+    def page(ctx: mcp.Context) -> str:
+        return ctx.elicit("Log in", url="https://pages.test/")["action"]
+
+    @server.tool
+    def all(ctx: mcp.Context) -> str:
+        return f"{ctx.sample('Hi')['content']['text']} {ctx.list_roots()[0]['uri']}"
+
+    @server.tool
+    def wait(ctx: mcp.Context) -> str:
+        ctx.on_cancel(gate.set)
+        ctx.elicit("One?", n=int)
+        gate.wait(PATIENCE)
+        return "late"
+
+    return server, gate
+
+
+def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
+    server, _ = asking_server()
+    asked, numbers, told = [], iter([7, 8]), []
+
+    def elicit(params):
+        asked.append(params["message"])
+        return {"n": next(numbers)}
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": "2025-11-25"})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {
+            "elicit": elicit,
+            "visit": lambda params: True,
+            "sample": lambda params: "Hello",
+            "roots": tmp_path,
+            "on_log": lambda params: told.append(params["data"]),
+        }
+        with client.connect(profile, revision=MODERN[0], **options) as front:
+            result = front.call_tool(
+                "old__twice", on_progress=lambda *said: told.append(said[0])
+            )
+            assert result["content"][0]["text"] == "7 8"
+            assert asked == [f'The server "old" asks: {one}?' for one in ("One", "Two")]
+            assert told == [1, 2, "nearly"]
+            assert front.call_tool("old__page")["content"][0]["text"] == "accept"
+            said = front.call_tool("old__all")["content"][0]["text"]
+            assert said == f"Hello {tmp_path.as_uri()}"
+        with client.connect(profile, revision=MODERN[0], roots=tmp_path) as front:
+            assert front.call_tool("old__page")["isError"]
+            assert front.call_tool("old__twice")["isError"]
+        assert not upstream.talks
+        upstream.close()
+
+
+@parametrize("flaw", ["another tool", "another principal", "twice", "made up"])
+def test_an_answer_reaches_only_the_call_that_asked(flaw):
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+
+        def call(name="old__twice", who="ann", **more):
+            out = []
+            request = modern_request("tools/call", name=name, arguments={}, **more)
+            profile.handle(request, out.append, principal=who)
+            return out[-1].get("result") or out[-1]["error"]
+
+        first = call()
+        answer = {"question": {"action": "accept", "content": {"n": 1}}}
+        state = first["requestState"]
+        given = {"inputResponses": answer, "requestState": state}
+        # Without the answer, the question is asked again.
+        assert call(requestState=state)["inputRequests"] == first["inputRequests"]
+        if flaw == "twice":
+            assert "Two?" in json.dumps(call(**given))
+        wrong = {
+            "another tool": {"name": "old__page"},
+            "another principal": {"who": "bob"},
+            "twice": {},
+            "made up": {"requestState": state + "x"},
+        }[flaw]
+        if flaw == "twice":
+            upstream.talks.clear()
+        assert "is over" in call(**{**given, **wrong})["message"]
+        upstream.close()
+
+
+def test_a_cancelled_call_that_has_asked_is_cancelled():
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        answered = threading.Event()
+        calls = []
+
+        def elicit(params):
+            answered.set()
+            return {"n": 1}
+
+        with fronting(upstream):
+            with client.connect(
+                upstream.profiles[0], revision=MODERN[0], elicit=elicit
+            ) as front:
+                call = begin(front.call_tool, "old__wait", started=calls.append)
+                assert answered.wait(PATIENCE)
+                while len(calls) < 2:  # the second brings the answer
+                    answered.wait(0.01)
+                    time.sleep(0.01)
+                calls[-1].cancel()
+                with pytest.raises(client.RequestCancelled):
+                    call.result(PATIENCE)
+                assert gate.wait(PATIENCE)
 
 
 @contextlib.contextmanager
