@@ -325,7 +325,15 @@ def ask(ctx: Context, questions: dict[str, Message]) -> dict[str, Message]:
     except AskError as problem:
         code = (problem.error or {}).get("code", INTERNAL)
         raise RpcError(code, str(problem)) from None
-    return {key: answers[run + key] for key in questions}
+    return {key: without_gaps(answers[run + key]) for key in questions}
+
+
+def without_gaps(answer: Message) -> Message:
+    """Return the answer to a form without the fields that were left out, which are None
+    for a handler."""
+    if "action" not in answer or not isinstance(answer.get("content"), dict):
+        return answer
+    return {**answer, "content": without_nulls(answer["content"])}
 
 
 def only_client(calls: list[Context]) -> Context | None:

@@ -1330,6 +1330,31 @@ def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
         upstream.close()
 
 
+@parametrize("front_version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_field_that_is_left_out_is_left_out(front_version, version):
+    server = mcp.Server("form")
+    form = {"a": {"type": "string"}, "b": {"type": "boolean"}}
+    params = {
+        "message": "Both?",
+        "requestedSchema": {"type": "object", "properties": form},
+    }
+
+    @server.tool
+    def fill(ctx: mcp.Context) -> str:
+        found = ctx.ask({"a": {"method": "elicitation/create", "params": params}})
+        return found["a"]["content"]["a"]
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {"elicit": lambda params: {"a": "x"}, "revision": front_version}
+        with client.connect(profile, **options) as front:
+            assert front.call_tool("up__fill")["content"][0]["text"] == "x"
+        upstream.close()
+
+
 @parametrize("flaw", ["another tool", "another principal", "twice", "made up"])
 def test_an_answer_reaches_only_the_call_that_asked(flaw):
     server, gate = asking_server()
