@@ -298,17 +298,16 @@ def added_toml(path: Path, text: str, name: str, entry: Entry) -> str:
 
 def replace(path: Path, before: str, after: str) -> None:
     """Replace a file in one step, and keep the old one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = 0o600
-        if path.exists():
-            mode = path.stat().st_mode & 0o777
-            print(f"The old file is kept as {keep(path, mode)}")
-        new = path.with_name(f"{path.name}.{os.getpid()}.new")
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         create(new, after.encode(), mode)
         if read_text(path) != before:
             new.unlink()
             stop(f"{path} has just been changed by its host; try again")
+        if path.exists():
+            print(f"The old file is kept as {keep(path, mode)}")
         os.replace(new, path)
     except OSError as problem:
         stop(f"{path}: {problem}")

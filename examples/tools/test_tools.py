@@ -246,6 +246,14 @@ def test_toml_is_added_at_its_end(home, tmp_path):
     assert path.read_text() == "mcp_servers = {}\n"
 
 
+def test_what_a_host_has_written_meanwhile_is_left(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text("newer")
+    with pytest.raises(SystemExit, match="changed"):
+        config.replace(path, "older", "ours")
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["newer"]
+
+
 @needs_posix
 def test_a_link_stays_one(home, tmp_path):
     (tmp_path / "real.json").write_text("{}")
@@ -424,6 +432,7 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
             found = records()
     assert heard[-1]["authorization"] == "Bearer sesame"
     text = json.dumps(found)
+    assert "mcp-session-id" not in text  # whoever has it, has the session
     assert "sesame" not in text and found[0]["program"] == "tap"
     assert {one.get("on") for one in found[1:]} <= {one["on"] for one in found[1:]}
     messages = [one["message"] for one in found if "message" in one]
