@@ -231,9 +231,11 @@ class Handler(BaseHTTPRequestHandler):
         self.record(way=">", http=name, **shown, **(read(body) if body else {}))
 
         upstream = self.server.connect()
+        link = upstream.sock  # http.client forgets it if the answer ends the connection
         try:
             self.ask(upstream, body)
-            self.answer(upstream, upstream.getresponse(), name)
+            with self.watching(link):
+                self.answer(upstream.getresponse(), name)
         finally:
             upstream.close()
 
@@ -264,7 +266,7 @@ class Handler(BaseHTTPRequestHandler):
             upstream.putheader("Content-Length", str(len(body)))
         upstream.endheaders(body)
 
-    def answer(self, upstream: Any, response: Any, name: str) -> None:
+    def answer(self, response: Any, name: str) -> None:
         """Pass the answer back, each piece as it comes."""
         kind, size = map(response.headers.get, ("Content-Type", "Content-Length"))
         has_body = self.command != "HEAD" and response.status not in (204, 304)
@@ -283,14 +285,13 @@ class Handler(BaseHTTPRequestHandler):
         self.record(way="<", http=name, status=response.status)
         self.end_headers()
         events = Events((kind or "").lower().startswith("text/event-stream"), size)
-        with self.watching(upstream):
-            while has_body and (data := response.read1(2**16)):
-                # recorded first, so that no answer stands before it
-                for message in events.feed(data):
-                    self.record(way="<", **message)
-                self.wfile.write(
-                    b"%x\r\n%s\r\n" % (len(data), data) if is_chunked else data
-                )
+        while has_body and (data := response.read1(2**16)):
+            # recorded first, so that no answer stands before it
+            for message in events.feed(data):
+                self.record(way="<", **message)
+            self.wfile.write(
+                b"%x\r\n%s\r\n" % (len(data), data) if is_chunked else data
+            )
         for message in events.end():
             self.record(way="<", **message)
         if is_chunked:
@@ -302,7 +303,7 @@ class Handler(BaseHTTPRequestHandler):
         return re.sub("^" + re.escape(self.server.origin) + "/", lambda _: ours, url)
 
     @contextmanager
-    def watching(self, upstream: Any) -> Iterator[None]:
+    def watching(self, link: Any) -> Iterator[None]:
         """Hang up on the server as soon as the client does."""
         done = threading.Event()
 
@@ -314,8 +315,8 @@ class Handler(BaseHTTPRequestHandler):
                     if self.connection.recv(1, socket.MSG_PEEK):
                         return  # it sends its next request
                 self.record(way=">", closed=True)
-                with suppress(OSError, AttributeError):
-                    upstream.sock.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
                 return
 
         watcher = threading.Thread(target=watch, daemon=True)

@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -442,41 +443,53 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
     assert "What is wrong" in draw(tmp_path / "log")
 
 
+def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
+    gone = client.Event()
+
+    class Silent(Site):
+        def finish_request(self, connection, _):
+            with connection.makefile("rb") as file:
+                self.read(file)
+                assert not file.read(1)
+            gone.set()
+
+    with contextlib.closing(Silent(None)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            address = ("127.0.0.1", urlsplit(url).port)
+            with socket.create_connection(address) as connection:
+                connection.sendall(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                while not site.asked:
+                    client.Event().wait(0.01)
+            assert gone.wait(PATIENCE)
+
+
 def test_events_pass_the_tap_as_they_come(tmp_path):
-    """And a client that hangs up cancels its call."""
-    gate, gone = client.Event(), client.Event()
+    """And a client that hangs up cancels its call, although the server is silent."""
+    gone = client.Event()
 
-    def answer(verb, headers, message):
-        yield http_answer(200, {"Content-Type": "text/event-stream"}, None)
-        yield b'data: {"n": 1}\n\n: comment\n\ndata: {"n":\ndata: 2}\r\n\r\nid: 7\n'
-        gate.wait(PATIENCE)
-        yield b"\n" * 1000
-        with contextlib.suppress(OSError):
-            for _ in range(200):
-                yield b":" * 100_000 + b"\n\n"
-                client.Event().wait(0.01)
-        gone.set()
+    class Silent(Site):
+        def finish_request(self, connection, _):
+            with connection.makefile("rb") as file:
+                self.read(file)
+                kind = {"Content-Type": "text/event-stream"}
+                connection.sendall(http_answer(200, kind, None))
+                connection.sendall(b'data: {"n": 1}\n\n: comment\n\ndata: {"n":\n')
+                connection.sendall(b"data: 2}\r\n\r\nid: 7\n")
+                assert not file.read(1)
+            gone.set()
 
-    class Cancelled(Site):
-        def finish_request(self, *arguments):
-            try:
-                super().finish_request(*arguments)
-            finally:
-                gone.set()
-
-    with contextlib.closing(Cancelled(answer)) as site:
+    with contextlib.closing(Silent(None)) as site:
         with tapped(tmp_path, site.url) as (url, records):
             connection = socket.create_connection(("127.0.0.1", urlsplit(url).port))
             with connection, connection.makefile("rb") as file:
                 connection.settimeout(PATIENCE)
-                connection.sendall(
-                    b"POST /mcp HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 2\r\n\r\n{}"
-                )
+                connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost:1\r\n")
+                connection.sendall(b"Content-Length: 2\r\n\r\n{}")
                 while b"id: 7" not in (line := file.readline()):
                     assert line, "it ended"
                 said = [one for one in records() if one.get("way") == "<"]
                 assert [one.get("message", {}).get("n") for one in said] == [None, 1, 2]
-            gate.set()
+                assert not gone.is_set()
             assert gone.wait(PATIENCE)
             assert [one["way"] for one in records() if one.get("closed")] == [">"]
 
@@ -663,6 +676,46 @@ def test_a_call_that_was_running_is_told(tmp_path):
         with pytest.raises(mcp.RpcError, match="restarted"):
             running.result(3 * PATIENCE)
         assert called(one, "version") == "new"
+
+
+def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
+    reload = load("reload", TOOLS / "reload.py")
+    between, first, second = reload.Reload([], None), mock.Mock(), mock.Mock()
+    meta = {"_meta": {reload.SUBSCRIPTION: 2}}
+    acknowledged = {
+        "method": "notifications/subscriptions/acknowledged",
+        "params": meta,
+    }
+
+    def host(**message):
+        between.from_host(reload.line_of(message))
+
+    def server(process, **message):
+        between.from_server(process, reload.line_of(message))
+        return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+    between.process, between.runs = first, 1
+    host(id=1, method="initialize")
+    (answer,) = server(first, id=1, result={"capabilities": {"tools": {}, "x": {}}})
+    changes = {"listChanged": True}
+    assert answer["result"]["capabilities"] == {"tools": changes, "x": {}}
+    host(id=2, method=reload.LISTEN)
+    assert server(first, **acknowledged) == [acknowledged]
+    (asked,) = server(first, id=5, method="roots/list")
+
+    between.process, between.runs = second, 2
+    host(id=asked["id"], result={})
+    assert server(second, **acknowledged) == [] == server(first, id=6, method="late")
+    assert not second.send.called
+    (asked,) = server(second, id=5, method="roots/list")
+    cancelled = {"method": "notifications/cancelled", "params": {"requestId": 5}}
+    (found,) = server(second, **cancelled)
+    assert found["params"]["requestId"] == asked["id"]
+    host(id=asked["id"], result={})
+    second.send.assert_called_once_with(reload.line_of({"id": 5, "result": {}}))
+    host(id=3, method=reload.LISTEN)
+    meta["_meta"][reload.SUBSCRIPTION] = 3  # a new one is acknowledged
+    assert server(second, **acknowledged) == [acknowledged]
 
 
 def test_reload_ends_with_its_input(tmp_path):
