@@ -70,6 +70,8 @@ HELP = """usage: mcp_cli.py VERB [OPTIONS] TARGET [...]
   info TARGET                     revision, name, capabilities, instructions
   request TARGET METHOD [JSON]    send any request; print its result as JSON
   login TARGET                    log in with a browser and keep the token
+  logout TARGET                   remove what was kept, and revoke it where that is
+                                  possible
   shell TARGET                    many of these lines on one connection
 
 TARGET is a URL, a FILE.py (it is run; if it then serves nothing, its functions become
@@ -99,6 +101,8 @@ OPTIONS = {
     "--proxy": ("URL", "connect through it (default: HTTPS_PROXY, NO_PROXY and so on)"),
     "--cacert": ("FILE", "trust the certificate authorities in this PEM file"),
     "--login": ("", "log in with a browser if the server asks; tokens are kept"),
+    "--no-browser": ("", "... without opening one: show the page, or a code"),
+    "--oauth": ("NAME=VALUE", "... with a client_id, a scope and so on; see below"),
     "--answer": ("KEY=VALUE", "answer a field of the server's questions"),
     "--sample": ("TEXT", "answer the server's requests for a model's words"),
     "--root": ("FOLDER", "tell the server about a folder"),
@@ -111,7 +115,20 @@ OPTIONS = {
     "--version": ("", "print the version"),
     "--help": ("", "print this"),
 }
-REPEATED = {"--env", "--header", "--answer", "--root"}
+REPEATED = {"--env", "--header", "--answer", "--root", "--oauth"}
+
+LOGIN_HELP = """
+For --oauth, which implies --login; also as MCP_OAUTH_NAME=VALUE in the environment, and
+in the member `oauth` of a server in a host's configuration:
+  client_id, client_secret        a client that was registered by hand
+  scope                           scopes to ask for, with spaces between them
+  redirect_port, redirect_uri     where the browser returns to, if that was registered
+  audience                        what the issuer calls the server
+  resource=no                     do not send `resource`, which one provider refuses
+  issuer                          the issuer that the client is registered with
+  authorization_url, token_url    the issuer's endpoints, if its metadata is wrong
+  grant=client_credentials        log in as a program
+"""
 
 STATUS = """
 Exit status: 0; 1 the tool failed; 2 the command line is wrong; 3 no connection, a
@@ -132,6 +149,7 @@ VERBS: dict[str, tuple[int, int | None]] = {
     "info": (0, 0),
     "request": (1, 2),
     "login": (0, 0),
+    "logout": (0, 0),
     "shell": (0, 0),
 }
 NAMED = {"call", "prompt", "complete", "request"}
@@ -263,7 +281,7 @@ def full_help() -> str:
     lines = [
         f"  {name + ' ' + value:23} {what}" for name, (value, what) in OPTIONS.items()
     ]
-    return HELP + "\n".join(lines) + "\n" + STATUS.rstrip()
+    return HELP + "\n".join(lines) + "\n" + LOGIN_HELP + STATUS.rstrip()
 
 
 def suggestion(word: str, known: Any) -> str:
@@ -303,6 +321,7 @@ class Server:
         self.headers: Message = {}
         self.env: Message = {}
         self.cwd: str | None = None
+        self.oauth: Message = {}  # what a host's file says about logging in
         # seconds that a host's entry gives for a call, and for the start
         self.timeout: float | None = None
         self.startup: float | None = None
@@ -339,8 +358,10 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
         settings["trace"] = terminal.trace
     if "--record" in options:
         settings["record"] = stack.enter_context(open_record(options["--record"]))
-    if "--login" in options or given.verb == "login":
-        settings["authorize"] = login_hook()
+    if given.verb == "login" and not server.url:
+        raise UsageError("login: expected a URL; a server that we start wants no login")
+    if server.url and wants_login(given):
+        terminal.login = settings["authorize"] = login_hook(given, server, terminal)
 
     terminal.url = server.url
     if server.file:
@@ -480,6 +501,7 @@ def configured(
     server = Server(url=entry.url, command=entry.command)
     server.timeout, server.startup = entry.timeout, entry.startup
     server.headers, server.env = dict(entry.headers), dict(entry.env)
+    server.oauth = as_object(entry.raw.get("oauth"))
     server.cwd = entry.cwd
     return server
 
@@ -563,14 +585,39 @@ def open_record(path: str) -> BinaryIO:
     return file
 
 
-def login_hook() -> Any:
+def wants_login(given: Given) -> bool:
+    """Tell whether the command line says something about logging in."""
+    options = given.options
+    said = "--login" in options or "--no-browser" in options or options["--oauth"]
+    return bool(said) or given.verb == "login"
+
+
+def login_hook(given: Given, server: Server, terminal: Terminal) -> Any:
     """Return what logs in: oauth.py, with its file of tokens."""
+    oauth = import_oauth()
+    browser = oauth.Browser(
+        show=lambda url: terminal.note(f"Open this page to log in: {url}"),
+        say=terminal.note,
+        opens="--no-browser" not in given.options,
+    )
+    try:
+        settings = {
+            **oauth.settings_in(server.oauth),
+            **oauth.settings_from(os.environ),
+            **given.pairs("--oauth", "="),
+        }
+        return oauth.hook_for(settings, browser=browser, asked=given.verb == "login")
+    except ValueError as problem:
+        raise UsageError(f"--oauth: {problem}") from None
+
+
+def import_oauth() -> Any:
     sys.path.append(str(Path(__file__).resolve().parent / "extensions"))
     try:
         import oauth
     except ImportError:
-        raise UsageError("--login needs oauth.py beside mcp_cli.py") from None
-    return oauth.OAuth(store=oauth.TokenFile())
+        raise UsageError("a login needs oauth.py beside mcp_cli.py") from None
+    return oauth
 
 
 # ==== 3. A tool's arguments, by its schema ====================
@@ -1180,7 +1227,33 @@ def run_request(client: Client, given: Given, terminal: Terminal) -> tuple[Any, 
 
 def run_login(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
     client.ping()
-    return {"url": terminal.url}, [f"logged in at {terminal.url}"]
+    outcome = terminal.login.outcome or "none"
+    said = LOGINS.get(outcome, "logged in already at")
+    return {"url": terminal.url, "login": outcome}, [
+        f"{said} {short_url(terminal.url)}"
+    ]
+
+
+LOGINS = {"none": "no login was needed at", "new": "logged in at"}
+
+
+def short_url(url: str) -> str:
+    """Return a URL without what may be secret."""
+    return re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
+
+
+def log_out(given: Given, terminal: Terminal) -> int:
+    """Remove what is kept of logins to a server; it is not connected to."""
+    server = find_server(given, terminal)
+    if not server.url:
+        raise UsageError("logout: expected a URL; a server that we start has no login")
+    network(given.options)
+    done = import_oauth().logout(server.url)
+    if "--json" in given.options:
+        print_json({"url": server.url, "done": done})
+    else:
+        print_lines(done or [f"nothing is kept for {short_url(server.url)}"])
+    return 0
 
 
 RUN: dict[str, Callable[[Client, Given, Terminal], tuple[Any, Any]]] = {
@@ -1437,6 +1510,7 @@ class Terminal:
     def __init__(self, options: Message) -> None:
         self.options = options
         self.url = ""
+        self.login: Any = None  # what has logged in
         self.answers: dict[str, str] = {}
         self.request: Any = None  # the one that waits for an answer
         self.moving = False  # a line of progress is on the screen
@@ -1720,7 +1794,7 @@ is kept.
 """
 # the options that a line may have
 OF_A_LINE = {"--json", "--output", "--answer", "--timeout"}
-NOT_IN_SHELL = {"login", "shell"}
+NOT_IN_SHELL = {"login", "logout", "shell"}
 
 
 class Shell:
@@ -1946,6 +2020,8 @@ def run(arguments: list[str]) -> int:
     terminal = Terminal(given.options)
     terminal.answers = given.pairs("--answer", "=")
     check_output(given.options.get("--output"))
+    if given.verb == "logout":
+        return log_out(given, terminal)
     stack = ExitStack()
     try:
         with stack:

@@ -25,6 +25,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from test_mcp_ref import (
+    cli,
     PATIENCE,
     POSIX,
     Site,
@@ -959,3 +960,92 @@ def test_logout_removes_and_revokes(world, tmp_path):
         assert f"removed what {ISSUER} issued for {MCP}" == first and word in second
         assert world.asked[-1][3] == {"token": world.refresh, "client_id": "r"}
         assert oauth.logout(MCP, store) == [] and list(store.keys()) == []
+
+
+# ---- the command
+
+
+@pytest.fixture(name="guarded")
+def guarded_server(world, monkeypatch, tmp_path):
+    """A server that wants a login; a browser that agrees to everything."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+    def browse(url: str):
+        world.page = dict(parse_qsl(url.partition("?")[2]))
+        back = f"{world.page['redirect_uri']}?code=c&state={world.page['state']}"
+        threading.Thread(target=real_fetch, args=("GET", back, {})).start()
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    answer = {"access_token": "at1", "token_type": "bearer", "refresh_token": "rt1"}
+    world.at[TOKEN] = (200, answer)
+    metadata: dict = {}
+    server = mcp.Server("guarded")
+    server.tool(lambda: "done", name="work")
+    authorize = mcp.bearer({"at1": "ann"})
+    with http_serving(server, metadata=metadata, authorize=authorize) as serving:
+        metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
+        yield serving.url
+
+
+def test_the_command_logs_in_and_out(world, guarded, capsys):
+    def run(*words: str) -> str:
+        assert cli.main([*words]) == 0
+        return capsys.readouterr()[0].strip()
+
+    assert run("login", guarded) == f"logged in at {guarded}"
+    assert run("login", guarded) == f"logged in already at {guarded}"
+    assert json.loads(run("login", "--json", guarded))["login"] == "stored"
+    assert run("call", "--login", guarded, "work") == "done"
+    world.change("issuer", {"revocation_endpoint": ISSUER + "/revoke"})
+    world.at[ISSUER + "/revoke"] = {}
+    assert "has revoked it" in run("logout", guarded)
+    assert world.asked[-1][3]["token"] == "rt1"
+    assert run("logout", guarded) == f"nothing is kept for {guarded}"
+    with http_serving(mcp.Server("open")) as open_to_all:
+        said = run("login", open_to_all.url)
+        assert said == f"no login was needed at {open_to_all.url}"
+
+
+def test_the_command_takes_settings_from_everywhere(
+    world, guarded, capsys, monkeypatch, tmp_path
+):
+    entry = {"url": guarded, "oauth": {"clientId": "file", "scopes": ["file"]}}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"it": entry}}))
+    monkeypatch.setenv("MCP_OAUTH_SCOPE", "environment")
+    words = ["login", "--config", str(config), "--oauth", "audience=api://x", "it"]
+    assert cli.main(words) == 0
+    page = {"client_id": "file", "scope": "environment", "audience": "api://x"}
+    assert page.items() <= world.page.items()
+    assert ISSUER not in capsys.readouterr()[0]
+
+
+@parametrize(
+    "words, keyword",
+    [
+        (["login", __file__], "URL"),
+        (["logout", __file__], "URL"),
+        (["login", "--oauth", "colour=red", MCP], "colour"),
+        (["login", "--oauth", "client_id", MCP], "NAME=VALUE"),
+        (["login", "--oauth", "redirect_port=x", MCP], "port"),
+    ],
+)
+def test_the_command_names_what_is_wrong_with_a_login(words, keyword, capsys):
+    assert cli.main(words) == 2
+    printed = capsys.readouterr()[1]
+    assert keyword in printed and "Open this page" not in printed
+
+
+def test_the_command_opens_no_browser(world, guarded, capsys, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda url: pytest.fail("it was opened"))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    device = {"device_authorization_endpoint": ISSUER + "/device"}
+    world.change("issuer", device)
+    world.at[ISSUER + "/device"] = {
+        "device_code": "d",
+        "user_code": "AB-CD",
+        "verification_uri": ISSUER + "/enter",
+    }
+    assert cli.main(["login", "--no-browser", guarded]) == 0
+    assert "enter the code AB-CD" in capsys.readouterr()[1]
