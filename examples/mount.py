@@ -158,15 +158,34 @@ def post_worker_init(worker: Any) -> None:
     signal.signal(signal.SIGTERM, end)
 
 
+def path_of(event: dict[str, Any], stage: Any) -> str:
+    """Return the path of an event, without what comes before the endpoint's: the stage,
+    or the base path of a custom domain."""
+    path = str(event.get("rawPath") or event.get("path") or "/")
+    path = path[len(f"/{stage}") :] if path.startswith(f"/{stage}/") else path
+    parts = path.split("/")
+    for start in range(1, len(parts)):
+        rest = "/" + "/".join(parts[start:])
+        below = f"{rest}/".startswith((f"{endpoint.path}/", "/sse/", "/.well-known/"))
+        if below:
+            return rest
+    return path
+
+
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
     """Answer an event of AWS: payload format 1.0 or 2.0, or a load balancer's."""
+    verb = event.get("httpMethod")
+    verb = verb or ((event.get("requestContext") or {}).get("http") or {}).get("method")
+    if not verb:  # as the test event of the console has it
+        said = "expected an HTTP request, with httpMethod or requestContext.http"
+        headers = {"Content-Type": "text/plain"}
+        return {"statusCode": 400, "headers": headers, "body": said}
     origin, several = event.get("requestContext") or {}, event.get("multiValueHeaders")
     body = (event.get("body") or "").encode()
     body = base64.b64decode(body) if event.get("isBase64Encoded") else body
-    stage, path = f"/{origin.get('stage')}/", event.get("rawPath") or event["path"]
     environ = {
-        "REQUEST_METHOD": event.get("httpMethod") or origin["http"]["method"],
-        "PATH_INFO": path[len(stage) - 1 :] if path.startswith(stage) else path,
+        "REQUEST_METHOD": verb,
+        "PATH_INFO": path_of(event, origin.get("stage")),
         "wsgi.input": io.BytesIO(body),
         "wsgi.run_once": True,
         "CONTENT_LENGTH": str(len(body)),

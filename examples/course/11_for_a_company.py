@@ -83,11 +83,16 @@ class CompanyServer(Server):
         began, outcome = time.monotonic(), "refused"
         try:
             self.count(ctx.principal, began)
-            outcome = "failed"
+            outcome = "asks"  # what stops a tool that asks the user is no Exception
             result = super().call_handler(entry, arguments, ctx, *values)
             outcome = "ok"
             return result
+        except Exception:
+            outcome = "failed" if outcome == "asks" else outcome
+            raise
         finally:
+            if outcome == "asks":  # it runs again once it has the answer
+                self.discount(ctx.principal, began)
             took = round(1000 * (time.monotonic() - began))
             name = ctx.params.get("name") or ctx.params.get("uri")
             log(f"{ctx.principal}: {ctx.method} {name}: {outcome}, {took} ms")
@@ -100,6 +105,11 @@ class CompanyServer(Server):
                 limit = f"calls allowed in {self.seconds} s: {self.calls}"
                 raise RpcError(429, limit)
             recent.append(now)
+
+    def discount(self, name: str, then: float) -> None:
+        """Do not count a call that is not finished."""
+        with self.counting, contextlib.suppress(ValueError):
+            self.recent[name].remove(then)
 
 
 class CompanyEndpoint(Endpoint):
@@ -155,6 +165,11 @@ def make_server(
     @server.tool
     async def transfer(to: str, amount: int, ctx: Context) -> dict[str, int]:
         """Transfer money to someone else."""
+        # Check everything before you change anything: who calls may be confused.
+        if to not in ledger or to == ctx.principal:
+            raise ValueError(f"transfer to one of {', '.join(ledger)}, not to yourself")
+        if not 0 < amount <= ledger[ctx.principal]:
+            raise ValueError(f"amount: from 1 to {ledger[ctx.principal]}")
         ledger[ctx.principal] -= amount
         ledger[to] += amount
         return ledger
@@ -195,6 +210,9 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 }
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print("usage: 11_for_a_company.py [KEYS.json] [--demo]", __doc__, sep="\n\n")
+        sys.exit()
     is_demo = "--demo" in sys.argv
     files = [word for word in sys.argv[1:] if word != "--demo"]
     people = json.loads(Path(files[0]).read_text("utf-8")) if files else PEOPLE

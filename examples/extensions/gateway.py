@@ -1,43 +1,55 @@
 #!/usr/bin/env python3
 """A gateway: many MCP servers behind one address, for clients of every revision.
 
-A JSON file lists the *upstream* servers, by command or by URL, and *profiles*: which
-servers a client sees and, by patterns, which of their tools. The default is one
-profile, "all". A host's "mcpServers" file works, too. "revision" sets the revision to
-speak with an upstream.
+A file lists the *upstream* servers, by command or by URL. It may be the file of a host:
+`disabled`, `includeTools`, `cwd`, `timeout`, `${VAR}` and so on mean what they mean
+there (see host_files.py). *Profiles* say which servers a client sees and, by patterns,
+which of their tools. The default is one profile, "all".
 
     {"servers": {
         "demo": {"command": ["python3", "mcp_ref.py"], "env": {"A": "b"}, "cwd": "."},
-        "web": {"url": "http://127.0.0.1:8001/mcp", "headers": {"X-Api-Key": "k"}}},
+        "web": {"url": "http://127.0.0.1:8001/mcp", "headers": {"X-Api-Key": "${KEY}"},
+                "session": "client", "forward": ["X-Tenant"]}},
      "profiles": {
         "all": {"servers": ["demo", "web"]},
-        "few": {"servers": {"demo": ["a*"]}}}}
+        "few": {"servers": {"demo": ["a*"]}, "rename": {"demo": {"add": "plus"}}}},
+     "clients": {"header": "X-Gateway-Key", "keys": {"${ANNS_KEY}": "ann"}}}
 
     python3 examples/extensions/gateway.py gateway.json --http 8000  # /mcp/all ...
     python3 examples/extensions/gateway.py gateway.json --profile few     # on stdio
     python3 examples/extensions/gateway.py http://127.0.0.1:8000/mcp  # without a file
 
-The last form is for a host that speaks only stdio and an application that serves HTTP
-but is not always running. It starts without the application, tells the host that the
-tools have changed when the application comes and goes, and a call meanwhile fails at
-once.
+The last form is a bridge, for a host that speaks only stdio. It starts without its
+server, tells the host that the tools have changed when the server comes and goes, and a
+call meanwhile fails at once. An upstream that wants a login is logged in to with
+oauth.py, if that is there: with the tokens that `mcp_cli.py login URL` keeps, at the
+terminal, or through the client whose call needs it; there is a tool `NAME__login`, too.
+A login is for all clients: where `clients` tells them apart, only the first two.
+
+Further members of a server: `revision` (speak this one), `session` ("shared": one
+connection for all clients, the default; "client": one for each), `forward` (headers of
+the client's requests that are passed on), `maxBytes` (of one message). `clients` are
+the keys that clients must send.
 
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes
-`demo+memo://today`; with a URL instead of a file, names stay as they are. Calls,
-progress, log messages, cancellation and questions pass through, even between different
-revisions. A call runs on its handler's thread. Each upstream has two more threads:
-`keep-NAME` connects, fetches the lists, and reconnects when the upstream fails;
-meanwhile, only its tools are missing. `hear-NAME` waits for the changes that it
-announces. Threads share dicts, each of which is changed or replaced in a single
-operation.
+`demo+memo://today`, and `ui://page` becomes `ui://demo+page`; with a URL instead of a
+file, names stay as they are. Calls, completions, progress, log messages, cancellation
+and questions pass through, even between different revisions. A question says which
+server asks.
 
-Known limits: no completion; a legacy upstream cannot ask a modern client and gets an
-error; log messages, and questions on stdio, pass only while all calls to the upstream
-are from one client; that a server on another machine has gone is noticed after
+A call runs on its handler's thread; one of a modern client to a legacy upstream, which
+may ask, on its own. Each upstream has two more threads: `keep-NAME`
+connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
+tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
+dicts, each of which is changed or replaced in a single operation.
+
+Known limits: log messages, and questions on stdio, pass only while all calls on a
+connection are from one client; lists are fetched without forwarded headers, and are the
+same for all clients; that a server on another machine has gone is noticed after
 CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
 MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
-must be started after the application. Clients are not authorized: do not serve others
-than this machine without a proxy that does it.
+must be started after the application. Without `clients`, anyone who reaches the gateway
+may use it.
 """
 
 from __future__ import annotations
@@ -47,6 +59,7 @@ import contextlib
 import fnmatch
 import hashlib
 import json
+import os
 import re
 import secrets
 import signal
@@ -54,26 +67,29 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 import mcp_client
 from mcp_client import (
     Client,
+    Disconnected,
     HttpTransport,
     Malformed,
+    RequestCancelled,
     ServerLacks,
     StdioTransport,
     Subscription,
     Transport,
-    connect,
 )
 
 from mcp_ref import (
+    ASK_SECONDS,
     LOG_LEVELS,
     META_CAPABILITIES,
     METHODS,
@@ -86,48 +102,120 @@ from mcp_ref import (
     RpcError,
     Schema,
     Server,
+    bearer,
+    elicitation,
     log,
     rules,
     serve_http,
     versions,
 )
 
+if TYPE_CHECKING:
+    import host_files
+try:
+    import oauth
+except ImportError:  # not copied: upstreams are not logged in to
+    oauth = None  # type: ignore[assignment]
+
 Message = dict[str, Any]
 # What ends us; Windows has no SIGHUP.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
-RETRY_SECONDS = 5.0  # wait before reconnecting to a failed upstream
-NEAR_SECONDS = 0.4  # the same for a URL on this machine, which is checked as often
-START_SECONDS = 10.0  # how long clients wait for upstreams when the gateway starts
-LIST_SECONDS = 20.0  # timeout of upstream requests other than calls
-CALL_SECONDS = 3600.0  # timeout of calls; clients cancel sooner
-CHECK_SECONDS = 30.0  # wait before an upstream's lists are fetched again in any case
-CHANGE_SECONDS = 0.1  # wait for further changes, before lists are fetched again
+# ---- time, in seconds
+START_SECONDS = 300.0  # for an upstream to start: npx and uvx install it first
+WAIT_SECONDS = 10.0  # how long clients' lists wait for upstreams that start
+INTRODUCE_SECONDS = 2.0  # ... and their first message, for the instructions
+RETRY_SECONDS = 1.0  # pause before an upstream is tried again; it doubles each time
+LONGEST_SECONDS = 60.0  # the longest such pause
+STABLE_SECONDS = 10.0  # after one that was up for so long, the pause is short again
+NEAR_SECONDS = 0.4  # between looks whether a program on this machine has come or gone
+LIST_SECONDS = 20.0  # for one list of an upstream, all pages together
+CALL_SECONDS = 3600.0  # for a call, unless the file says; clients cancel sooner
+CHECK_SECONDS = 30.0  # until an upstream's lists are fetched again in any case
+CHANGE_SECONDS = 0.1  # wait for further changes before acting on one
+BUSY_SECONDS = 10.0  # the same for an upstream that never rests
 CLOSE_SECONDS = 5.0  # how long the end waits for all upstreams
 STEP_SECONDS = 0.5  # for an upstream, to end by itself; hosts end us after about 2 s
+# ---- size, of what one upstream sends
+MAX_BYTES = 2**22  # of a message; "maxBytes" in the file
+MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
-MAX_WATCHED = 200  # URIs of one upstream that clients can subscribe to
-MAX_LIST_BYTES = 2**20  # of one list of one upstream; a larger one is left out
-MAX_NAME = 64  # longest name that hosts accept
+MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
+MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
+MAX_LINES = 20  # lines in the log per second, and log messages to a client
+MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
+MAX_INSTRUCTIONS = 2000  # characters
+MAX_PROGRESS = 1000  # characters of a progress message
+MAX_WATCHED = 200  # URIs that clients can subscribe to
+MAX_OWN = 32  # connections for single clients
+MAX_VISITS = 100  # pages that users were sent to
+MAX_TALKS = 100  # calls that wait for modern clients to answer
+# Hosts put their own prefix before a name, and accept 64 characters.
+MAX_NAME = 56
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # the server is still up
 TROUBLE = (RpcError, HttpError, Malformed, ServerLacks, TimeoutError)
+# What no client's header may be used for: its credentials are for the gateway
+# (basic/authorization/security-considerations §Access Token Privilege Restriction),
+# and the rest belongs to the connection.
+OURS = re.compile(
+    "authorization|proxy-.*|cookie|host|connection|keep-alive|te|trailer|upgrade|"
+    "transfer-encoding|expect|content-.*|accept.*|origin|mcp-.*|last-event-id"
+)
 
-# An upstream's lists, by the name in the result: the method, and the members that an
-# item must have, with their types. The first one identifies it. The first part of the
-# method is the change that covers the list.
-KINDS: dict[str, tuple[str, dict[str, type]]] = {
-    "tools": ("tools/list", {"name": str, "inputSchema": dict}),
-    "prompts": ("prompts/list", {"name": str}),
-    "resources": ("resources/list", {"uri": str, "name": str}),
-    "resourceTemplates": (
-        "resources/templates/list",
-        {"uriTemplate": str, "name": str},
-    ),
-}
+TEXT, OBJECT, FLAG = {"type": "string"}, {"type": "object"}, {"type": "boolean"}
+TEXTS: Message = {"type": "array", "items": TEXT}
+ICON = {"src": TEXT, "mimeType": TEXT, "sizes": TEXTS}
+ICONS = {"type": "array", "items": {**OBJECT, "required": ["src"], "properties": ICON}}
+SCHEMA = {**OBJECT, "required": ["type"], "properties": {"type": {"const": "object"}}}
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+COMMON = {"title": TEXT, "description": TEXT, "icons": ICONS, "_meta": OBJECT}
+ANNOTATIONS = {**OBJECT, "properties": {"title": TEXT, **dict.fromkeys(HINTS, FLAG)}}
+FOR = {"audience": TEXTS, "priority": {"type": "number"}, "lastModified": TEXT}
+
+
+class Kind(NamedTuple):
+    """A list that servers have. The schema is that of an entry, as far as a client
+    that checks types would refuse the whole list for it."""
+
+    name: str  # in the result
+    method: str
+    identifier: str  # the member that identifies an entry
+    change: str  # what is announced when the list changes
+    schema: Schema
+
+
+def _kind(
+    name: str, method: str, identifier: str, needed: str, **members: Any
+) -> tuple[str, Kind]:
+    properties = {"name": TEXT, identifier: TEXT, **COMMON, **members}
+    schema = Schema({**OBJECT, "required": needed.split(), "properties": properties})
+    return name, Kind(name, method, identifier, method.partition("/")[0], schema)
+
+
+ARGUMENT = {"name": TEXT, "title": TEXT, "description": TEXT, "required": FLAG}
+SIZE = {"type": "number"}
+FILE = {"mimeType": TEXT, "size": SIZE, "annotations": {**OBJECT, "properties": FOR}}
+TEMPLATES = "resources/templates/list"
+TOOL = {"inputSchema": SCHEMA, "outputSchema": OBJECT, "annotations": ANNOTATIONS}
+NAMED = {**OBJECT, "required": ["name"], "properties": ARGUMENT}
+ARGUMENTS = {"type": "array", "items": NAMED}
+KINDS = dict(
+    [
+        _kind("tools", "tools/list", "name", "name inputSchema", **TOOL),
+        _kind("prompts", "prompts/list", "name", "name", arguments=ARGUMENTS),
+        _kind("resources", "resources/list", "uri", "name uri", **FILE),
+        _kind(
+            "resourceTemplates", TEMPLATES, "uriTemplate", "name uriTemplate", **FILE
+        ),
+    ]
+)
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
+
+
+# ==== 1. Small functions ======================================
 
 
 def note(line: str) -> None:
@@ -136,24 +224,97 @@ def note(line: str) -> None:
     log(f"gateway: {''.join(plain)}")  # which waits for nobody
 
 
-def name_of(prefix: str, theirs: str) -> str:
+def digest(text: str) -> str:
+    """Return a short name for a text."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def name_of(prefix: str, theirs: str, taken: Iterable[str] = ()) -> str:
     """Return our name for a tool or prompt, one that hosts accept.
 
-    A digest replaces what they would not.
+    A digest replaces what they would not, and distinguishes what is taken.
     """
-    name = f"{prefix}__{theirs}" if prefix else theirs
-    if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and len(name) <= MAX_NAME:
+    if not prefix:
+        return theirs
+    name = f"{prefix}__{theirs}"
+    is_good = re.fullmatch(r"[A-Za-z0-9_.-]+", name) and len(name) <= MAX_NAME
+    if is_good and name not in taken:
         return name
-    digest = hashlib.sha256(theirs.encode("utf-8", "replace")).hexdigest()[:8]
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[: MAX_NAME - 9] + "_" + digest
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[: MAX_NAME - 9] + "_" + digest(theirs)
+
+
+def prefix_of(name: str, taken: Iterable[str]) -> str:
+    """Return the prefix for a server's tools: without "__" and "+", and not taken."""
+    prefix = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if re.match("[a-z]", prefix) and len(prefix) <= MAX_NAME // 2:
+        if prefix not in taken:
+            return prefix
+    return f"s{prefix[: MAX_NAME // 2 - 10]}-{digest(name)}"
 
 
 def place_of(url: str) -> tuple[str, int] | None:
     """Return host and port of a URL on this machine."""
-    parts = urlsplit(url)
-    if parts.hostname not in LOOPBACK:
-        return None
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.hostname in LOOPBACK:
+            default = 443 if parts.scheme == "https" else 80
+            return parts.hostname, parts.port or default
+    return None
+
+
+def is_open(place: tuple[str, int]) -> bool:
+    """Tell whether something listens on a port."""
+    try:
+        socket.create_connection(place, 1).close()
+    except socket.timeout:  # it is there, but busy
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def depth_of(value: Any, limit: int) -> int:
+    """Return how deeply a JSON value is nested; more than `limit` is not looked at."""
+    if not isinstance(value, (dict, list)) or not limit:
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max((depth_of(one, limit - 1) for one in inner), default=0)
+
+
+def without_nulls(entry: Any) -> Any:
+    """Return an entry without members that are null, which some servers write for what
+    they leave out, and some clients refuse."""
+    if not isinstance(entry, dict):
+        return entry
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def flaw_of(kind: Kind, entry: Any) -> str | None:
+    """Return why some client would refuse a whole list for this entry, or None."""
+    if depth_of(entry, MAX_DEPTH + 1) > MAX_DEPTH:
+        return f"it has more than {MAX_DEPTH} levels"
+    try:
+        # as some clients read it: neither Infinity nor half of a character
+        json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as problem:
+        return str(problem)
+    return kind.schema.flaw(entry)
+
+
+def sound(value: Any) -> Any:
+    """Return a result as every client can read it.
+
+    Half a character, which a text cut by a JavaScript program has, becomes "?".
+    Malformed: it has a number that JSON does not have.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise Malformed(f"its result cannot be passed on: {problem}") from None
+    return value
 
 
 def ask(ctx: Context, questions: dict[str, Message]) -> dict[str, Message]:
@@ -164,7 +325,15 @@ def ask(ctx: Context, questions: dict[str, Message]) -> dict[str, Message]:
     except AskError as problem:
         code = (problem.error or {}).get("code", INTERNAL)
         raise RpcError(code, str(problem)) from None
-    return {key: answers[run + key] for key in questions}
+    return {key: without_gaps(answers[run + key]) for key in questions}
+
+
+def without_gaps(answer: Message) -> Message:
+    """Return the answer to a form without the fields that were left out, which are None
+    for a handler."""
+    if "action" not in answer or not isinstance(answer.get("content"), dict):
+        return answer
+    return {**answer, "content": without_nulls(answer["content"])}
 
 
 def only_client(calls: list[Context]) -> Context | None:
@@ -172,90 +341,169 @@ def only_client(calls: list[Context]) -> Context | None:
     return calls[-1] if len({id(ctx.peer) for ctx in calls}) == 1 else None
 
 
-class Upstream:
-    """A server behind the gateway: one connection for all clients, and what it offers.
+# What hosts give a server that they start, and the client does not: no secrets.
+GIVEN = """
+    ALL_PROXY CURL_CA_BUNDLE HTTPS_PROXY HTTP_PROXY LANGUAGE NODE_EXTRA_CA_CERTS NO_PROXY
+    REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE VIRTUAL_ENV
+""".split()
 
-    Our names and, as part of the scheme, our URIs begin with `prefix`, which has no
-    "__" and no "+"; if it is empty, they are theirs.
+
+def environment(own: Message) -> dict[str, str]:
+    """Return the variables of a server that we start; `own`: those of the file."""
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name.upper() in GIVEN or name.startswith(("LC_", "XDG_"))
+    }
+    return {**given, **own}
+
+
+class Rate:
+    """So many a second, and `most` at once. `lost` counts the others."""
+
+    def __init__(self, each_second: float, most: float) -> None:
+        self.each_second, self.most, self.left = each_second, most, most
+        self.at, self.lost = time.monotonic(), 0
+        self.lock = threading.Lock()  # guards the rest
+
+    def take(self) -> int | None:
+        """Return how many were lost before this one; None: this one is lost."""
+        with self.lock:
+            now = time.monotonic()
+            gained = (now - self.at) * self.each_second
+            self.left, self.at = min(self.left + gained, self.most), now
+            if self.left < 1:
+                self.lost += 1
+                return None
+            self.left -= 1
+            lost, self.lost = self.lost, 0
+            return lost
+
+
+class Redactor:
+    """Takes an upstream's secrets out of a text.
+
+    They are what its entry in the file says: the query of the URL, headers, variables
+    and arguments. Short ones are words, such as "-y" or "true".
     """
 
-    def __init__(self, name: str, options: Message, prefix: str | None = None) -> None:
-        self.name, self.options = name, options
-        if prefix is None:
-            prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())[: MAX_NAME // 2]
-        self.prefix = prefix
-        self.place = place_of(options.get("url", ""))
-        self.profiles: list[Profile] = []  # the profiles that include it
-        self.client: Client | None = None  # None while it is down
-        self.transport: Transport | None = None  # of the latest connection
-        self.why = "it has not answered yet"
-        self.said: dict[str, str] = {}  # the last line logged, by subject
-        # All upstreams have this time together, because they start together.
-        self.patience_ends = time.monotonic() + START_SECONDS
-        self.tried = threading.Event()  # set after the first attempt to connect
-        self.woken = threading.Event()  # set when its lists may have changed
-        self.closed = threading.Event()
-        # By kind and by our name: their name, and the definition as our clients see it.
-        self.items: dict[str, dict[str, tuple[str, Message]]] = {
-            kind: {} for kind in KINDS
-        }
-        # subscriptions to open: these, and URIs
-        self.wanted = [["tools", "prompts", "resources"]]
-        # subscriptions that it granted
-        self.heard: list[tuple[list[str], Subscription]] = []
-        self.calls: dict[Context, None] = {}  # calls in progress
-        self.keeper = threading.Thread(
-            target=self._keep, name="keep-" + name, daemon=True
-        )
+    def __init__(self, options: Message) -> None:
+        command = options.get("command") or []
+        self.command = repr(command), repr(command[:1])
+        words = [*options.get("env", {}).values(), *command[1:]]
+        for value in options.get("headers", {}).values():
+            words += [value, value.rpartition(" ")[2]]
+        for word in command[1:]:
+            words.append(word.partition("=")[2])
+        url = options.get("url", "")
+        words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
+        for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
+            words += [value]
+        known = {one for word in words for one in (word, unquote(word))}
+        secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
+        # the longest first: one may be a part of another
+        self.secrets = sorted(secret, key=len, reverse=True)
+
+    @staticmethod
+    def _is_plain(word: str) -> bool:
+        is_option = word.startswith("-") and "=" not in word
+        return is_option or "?" not in word and os.path.exists(word)
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        text = text.replace(*self.command)
+        for secret in self.secrets:
+            for form in (secret, json.dumps(secret)[1:-1]):
+                text = text.replace(form, "***")
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value without secrets in its texts."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(one) for one in value]
+        if isinstance(value, dict):
+            return {self.text(name): self.value(one) for name, one in value.items()}
+        return value
+
+    def reason(self, problem: BaseException) -> str:
+        """Return an exception as one line: the first one, and the last that a program
+        wrote to stderr."""
+        lines = [one.strip() for one in str(problem).splitlines() if one.strip()]
+        said = ": ".join([*lines[:1], *lines[1:][-1:]])
+        return self.text(said or type(problem).__name__)[:500]
+
+
+# ==== 2. One connection to an upstream ========================
+
+
+class Bounded(Client):
+    """A client that takes no message of more than `limit` bytes, or MAX_PARTS arrays
+    and objects, which take 25 times as much memory as their text."""
+
+    def __init__(self, target: Any, limit: int, **options: Any) -> None:
+        self.limit = limit
+        super().__init__(target, **options)
+
+    def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
+        flaw = f"a message of more than {self.limit} bytes"
+        if len(data) <= self.limit:
+            flaw = f"a message with more than {MAX_PARTS} arrays and objects"
+            if data.count(b"[") + data.count(b"{") <= MAX_PARTS:
+                super().receive(data, request, place)
+                return
+        problem = Malformed(flaw)
+        found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
+        found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
+        asked = self.running.get(int(found[1])) if found else request
+        if asked is None and len(self.running) == 1:
+            asked = next(iter(self.running.values()), None)
+        if asked is None:
+            raise problem
+        asked.settle(problem)
+
+
+class Connection:
+    """A connection to an upstream, for all clients or for one.
+
+    `calls` are those in progress on it, `visits` those that sent a user to a page, by
+    elicitationId. `values` are forwarded headers. `client` is None until it is up.
+    """
+
+    def __init__(self, upstream: Upstream, values: Iterable[tuple[str, str]] = ()):
+        self.upstream, self.values = upstream, dict(values)
+        self.calls: dict[Context, Talk | None] = {}
+        self.visits: dict[str, Context] = {}
+        self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
+        self.lock = threading.Lock()  # held while it is opened
+        self.used = time.monotonic()
+        self.client: Client | None = None
+        self.transport: Transport | None = None
+
+    def open(self) -> Client:
+        """Connect, or return what is connected."""
+        with self.lock:
+            if self.client is None or self.client.closed or not self.is_up:
+                self.client = self._connect()
+            return self.client
 
     def close(self) -> None:
-        """End the connection and, if we started it, the server."""
-        close_all([self])
-
-    def leave(self) -> None:
-        """Let the keeper end, even while it connects."""
-        self.closed.set()
-        self.woken.set()
+        """End the connection, even while it is opened."""
         client = getattr(self.transport, "client", None)
         if client is not None:
-            threading.Thread(target=client.close, daemon=True).start()
+            client.close()
 
-    def await_first(self) -> None:
-        """Wait for the first attempt to connect, but not longer than all may take."""
-        self.tried.wait(max(0.0, self.patience_ends - time.monotonic()))
-
-    def note(self, subject: str, line: str) -> None:
-        """Log a line, unless it is the last one on this subject."""
-        if self.said.get(subject) != line:
-            self.said[subject] = line
-            note(f"{self.name}{line}")
-
-    # ---- the keeper's thread
-
-    def _keep(self) -> None:
-        while not self.closed.is_set():
-            try:
-                with self._connect() as client:
-                    self._follow(client)
-            except Exception as problem:  # an upstream may cause any error
-                self.why = str(problem).partition("\n")[0] or type(problem).__name__
-                if not self.closed.is_set():
-                    self.note("state", f" is down: {self.why}")
-            self.tried.set()
-            self.closed.wait(
-                min(NEAR_SECONDS, RETRY_SECONDS) if self.place else RETRY_SECONDS
-            )
+    @property
+    def is_up(self) -> bool:
+        """A program that has ended is down; a lost session is opened again."""
+        is_program = isinstance(self.transport, StdioTransport)
+        return not is_program or bool(self.transport and self.transport.up)
 
     def _connect(self) -> Client:
-        options, command = self.options, self.options.get("command", [])
-        command = [command] if isinstance(command, str) else command
-        if "url" in options:
-            self.transport = HttpTransport(options["url"], options.get("headers"))
-        else:
-            command = [*command, *options.get("args", [])]
-            self.transport = StdioTransport(
-                command, options.get("env"), options.get("cwd")
-            )
+        upstream = self.upstream
+        options = upstream.options
+        self.transport = upstream.transport(self.values)
 
         def sample(params: Message, tags: list[Any]) -> Message:
             return self._ask("sampling/createMessage", params, tags)
@@ -263,45 +511,403 @@ class Upstream:
         def roots(params: Message, tags: list[Any]) -> Any:
             return self._ask("roots/list", params, tags)["roots"]
 
-        client = connect(
+        client = Bounded(
             self.transport,
-            timeout=LIST_SECONDS,
+            options.get("maxBytes", MAX_BYTES),
+            timeout=options.get("startup") or START_SECONDS,
             revision=options.get("revision", ""),
             on_log=self._log,
+            on_notification=self._hear,
             log_level="debug",
             elicit=self._elicit,
             visit=self._elicit,
-            stderr=lambda line: note(f"{self.name}: {line}"),
+            stderr=upstream.say,
             sample=sample,
             roots=roots,
         )
-        # call() handles questions. The client checks results, so this must look like
-        # one.
-        client.result_types["input_required"] = lambda method, result, tag: {
-            "content": [],
-            "contents": [],
-            "messages": [],
-            "question": result,
-        }
+        client.timeout = LIST_SECONDS
+        # call() handles questions
+        client.result_types["input_required"] = lambda method, result, tag: result
         return client
+
+    # ---- what an upstream asks and says: on the connection's threads
+
+    def _elicit(self, params: Message, tags: list[Any]) -> Any:
+        answer = self._ask("elicitation/create", params, tags)
+        if answer["action"] != "accept":
+            return answer["action"]
+        return params.get("mode") == "url" or answer.get("content") or {}
+
+    def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
+        ctx = only_client([tag for tag in tags if tag is not None])
+        if ctx is None:
+            raise RpcError(
+                INTERNAL, "The gateway cannot tell which client this question is for"
+            )
+        question: Message = {"method": method, **({"params": params} if params else {})}
+        talk = self.calls.get(ctx)
+        if talk is not None:  # Upstream.call() says who asks
+            return talk.ask(question)
+        if rules(ctx.version).modern:
+            raise RpcError(INTERNAL, "The client cannot be asked")
+        self._note_visit(params, ctx)
+        return ask(ctx, {"": self.upstream.as_asked(question)})[""]
+
+    def _note_visit(self, params: Any, ctx: Context) -> None:
+        """Remember whom to tell that the user has done what a page asked for."""
+        ident = params.get("elicitationId") if isinstance(params, dict) else None
+        if isinstance(ident, str) and len(self.visits) < MAX_VISITS:
+            self.visits[ident] = ctx
+
+    def note_visits(self, data: Any, ctx: Context) -> None:
+        """Do the same for an error that names pages."""
+        pages = data.get("elicitations") if isinstance(data, dict) else None
+        for page in pages if isinstance(pages, list) else []:
+            self._note_visit(page, ctx)
+
+    def _hear(self, message: Message) -> None:
+        if message["method"] != "notifications/elicitation/complete":
+            return
+        params = message.get("params")
+        ident = params.get("elicitationId") if isinstance(params, dict) else None
+        ctx = self.visits.pop(str(ident), None)
+        if ctx is None:
+            return
+        told = {"elicitationId": ident}
+        # The call may have ended; then its session hears of it.
+        teller: Any = ctx if ctx in self.calls else ctx.server
+        teller.notify(message["method"], told)
+
+    def _log(self, params: Message) -> None:
+        ctx = only_client(list(self.calls))
+        if ctx is None or params.get("level") not in LOG_LEVELS:
+            return
+        talk = self.calls.get(ctx)
+        ctx = talk.ctx if talk else ctx
+        logger = params.get("logger")
+        if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
+            return
+        with contextlib.suppress(Malformed, RecursionError):  # else the call would fail
+            data = self.upstream.redactor.value(params.get("data"))
+            ctx.log(params["level"], *sound([data, logger]))
+
+    # ---- a call: on its handler's thread
+
+    def request(
+        self, ctx: Context, params: Message, talk: Talk | None = None
+    ) -> Message:
+        """Send a request of a client's; return the result. `talk`: it may ask, too."""
+        client = self.open()
+        meta = {
+            key: value
+            for key, value in ctx.meta.items()
+            if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")
+        }
+        if client.modern:
+            meta[META_CAPABILITIES] = ctx.client_capabilities
+
+        def progress(done: Any, total: Any = None, message: Any = None) -> None:
+            if not isinstance(done, (int, float)):
+                return
+            total = total if isinstance(total, (int, float)) else None
+            text = None if message is None else str(message)[:MAX_PROGRESS]
+            with contextlib.suppress(Malformed):
+                hearer = talk.ctx if talk else ctx
+                hearer.progress(*sound([done, total, text]))
+
+        def started(sent: Any) -> None:
+            ctx.on_cancel(sent.cancel)
+            if talk:
+                talk.cancel = sent.cancel
+
+        self.calls[ctx] = talk
+        try:
+            result: Message = client.request(
+                ctx.method,
+                {**params, "_meta": meta},
+                timeout=self.upstream.options.get("timeout") or CALL_SECONDS,
+                tag=ctx,
+                on_progress=progress,
+                started=started,
+            )
+            return dict(sound(result))
+        finally:
+            self.calls.pop(ctx, None)
+            self.used = time.monotonic()
+
+
+class Talk:
+    """A call of a modern client to a legacy upstream, which may ask meanwhile.
+
+        running    the upstream works on it     a handler waits in next()
+        asking     the client is to answer      no handler waits; `answer` is to be set
+        ended      there is a result or error   the handler has it
+
+    The call runs on a thread of its own, because the client answers a question with
+    another request, which is another handler: `ctx` is the latest. `token` names the
+    call in the client's request state.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx, self.who = ctx, self.identity(ctx)
+        self.token = STATE + secrets.token_urlsafe(24)
+        self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.question: Message = {}
+        self.answer: Any = None  # a Future
+        self.cancel: Any = None  # cancels the upstream's request
+
+    @staticmethod
+    def identity(ctx: Context) -> str:
+        """Return what the request that brings an answer must repeat."""
+        named = [ctx.params.get(name) for name in ("name", "uri", "arguments")]
+        return json.dumps([ctx.principal, ctx.method, named], sort_keys=True)
+
+    def start(self, connection: Connection, params: Message) -> None:
+        """Send the request."""
+        first = self.ctx
+
+        def run() -> None:
+            try:
+                self.events.put(("result", connection.request(first, params, self)))
+            except BaseException as problem:  # the handler raises it
+                self.events.put(("problem", problem))
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def ask(self, question: Message) -> Message:
+        """Ask the client, on the connection's thread; return its answer."""
+        from concurrent.futures import Future, TimeoutError as TooLate
+
+        if not can_ask(self.ctx, question):
+            raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
+        answer: Future[Any] = Future()
+        self.events.put(("question", (question, answer)))
+        try:
+            found = answer.result(ASK_SECONDS)
+        except TooLate:
+            answer.cancel()
+            raise RpcError(INTERNAL, "The client has not answered") from None
+        if not isinstance(found, dict):
+            raise RpcError(INVALID, "The client's answer is not an object")
+        return found
+
+    def next(self, upstream: Upstream) -> Message:
+        """Return the result, or a question, for the handler."""
+        kind, value = self.events.get()
+        if kind == "problem":
+            raise value
+        if kind == "result":
+            return dict(value)
+        self.question, self.answer = value
+        return self.asked(upstream)
+
+    def asked(self, upstream: Upstream) -> Message:
+        """Return the question as a result."""
+        with upstream.lock:
+            for token, talk in list(upstream.talks.items()):
+                if talk.answer.done() or len(upstream.talks) >= MAX_TALKS:
+                    del upstream.talks[token]  # the oldest comes first
+            upstream.talks[self.token] = self
+        return {
+            "resultType": "input_required",
+            "inputRequests": {"question": self.question},
+            "requestState": self.token,
+        }
+
+    def resume(self, ctx: Context, upstream: Upstream) -> Message:
+        """Go on, with the answer in a request."""
+        self.ctx = ctx
+        answers = ctx.params.get("inputResponses", {})
+        if "question" not in answers:
+            return self.asked(upstream)
+        ctx.on_cancel(self.cancel)
+        self.answer.set_result(answers["question"])
+        return self.next(upstream)
+
+
+def can_ask(ctx: Context, question: Message) -> bool:
+    """Tell whether a client has declared what a question needs."""
+    declared = ctx.client_capabilities.get(METHODS[question["method"]].capability)
+    if not isinstance(declared, dict):
+        return False
+    is_page = question.get("params", {}).get("mode") == "url"
+    return "url" in declared if is_page else declared != {"url": {}}
+
+
+# ==== 3. An upstream ==========================================
+
+
+class Upstream:
+    """A server behind the gateway, and what it offers.
+
+        starting   the first attempt to connect       `tried` is not set
+        up         its lists are offered              `client` is not None
+        down       tried again after a pause          `why` says why
+        (login)    down, until a user has logged in   `needs_login`
+        closed     for ever                           `closed` is set
+
+    Our names and, as part of the scheme, our URIs begin with `prefix`; if it is empty,
+    they are theirs. `main` is the connection of the keeper, on which lists are fetched;
+    `own` are those for one client each.
+    """
+
+    def __init__(self, name: str, options: Message, prefix: str | None = None) -> None:
+        self.name, self.options = name, options
+        self.prefix = prefix_of(name, ()) if prefix is None else prefix
+        self.place = place_of(options.get("url", ""))
+        self.redactor = Redactor(options)
+        self.lines = Rate(MAX_LINES, 2 * MAX_LINES)
+        self.profiles: list[Profile] = []  # the profiles that include it
+        self.client: Client | None = None  # None while it is down
+        self.why, self.needs_login = "it has not answered yet", False
+        self.instructions = ""
+        self.listens = True  # something listened on its port when we last looked
+        self.said: dict[str, str] = {}  # the last line logged, by subject
+        # All upstreams have this time together, because they start together.
+        self.started = time.monotonic()
+        self.tried = threading.Event()  # set after the first attempt to connect
+        self.ready = threading.Event()  # set while it is up, and listed
+        self.woken = threading.Event()  # set when its lists may have changed
+        self.closed = threading.Event()
+        # By kind and by their name: definitions.
+        self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
+        # subscriptions to open: these, and URIs
+        self.wanted = [["tools", "prompts", "resources"]]
+        # subscriptions that it granted
+        self.heard: list[tuple[list[str], Subscription]] = []
+        self.changed: set[str] = set()  # URIs, which clients are told of soon
+        self.main = Connection(self)
+        self.own: dict[Any, Connection] = {}  # by client and forwarded headers
+        self.talks: dict[str, Talk] = {}  # those that ask, by token
+        self.lock = threading.Lock()  # guards own, talks, changed and said
+        self.login = Login(self)
+        self.keeper = threading.Thread(
+            target=self._keep, name="keep-" + name, daemon=True
+        )
+
+    def close(self) -> None:
+        """End the connections and, if we started it, the server."""
+        close_all([self])
+
+    def leave(self) -> list[threading.Thread]:
+        """Let the keeper end, even while it connects, and the connections; return the
+        threads that then end."""
+        self.closed.set()
+        self.woken.set()
+        threads = [
+            threading.Thread(target=connection.close, daemon=True)
+            for connection in [self.main, *self.own.values()]
+        ]
+        for thread in threads:
+            thread.start()
+        return [*threads, self.keeper]
+
+    def await_first(self, seconds: float = 0) -> None:
+        """Wait for the first attempt to connect, but not longer than all may take."""
+        end = self.started + (seconds or WAIT_SECONDS)
+        self.tried.wait(max(0.0, end - time.monotonic()))
+
+    def note(self, subject: str, line: str) -> None:
+        """Log a line, unless it is the last one on this subject."""
+        line = self.redactor.text(line)
+        with self.lock:
+            is_new = self.said.get(subject) != line
+            self.said[subject] = line
+        if is_new:
+            note(f"{self.name}{line}")
+
+    def say(self, line: str) -> None:
+        """Log a line of the upstream's stderr, unless there are too many."""
+        lost = self.lines.take()
+        if lost:
+            note(f"{self.name}: {lost} lines were left out")
+        if lost is not None:
+            note(f"{self.name}: {self.redactor.text(line)[:1000]}")
+
+    def transport(self, values: Message) -> Transport:
+        """Make a transport to it; `values` are forwarded headers."""
+        options = self.options
+        if "url" in options:
+            headers = {**options.get("headers", {}), **values}
+            hook = self.login.hook()
+            return HttpTransport(options["url"], headers, authorize=hook)
+        env = environment(options.get("env") or {})
+        return StdioTransport(options["command"], env, options.get("cwd"))
+
+    def as_asked(self, question: Any) -> Any:
+        """Return a question that says who asks, in words that are not the upstream's
+        own."""
+        params = question.get("params") if isinstance(question, dict) else None
+        if not self.prefix or not isinstance(params, dict) or "message" not in params:
+            return question
+        message = f'The server "{self.name}" asks: {params["message"]}'
+        return {**question, "params": {**params, "message": message}}
+
+    # ---- the keeper's thread
+
+    def _keep(self) -> None:
+        pause = RETRY_SECONDS
+        while not self.closed.is_set():
+            began = time.monotonic()
+            try:
+                self._look()
+                self._follow(self.main.open())
+            except Exception as problem:  # an upstream may cause any error
+                self.why = self.redactor.reason(problem)
+                if not self.closed.is_set():
+                    self.note("state", f" is down: {self.why}")
+            if self.listens and self.place:
+                self.listens = is_open(self.place)
+            self.main.close()
+            self.tried.set()
+            if time.monotonic() - began > STABLE_SECONDS:
+                pause = RETRY_SECONDS
+            self._rest(pause)
+            pause = min(2 * pause, max(LONGEST_SECONDS, RETRY_SECONDS))
+
+    def _look(self) -> None:
+        """Note whether a program on this machine listens; Disconnected if not."""
+        self.listens = not self.place or is_open(self.place)
+        if not self.listens:
+            raise Disconnected("nothing listens on its port")
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until it is time to try again: soon, if a program on this machine begins
+        to listen."""
+        end, step = time.monotonic() + seconds, NEAR_SECONDS
+        while not self.woken.is_set() and time.monotonic() < end:
+            self.woken.wait(max(0.0, min(step, end - time.monotonic())))
+            step = min(1.5 * step, max(2.0, NEAR_SECONDS))
+            if not self.listens and self.place and is_open(self.place):
+                break
+        if not self.closed.is_set():
+            self.woken.clear()
 
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
+        self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
+        listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
                 self._subscribe(client)
-                for kind in KINDS:
+                for kind in KINDS.values():
                     self._publish(kind, self._fetch_or_note(client, kind))
                 self.tried.set()
-                self._wait(client)
+                self.ready.set()
+                self._await_change(client)
+                is_busy = listings.take() is None
+                self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
+                if not self.closed.is_set():
+                    self.woken.clear()
         finally:
-            self.client = None
-            for kind in KINDS:
+            self.client, self.heard = None, []
+            self.ready.clear()
+            for kind in KINDS.values():
                 self._publish(kind, {})
 
-    def _wait(self, client: Client) -> None:
+    def _await_change(self, client: Client) -> None:
         """Wait until the lists may have changed; raise if the server is gone.
 
         The end of a modern subscription tells at once that a server is gone. Without
@@ -309,13 +915,22 @@ class Upstream:
         """
         end = time.monotonic() + CHECK_SECONDS
         while not self.woken.is_set() and time.monotonic() < end:
-            self.woken.wait(NEAR_SECONDS if self.place else CHECK_SECONDS)
+            self.woken.wait(NEAR_SECONDS)
+            if not self.main.is_up:
+                gone: Any = getattr(self.main.transport, "loss", None)
+                raise gone or Disconnected("it has ended")
             is_heard = any(not one.over.is_set() for _, one in self.heard)
-            if self.place and not (client.modern and is_heard):
-                with contextlib.suppress(socket.timeout):  # it is there, but busy
-                    socket.create_connection(self.place, 1).close()
-        self.closed.wait(CHANGE_SECONDS)
-        self.woken.clear()
+            is_told = client.modern and is_heard
+            if not is_told:
+                self._look()
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        """End the connections of clients that have left."""
+        for key, connection in list(self.own.items()):
+            if getattr(key[0], "closed", False) and not connection.calls:
+                self.own.pop(key, None)
+                connection.close()
 
     def _subscribe(self, client: Client) -> None:
         """Open the subscriptions that are wanted and missing.
@@ -329,69 +944,91 @@ class Upstream:
             if wanted not in [what for what, _ in self.heard]:
                 self.listen(client, wanted)
 
-    def _fetch_or_note(
-        self, client: Client, kind: str
-    ) -> dict[str, tuple[str, Message]]:
-        """Return a list as our clients see it; an empty one if it cannot be used."""
-        found: dict[str, tuple[str, Message]] = {}
-        identifier = next(iter(KINDS[kind][1]))
+    def _fetch_or_note(self, client: Client, kind: Kind) -> dict[str, Message]:
+        """Return a list, without what clients could not read."""
+        found: dict[str, Message] = {}
+        bad: list[str] = []
         try:
-            items = self._fetch(client, kind)
-            for item in items:
-                theirs = item[identifier]
-                ours = (
-                    name_of(self.prefix, theirs)
-                    if identifier == "name"
-                    else self.uri(theirs)
-                )
-                found[ours] = theirs, {**item, identifier: ours}
-            if kind == "tools":
-                # The client repeats arguments in headers, as these schemas say.
-                client.tools = {item["name"]: item for item in items}
+            for entry in map(without_nulls, self._fetch(client, kind)):
+                flaw = flaw_of(kind, entry)
+                theirs = entry.get(kind.identifier) if isinstance(entry, dict) else None
+                if flaw is None and theirs in found:
+                    flaw = "it is there twice"
+                if flaw is None:
+                    found[str(theirs)] = entry
+                elif len(bad) < 5:
+                    bad.append(f"{theirs!r:.80}: {flaw:.200}")
         except TROUBLE as problem:
-            self.note(kind, f": cannot list {kind}: {problem}")
+            if self.needs_login:
+                raise
+            reason = self.redactor.reason(problem)
+            self.note(kind.name, f": cannot list all {kind.name}: {reason}")
+        if bad:
+            self.note(
+                f"bad {kind.name}", f": left out of {kind.name}: {'; '.join(bad)}"
+            )
+        if kind.name == "tools":
+            # The client repeats arguments in headers, as these schemas say.
+            client.tools = {**found}
         return found
 
-    def _fetch(self, client: Client, kind: str) -> list[Message]:
-        """Fetch all pages of a list; a malformed item is left out."""
-        method, members = KINDS[kind]
-        if METHODS[method].capability not in client.capabilities:
-            return []
-        found: list[Message] = []
-        bad: list[Any] = []
+    def _fetch(self, client: Client, kind: Kind) -> Iterator[Any]:
+        """Fetch the entries of all pages; Malformed if they do not end."""
+        if METHODS[kind.method].capability not in client.capabilities:
+            return
         params: Message = {}
-        size = 0
+        size, cursors = 0, set()
+        end = time.monotonic() + LIST_SECONDS
         for _ in range(MAX_PAGES):
-            result = client.request(method, params)
-            size += len(json.dumps(result))
-            if size > MAX_LIST_BYTES:
-                raise Malformed(f"they have more than {MAX_LIST_BYTES} bytes")
-            if not isinstance(result.get(kind), list):
-                raise Malformed(f"its answer has no list of {kind}")
-            for item in result[kind]:
-                if isinstance(item, dict) and all(
-                    isinstance(item.get(name), type_) for name, type_ in members.items()
-                ):
-                    found.append(item)
-                else:
-                    bad.append(item)
-            if bad:
-                self.note(f"bad {kind}", f": left out of {kind}: {bad!r:.200}")
-            if result.get("nextCursor") is None:
-                return found
-            params = {"cursor": result["nextCursor"]}
+            left = max(0.1, end - time.monotonic())
+            result = client.request(kind.method, params, timeout=left)
+            if not isinstance(result.get(kind.name), list):
+                raise Malformed(f"its answer has no list of {kind.name}")
+            for entry in result[kind.name]:
+                # About; it must not fail, whatever there is.
+                size += len(repr(entry))
+                if size > MAX_LIST_BYTES:
+                    raise Malformed(f"they have more than {MAX_LIST_BYTES} bytes")
+                yield entry
+            cursor = result.get("nextCursor")
+            if cursor is None:
+                return
+            if repr(cursor) in cursors:
+                raise Malformed("its pages do not end")
+            cursors.add(repr(cursor))
+            params = {"cursor": cursor}
         raise Malformed(f"they have more than {MAX_PAGES} pages")
 
-    def _publish(self, kind: str, found: dict[str, tuple[str, Message]]) -> None:
-        before, self.items = self.items, {**self.items, kind: found}
-        for profile in self.profiles if before[kind] != found else ():
-            profile.changed(KINDS[kind][0].partition("/")[0])
+    def _publish(self, kind: Kind, found: dict[str, Message]) -> None:
+        before, self.items = self.items, {**self.items, kind.name: found}
+        if before[kind.name] != found:
+            self.announce(kind)
+
+    def announce(self, kind: Kind) -> None:
+        """Tell clients that a list has changed."""
+        for profile in self.profiles:
+            profile.refresh(kind)
+            profile.changed(kind.change)
 
     # ---- any thread
 
     def uri(self, theirs: str) -> str:
         """Return our URI, or template, for one of theirs."""
-        return f"{self.prefix}+{theirs}" if self.prefix else theirs
+        if not self.prefix:
+            return theirs
+        if theirs.startswith("ui://"):  # hosts want this scheme for pages
+            return f"ui://{self.prefix}+{theirs[5:]}"
+        return f"{self.prefix}+{theirs}"
+
+    def their_uri(self, ours: str) -> str | None:
+        """Return their URI for ours, or None if it is not one of this upstream's."""
+        for mark, scheme in (
+            (f"ui://{self.prefix}+", "ui://"),
+            (f"{self.prefix}+", ""),
+        ):
+            if self.prefix and ours.startswith(mark):
+                return scheme + ours[len(mark) :]
+        return None if self.prefix else ours
 
     def listen(self, client: Client, wanted: list[str]) -> None:
         """Subscribe to changes, if the server supports it."""
@@ -411,31 +1048,51 @@ class Upstream:
             for change in subscription:
                 if ":" not in change:
                     self.woken.set()
-                    continue
-                for profile in self.profiles:
-                    profile.changed(self.uri(change))
+                else:
+                    self._note_change(change)
         # The server may be gone. The pause is for one that ends them all at once.
-        if not self.closed.wait(RETRY_SECONDS):
+        if self.client is not None and not self.closed.wait(RETRY_SECONDS):
             self.woken.set()
+
+    def _note_change(self, uri: str) -> None:
+        """Tell clients of a changed resource, soon, and once for many changes."""
+        with self.lock:
+            is_first = not self.changed
+            if len(self.changed) < MAX_WATCHED:
+                self.changed.add(uri)
+        if is_first:
+            timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError:  # no threads are left
+                self._tell_changes()
+
+    def _tell_changes(self) -> None:
+        with self.lock:
+            changed, self.changed = self.changed, set()
+        for uri in changed:
+            for profile in self.profiles:
+                with contextlib.suppress(RpcError):  # it is too long for a URI
+                    profile.changed(self.uri(uri))
 
     def call(self, ctx: Context, params: Message) -> Message:
         """Pass on a request.
 
-        A modern server's questions are part of a result: a modern client gets them
-        unchanged, and repeats the request; a legacy client is asked here.
+        A modern server's questions are part of a result: a modern client gets them,
+        and repeats the request; a legacy client is asked here.
         """
         asked = params
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
-            if (
-                result.get("resultType") != "input_required"
-                or rules(ctx.version).modern
-            ):
+            if result.get("resultType") != "input_required":
                 return result
-            asked = {
-                **params,
-                "inputResponses": ask(ctx, result.get("inputRequests") or {}),
-            }
+            questions = result.get("inputRequests")
+            questions = questions if isinstance(questions, dict) else {}
+            named = {key: self.as_asked(one) for key, one in questions.items()}
+            if rules(ctx.version).modern:
+                return {**result, "inputRequests": named} if named else result
+            asked = {**params, "inputResponses": ask(ctx, named)}
             if "requestState" in result:
                 asked["requestState"] = result["requestState"]
         raise RpcError(
@@ -444,144 +1101,447 @@ class Upstream:
 
     def _request(self, ctx: Context, params: Message) -> Message:
         """Send a request. Any failure becomes an RpcError that names the server."""
-        client: Client | None = self.client
         data: Message = {"server": self.name}
-        if client is None:
+        if self.client is None or not self.main.is_up:
+            if self.needs_login:
+                raise NeedsLogin(self, f"{self.name}: {self.login.how}")
             raise RpcError(
                 INTERNAL,
                 f"The server {self.name} is down, and nothing was done: {self.why}",
                 data,
             )
-        meta = {
-            key: value
-            for key, value in ctx.meta.items()
-            if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")
-        }
-        if client.modern:
-            meta[META_CAPABILITIES] = ctx.client_capabilities
-        self.calls[ctx] = None
+        connection: Connection | None = None
         try:
-            result = client.request(
-                ctx.method,
-                {**params, "_meta": meta},
-                timeout=CALL_SECONDS,
-                tag=ctx,
-                on_progress=ctx.progress,
-                started=lambda sent: ctx.on_cancel(sent.cancel),
-            )
-            return dict(result.get("question", result))
+            talk = self._talk_of(ctx, params)
+            if talk is not None:
+                return talk.resume(ctx, self)
+            connection = self._connection_of(ctx)
+            client = connection.open()
+            asks = ctx.client_capabilities.keys() & QUESTIONS
+            if client.modern or not rules(ctx.version).modern or not asks:
+                return connection.request(ctx, params)
+            talk = Talk(ctx)
+            talk.start(connection, params)
+            return talk.next(self)
         except RpcError as error:
-            original = {"code": error.code, "message": str(error), "data": error.data}
-            # some hosts read it
-            known = error.data if isinstance(error.data, dict) else {}
-            old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
-            raise RpcError(
-                INVALID if old else error.code,
-                str(error),
-                {**known, **data, "originalError": original},
-            ) from None
+            if connection:
+                connection.note_visits(error.data, ctx)
+            raise self._told(error, ctx, data) from None
         except Exception as problem:
-            self.woken.set()  # check whether it is still up
+            if not isinstance(problem, RequestCancelled):
+                self.woken.set()  # check whether it is still up
+            if self.needs_login:
+                raise NeedsLogin(self, f"{self.name}: {self.login.how}") from None
+            reason = self.redactor.reason(problem)
             raise RpcError(
-                INTERNAL, f"The server {self.name} failed: {problem}", data
+                INTERNAL, f"The server {self.name} failed: {reason}", data
             ) from problem
-        finally:
-            self.calls.pop(ctx, None)
 
-    def with_our_uris(self, key: str, value: Any) -> Any:
-        """Return a member of a result with our URIs in place of theirs."""
-        if key in ("content", "contents", "messages", "resource") and isinstance(
-            value, dict
-        ):
-            return {name: self.with_our_uris(name, one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [self.with_our_uris(key, one) for one in value]
-        return self.uri(value) if key == "uri" and isinstance(value, str) else value
+    def _talk_of(self, ctx: Context, params: Message) -> Talk | None:
+        """Return the call that a request brings an answer for."""
+        state = params.get("requestState")
+        if not (isinstance(state, str) and state.startswith(STATE)):
+            return None
+        with self.lock:
+            talk = self.talks.get(state)
+            if talk and talk.who == Talk.identity(ctx) and not talk.answer.done():
+                return self.talks.pop(state)
+        raise RpcError(INVALID, "requestState: this question is over, call again")
 
-    # ---- a legacy server's questions, any server's log messages: on the connection's
-    # threads
+    def _told(self, error: RpcError, ctx: Context, data: Message) -> RpcError:
+        """Return an upstream's error as our client gets it."""
+        message, found = sound(self.redactor.text(str(error))), None
+        with contextlib.suppress(Malformed, RecursionError):  # else it goes without
+            found = sound(self.redactor.value(error.data))
+        original = {"code": error.code, "message": message, "data": found}
+        # some hosts read it
+        known = found if isinstance(found, dict) else {}
+        old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
+        code = INVALID if old else error.code
+        return RpcError(code, message, {**known, **data, "originalError": original})
 
-    def _elicit(self, params: Message, tags: list[Any]) -> Any:
-        answer = self._ask("elicitation/create", params, tags)
+    def _connection_of(self, ctx: Context) -> Connection:
+        """Return the connection for a client's request."""
+        given = vars(incoming).get("headers", {})
+        names = self.options.get("forward", [])
+        values = tuple(
+            (one, given[one.lower()]) for one in names if one.lower() in given
+        )
+        who: Any = None
+        if self.options.get("session") == "client":
+            # A modern client has no session: requests of one principal belong together.
+            is_modern = rules(ctx.version).modern
+            who = json.dumps(ctx.principal) if is_modern else ctx.peer
+        if who is None and not values:
+            return self.main
+        with self.lock:
+            key = who, values
+            if key not in self.own:
+                self._make_room()
+                self.own[key] = Connection(self, values)
+            self.own[key].used = time.monotonic()
+            return self.own[key]
+
+    def _make_room(self) -> None:
+        """End the connection that was unused longest, if there are too many."""
+        if len(self.own) < MAX_OWN:
+            return
+        idle = [key for key, one in self.own.items() if not one.calls]
+        if not idle:
+            raise RpcError(INTERNAL, "Too many clients use this server: try again")
+        oldest = min(idle, key=lambda key: self.own[key].used)
+        threading.Thread(target=self.own.pop(oldest).close, daemon=True).start()
+
+    def with_our_uris(self, result: Message) -> Message:
+        """Return a result with our URIs in place of theirs."""
+        made = dict(result)
+        for member in ("content", "contents", "messages"):
+            if isinstance(result.get(member), list):
+                made[member] = [self._with_our_uri(one) for one in result[member]]
+        return self.with_our_pages(made)
+
+    def _with_our_uri(self, block: Any) -> Any:
+        """Return a content block, a message or a resource's contents with our URI."""
+        if not isinstance(block, dict):
+            return block
+        block = dict(block)
+        if isinstance(block.get("uri"), str):
+            block["uri"] = self.uri(block["uri"])
+        for inner in ("resource", "content"):
+            if isinstance(block.get(inner), dict):
+                block[inner] = self._with_our_uri(block[inner])
+            elif isinstance(block.get(inner), list):
+                block[inner] = [self._with_our_uri(one) for one in block[inner]]
+        return block
+
+    def with_our_pages(self, item: Message) -> Message:
+        """Return a definition or result whose `_meta` names the page that shows it."""
+        meta = item.get("_meta")
+        if not isinstance(meta, dict):
+            return item
+        meta = dict(meta)
+        for name in ("ui/resourceUri", "openai/outputTemplate"):  # older names
+            if isinstance(meta.get(name), str):
+                meta[name] = self.uri(meta[name])
+        page = meta.get("ui")
+        if isinstance(page, dict) and isinstance(page.get("resourceUri"), str):
+            meta["ui"] = {**page, "resourceUri": self.uri(page["resourceUri"])}
+        return {**item, "_meta": meta}
+
+
+class Login:
+    """Logs in to an upstream at a URL, with oauth.py; one login at a time.
+
+        hook() is what its connections call when they are refused: it has a token, or
+        renews it, or else says that a login is needed
+        page() begins a login, and returns the page for the user
+        await_end() waits until the user has logged in there
+
+    Tokens are kept where `mcp_cli.py login` keeps them.
+    """
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.lock = threading.Lock()  # guards the rest
+        self.thread: threading.Thread | None = None
+        self.was_shown = False  # at the terminal
+        self.is_new = False  # the thread's login, until its user has been answered
+        self.shown: Any = None  # a Future of the page's URL
+        self.problem = ""
+
+    def hook(self) -> Any:
+        """Return what HttpTransport calls after a 401 or 403."""
+        options = self.upstream.options
+        sent = {name.lower() for name in options.get("headers", {})}
+        if oauth is None or "authorization" in sent:
+            return None
+        make = oauth.hook_for(self.settings(), browser=oauth.Nobody(self.how))
+
+        def authorize(refusal: HttpError) -> Any:
+            try:
+                headers = make(refusal)
+                self._note(False)
+                return headers
+            except oauth.LoginNeeded:
+                self.is_new = self.is_new and self.is_running
+                self._note(True)
+                if is_terminal() and not self.was_shown:  # a browser opens once
+                    self.was_shown = True
+                    self.page()
+                raise
+
+        return authorize
+
+    def _note(self, is_needed: bool) -> None:
+        """Offer the tool that logs in, or take it back."""
+        before, self.upstream.needs_login = self.upstream.needs_login, is_needed
+        if before != is_needed:
+            self.upstream.announce(KINDS["tools"])
+
+    def settings(self) -> dict[str, str]:
+        """Return what the file says about logging in."""
+        said = self.upstream.options.get("raw", {}).get("oauth")
+        return oauth.settings_in(said) if isinstance(said, dict) else {}
+
+    @property
+    def how(self) -> str:
+        """What says how to log in, where we cannot ask a user."""
+        url = re.split("[?#]", self.upstream.options.get("url", ""))[0]
+        return f"it needs a login: python3 mcp_cli.py login {url}"
+
+    @property
+    def is_running(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+    def page(self) -> str:
+        """Begin a login, unless one has begun; return the page for the user."""
+        from concurrent.futures import Future, TimeoutError as TooLate
+
+        with self.lock:
+            # A modern client's call runs twice: the second time, it may have ended.
+            if not (self.is_new or self.is_running):
+                self.shown, self.problem, self.is_new = Future(), "", True
+                self.thread = threading.Thread(target=self._log_in, daemon=True)
+                self.thread.start()
+            shown = self.shown
+        try:
+            return str(shown.result(LIST_SECONDS))
+        except TooLate:
+            raise RpcError(INTERNAL, "The login has not begun in time") from None
+
+    def await_end(self) -> str:
+        """Wait for the end of the login; return what went wrong."""
+        thread = self.thread
+        if thread is not None:
+            thread.join(mcp_client.LOGIN_SECONDS)
+        self.is_new = False
+        return "it takes too long" if self.is_running else self.problem
+
+    def _log_in(self) -> None:
+        shown, options = self.shown, self.upstream.options
+
+        def say(line: str) -> None:
+            note(f"{self.upstream.name}: {self.upstream.redactor.text(line)}")
+
+        def show(url: str) -> None:
+            if is_terminal():
+                oauth.show(url)
+            shown.set_result(url)
+
+        # A client that shows pages does it on its user's machine, which is ours.
+        here = is_terminal()
+        browser = oauth.Browser(
+            show=show, say=say, opens=here, elsewhere=False, reads=here
+        )
+        try:
+            hook = oauth.hook_for(self.settings(), browser=browser)
+            transport = HttpTransport(
+                options["url"], options.get("headers"), authorize=hook
+            )
+            Client(transport, timeout=LIST_SECONDS).close()
+        except Exception as problem:
+            self.problem = self.upstream.redactor.reason(problem)
+            self.is_new = False
+            note(f"{self.upstream.name}: the login failed: {self.problem}")
+        if not shown.done():
+            why = self.problem or "No login was needed"
+            shown.set_exception(RpcError(INTERNAL, why))
+        self.upstream.woken.set()  # try it
+
+
+def is_terminal() -> bool:
+    """Tell whether a person sees what we print, and can open a page."""
+    return sys.stderr.isatty() and sys.stdin.isatty()
+
+
+# ==== 4. What a client sees ===================================
+
+
+class Member(NamedTuple):
+    """An upstream in a profile: which of its tools are shown, and as what."""
+
+    upstream: Upstream
+    patterns: list[str]
+    rename: dict[str, str]
+
+    def shows(self, kind: str, theirs: str) -> bool:
+        """Tell whether an item is shown: any but a tool that matches no pattern."""
+        if kind != "tools":
+            return True
+        options = self.upstream.options
+        only = options.get("include")
         return (
-            answer.get("content") or {}
-            if answer["action"] == "accept"
-            else answer["action"]
+            any(fnmatch.fnmatchcase(theirs, one) for one in self.patterns)
+            and (only is None or theirs in only)
+            and theirs not in options.get("exclude", ())
         )
 
-    def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
-        ctx = only_client([tag for tag in tags if tag is not None])
-        if ctx is None:
-            raise RpcError(
-                INTERNAL, "The gateway cannot tell which client this question is for"
-            )
-        if rules(ctx.version).modern:
-            raise RpcError(INTERNAL, "A legacy server cannot ask a modern client")
-        return ask(
-            ctx, {"": {"method": method, **({"params": params} if params else {})}}
-        )[""]
 
-    def _log(self, params: Message) -> None:
-        ctx = only_client(list(self.calls))
-        if ctx is not None and params.get("level") in LOG_LEVELS:
-            ctx.log(params["level"], params.get("data"), params.get("logger"))
+class Item(NamedTuple):
+    """A tool, prompt, resource or template as clients see it."""
+
+    upstream: Upstream
+    theirs: str
+    definition: Message
 
 
 class Profile(Server):
     """The server that a client sees: upstreams, with the tools that match a pattern."""
 
-    def __init__(self, name: str, members: list[tuple[Upstream, list[str]]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        members: list[tuple[Upstream, list[str]]],
+        rename: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        self.members = [
+            Member(one, patterns, (rename or {}).get(one.name, {}))
+            for one, patterns in members
+        ]
         super().__init__("gateway-" + name)
-        self.path, self.members = "/mcp/" + name, members
+        self.path = "/mcp/" + name
+        self.refreshing = threading.Lock()  # guards the replacement of `items`
+        # by kind and by our name
+        self.items: dict[str, dict[str, Item]] = {kind: {} for kind in KINDS}
         self.on_watch = self._watch
-        for kind, (method, _) in KINDS.items():
-            self._serve_list(method, kind)
-        for method, kind in CALLS.items():
-            self._serve_call(method, kind)
+        for kind in KINDS.values():
+            self._serve_list(kind)
+        for method, listed in CALLS.items():
+            self._serve_call(method, listed)
+        self.method("completion/complete")(self._complete)
         for upstream, _ in members:
             upstream.profiles.append(self)
+        for kind in KINDS.values():
+            self.refresh(kind)
 
-    def _serve_list(self, method: str, kind: str) -> None:
+    @property
+    def instructions(self) -> str | None:
+        """What the upstreams that are up say, each under its name."""
+        found = []
+        for upstream in [member.upstream for member in self.members]:
+            upstream.await_first(INTRODUCE_SECONDS)
+            said = sound(upstream.instructions)
+            if said and not upstream.prefix:
+                return str(said)
+            if len(said) > MAX_INSTRUCTIONS:
+                said = said[:MAX_INSTRUCTIONS] + " ..."
+            if said:
+                named = f"# {upstream.name} (tools: {upstream.prefix}__...)"
+                found.append(f"{named}\n\n{said}")
+        return "\n\n".join(found) or None
+
+    @instructions.setter
+    def instructions(self, value: Any) -> None:
+        """Ignore what Server sets: there are none of our own."""
+
+    def refresh(self, kind: Kind) -> None:
+        """Name all items of a kind again."""
+        with self.refreshing:
+            found: dict[str, Item] = {}
+            for member in self.members:
+                self._add_items(found, kind, member)
+            self.items = {**self.items, kind.name: found}
+
+    def _add_items(self, found: dict[str, Item], kind: Kind, member: Member) -> None:
+        upstream = member.upstream
+        for theirs, item in upstream.items[kind.name].items():
+            if not member.shows(kind.name, theirs):
+                continue
+            if kind.identifier != "name":
+                ours = upstream.uri(theirs)
+            elif kind.name == "tools" and theirs in member.rename:
+                ours = member.rename[theirs]
+            else:
+                ours = name_of(upstream.prefix, theirs, found)
+            if ours in found:
+                upstream.note("taken", f": {ours!r:.80} is left out: it is there twice")
+                continue
+            definition = {**upstream.with_our_pages(item), kind.identifier: ours}
+            found[ours] = Item(upstream, theirs, definition)
+
+    def _serve_list(self, kind: Kind) -> None:
         """Serve a list from memory, in the order of the file, as one page."""
 
-        @self.method(method)
+        @self.method(kind.method)
         def listed(params: Message, ctx: Context) -> Message:
-            for upstream, _ in self.members:
-                upstream.await_first()
-            return {
-                kind: [
-                    item
-                    for upstream, patterns in self.members
-                    for theirs, item in upstream.items[kind].values()
-                    if is_shown(kind, theirs, patterns)
-                ]
-            }
+            for member in self.members:
+                member.upstream.await_first()
+            found = [item.definition for item in self.items[kind.name].values()]
+            if kind.name == "tools" and may_log_in(ctx):
+                found += map(login_tool, self._logins())
+            return {kind.name: found}
+
+    def _logins(self) -> list[Upstream]:
+        """Return the upstreams that a user must log in to."""
+        return [one.upstream for one in self.members if one.upstream.needs_login]
 
     def _serve_call(self, method: str, kind: str) -> None:
         @self.method(method)
         def called(params: Message, ctx: Context) -> Message:
             member = METHODS[method].mirrored  # "name" or "uri"
-            upstream, theirs = self._find(kind, params[member])
-            result = upstream.call(ctx, {**params, member: theirs})
-            return {
-                key: upstream.with_our_uris(key, value) for key, value in result.items()
-            }
+            for upstream in self._logins() if kind == "tools" else []:
+                if params[member] == login_tool(upstream)["name"]:
+                    return log_in(upstream, ctx)
+            try:
+                return self._call(kind, member, params, ctx)
+            except NeedsLogin as need:
+                answer = log_in(need.upstream, ctx)
+                if "content" not in answer:
+                    return answer
+                if answer["isError"]:
+                    said = answer["content"][0]["text"]
+                    raise RpcError(INTERNAL, said, need.data) from None
+                self._await(need.upstream, kind, params[member])
+                return self._call(kind, member, params, ctx)
+
+    def _await(self, upstream: Upstream, kind: str, name: str) -> None:
+        """Wait until an upstream offers something, after a login."""
+        end = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < end and not upstream.closed.wait(CHANGE_SECONDS / 2):
+            is_listed = kind == "resources" or name in self.items[kind]
+            if upstream.ready.is_set() and is_listed:
+                break
+
+    def _call(self, kind: str, member: str, params: Message, ctx: Context) -> Message:
+        """Pass on a call, under their name."""
+        upstream, theirs = self._find(kind, params[member])
+        params = {**params, member: theirs}
+        if LOGIN in params.get("inputResponses", {}):  # it is an answer for us
+            params.pop("inputResponses")
+        return upstream.with_our_uris(upstream.call(ctx, params))
+
+    def _complete(self, params: Message, ctx: Context) -> Message:
+        """Pass on a completion, with their name of the prompt or template."""
+        ref = params["ref"]
+        if ref.get("type") == "ref/prompt":
+            upstream, theirs = self._find("prompts", str(ref.get("name")))
+            ref = {**ref, "name": theirs}
+        else:
+            upstream, theirs = self._find("resources", str(ref.get("uri")))
+            ref = {**ref, "uri": theirs}
+        client = upstream.client
+        if client is not None and "completions" not in client.capabilities:
+            return {"completion": {"values": []}}
+        return upstream.call(ctx, {**params, "ref": ref})
 
     def _find(self, kind: str, name: str) -> tuple[Upstream, str]:
         """Return the upstream of a tool, prompt or resource, and its name there."""
-        by_uri = kind == "resources"  # found by its scheme, even if not listed
-        for upstream, patterns in self.members:
-            mark = upstream.prefix and upstream.prefix + ("+" if by_uri else "__")
-            if not name.startswith(mark):
+        for member in self.members:
+            upstream = member.upstream
+            mark = f"{upstream.prefix}__" if upstream.prefix else ""
+            theirs = upstream.their_uri(name) if kind == "resources" else None
+            if theirs is None and not name.startswith(mark):
                 continue
             upstream.await_first()
-            theirs = name[len(mark) :]
-            if not by_uri:
-                theirs = upstream.items[kind].get(name, ("", {}))[0]
-            is_offered = theirs and is_shown(kind, theirs, patterns)
-            if is_offered or upstream.client is None:
+            # Resources are found by their scheme, even if they are not listed.
+            if theirs is not None:
                 return upstream, theirs
-        if by_uri:
+            if upstream.client is None:
+                return upstream, ""
+        item = self.items[kind].get(name)
+        if item is not None:
+            return item.upstream, item.theirs
+        if kind == "resources":
             raise NotFound
         raise RpcError(INVALID, f"Unknown {kind[:-1]}: {name[:200]}")
 
@@ -593,27 +1553,83 @@ class Profile(Server):
                 upstream.listen(upstream.client, [theirs])
 
 
-def is_shown(kind: str, theirs: str, patterns: list[str]) -> bool:
-    """Tell whether a profile shows an item: any but a tool that matches no pattern."""
-    return kind != "tools" or any(fnmatch.fnmatchcase(theirs, one) for one in patterns)
+LOGIN = "gateway-login"  # the key of our question to the user
+STATE = "gateway-talk-"  # how our request state begins
+QUESTIONS = {"elicitation", "sampling", "roots"}  # capabilities of a client
+
+
+class NeedsLogin(RpcError):
+    """A user must log in to an upstream first; the message says how."""
+
+    def __init__(self, upstream: Upstream, why: str) -> None:
+        super().__init__(INTERNAL, why, {"server": upstream.name})
+        self.upstream = upstream
+
+
+def may_log_in(ctx: Context) -> bool:
+    """Tell whether a client may log in to upstreams. The login is for all clients, so
+    where they are told apart, it is the operator's."""
+    return ctx.principal is None
+
+
+def login_tool(upstream: Upstream) -> Message:
+    """Return the tool that logs a user in to an upstream."""
+    return {
+        "name": name_of(upstream.prefix, "login"),
+        "description": f"Log in to {upstream.name}, whose tools are missing until then.",
+        "inputSchema": {"type": "object", "properties": {}},
+    }
+
+
+def log_in(upstream: Upstream, ctx: Context) -> Message:
+    """Show the user a page to log in, and wait until they have; return a result of the
+    tool, or the question for a modern client. NeedsLogin: it cannot show pages."""
+    declared = ctx.client_capabilities.get("elicitation")
+    can_visit = isinstance(declared, dict) and "url" in declared
+    if not (can_visit and may_log_in(ctx)):
+        raise NeedsLogin(upstream, f"{upstream.name}: {upstream.login.how}")
+    question = elicitation(f"Log in to {upstream.name}", url=upstream.login.page())
+    if not rules(ctx.version).modern:
+        question["params"]["elicitationId"] = secrets.token_urlsafe(8)
+        answer = ask(ctx, {"": question})[""]
+    else:
+        answers = ctx.params.get("inputResponses", {})
+        if LOGIN not in answers:
+            asked = {LOGIN: question}
+            return {"resultType": "input_required", "inputRequests": asked}
+        answer = answers[LOGIN]
+    problem = "declined"
+    if isinstance(answer, dict) and answer.get("action") == "accept":
+        problem = upstream.login.await_end()
+    said = f"Not logged in: {problem}" if problem else "Logged in"
+    block = {"type": "text", "text": f"{said} ({upstream.name})"}
+    return {"content": [block], "isError": bool(problem)}
+
+
+incoming = threading.local()  # `headers` of the HTTP request on this thread
 
 
 class Paths(Endpoint):
     """The endpoint of the first profile; other paths lead to other profiles."""
 
-    def __init__(self, profiles: list[Profile], hosts: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, profiles: list[Profile], hosts: tuple[str, ...] | None, **options: Any
+    ) -> None:
         first, *others = profiles
-        super().__init__(first, first.path, sse_on_get=True, hosts=hosts)
-        self.others = [
-            Endpoint(one, one.path, sse_on_get=True, hosts=hosts) for one in others
-        ]
+        options = {"sse_on_get": True, "hosts": hosts, **options}
+        super().__init__(first, first.path, **options)
+        self.others = [Endpoint(one, one.path, **options) for one in others]
 
     def serve(self, exchange: Exchange) -> None:
-        for other in self.others:
-            if (exchange.path + "/").startswith(other.path + "/"):
-                other.serve(exchange)
-                return
-        super().serve(exchange)
+        incoming.headers = exchange.headers
+        try:
+            for other in self.others:
+                if (exchange.path + "/").startswith(other.path + "/"):
+                    other.serve(exchange)
+                    return
+            super().serve(exchange)
+        finally:
+            del incoming.headers
 
     def close(self) -> None:
         for endpoint in self.others:
@@ -621,118 +1637,176 @@ class Paths(Endpoint):
         super().close()
 
 
-STRINGS: Message = {"type": "array", "items": {"type": "string"}}
-NAMED_STRINGS: Message = {"type": "object", "additionalProperties": {"type": "string"}}
+# ==== 5. The file =============================================
+
+NAMED_STRINGS: Message = {**OBJECT, "additionalProperties": TEXT}
+# What is ours in the entry of a server; host_files.py reads the rest.
+SERVER = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "revision": {"enum": versions()},
+            "session": {"enum": ["shared", "client"]},
+            "forward": TEXTS,
+            "maxBytes": {"type": "integer", "minimum": 1000},
+        },
+    }
+)
+PROFILE = {
+    "type": "object",
+    "required": ["servers"],
+    "properties": {
+        "servers": {"anyOf": [TEXTS, {**OBJECT, "additionalProperties": TEXTS}]},
+        "rename": {**OBJECT, "additionalProperties": NAMED_STRINGS},
+    },
+}
 CONFIG = Schema(
     {
         "type": "object",
-        "required": ["servers"],
         "properties": {
-            "servers": {
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": False,
-                "patternProperties": {
-                    "^[A-Za-z]": {
-                        "type": "object",
-                        "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
-                        "properties": {
-                            "command": {
-                                "anyOf": [
-                                    {"type": "string"},
-                                    {**STRINGS, "minItems": 1},
-                                ]
-                            },
-                            "args": STRINGS,
-                            "cwd": {"type": "string"},
-                            "env": NAMED_STRINGS,
-                            "headers": NAMED_STRINGS,
-                            "revision": {"enum": versions()},
-                            "url": {"type": "string", "pattern": "^https?://[^/]"},
-                        },
-                    }
-                },
-            },
             "profiles": {
                 "type": "object",
                 "minProperties": 1,
                 "additionalProperties": False,
-                "patternProperties": {
-                    "^[A-Za-z0-9_-]+$": {
-                        "type": "object",
-                        "required": ["servers"],
-                        "properties": {
-                            "servers": {
-                                "anyOf": [
-                                    STRINGS,
-                                    {"type": "object", "additionalProperties": STRINGS},
-                                ]
-                            }
-                        },
-                    }
-                },
+                "patternProperties": {"^[A-Za-z0-9_-]+$": PROFILE},
+            },
+            "clients": {
+                "type": "object",
+                "required": ["keys"],
+                "properties": {"keys": NAMED_STRINGS, "header": TEXT},
             },
         },
     }
 )
 
 
-def close_all(upstreams: Iterable[Upstream]) -> None:
-    """End all connections at the same time."""
-    upstreams = list(upstreams)
-    for upstream in upstreams:
-        upstream.leave()
-    end = time.monotonic() + CLOSE_SECONDS
-    for upstream in upstreams:
-        upstream.keeper.join(max(0.0, end - time.monotonic()))
+class Setup(NamedTuple):
+    """What a file describes; `authorize`: a hook for Endpoint, or None."""
 
-
-Setup = tuple[dict[str, Upstream], dict[str, "Profile"]]
+    upstreams: dict[str, Upstream]
+    profiles: dict[str, Profile]
+    authorize: Any = None
 
 
 def read_config(target: str) -> Setup:
     """Make the upstreams and profiles in a file, or the only ones for a URL.
 
-    ValueError or OSError: it is invalid.
+    ValueError or OSError: it is invalid. A server that is not described well costs only
+    itself, with a line in the log.
     """
     if "://" in target:
         return configure_one(target)
-    config = json.loads(Path(target).read_text("utf-8-sig"))
-    if isinstance(config, dict) and "mcpServers" in config:
-        config = {"servers": config["mcpServers"], **config}
-    if (flaw := CONFIG.flaw(config)) is not None:
+    try:
+        import host_files
+    except ImportError:
+        raise ValueError("to read files, copy host_files.py beside this") from None
+    path = Path(target)
+    content = host_files.load(path)
+    if (flaw := CONFIG.flaw(content)) is not None:
         raise ValueError(flaw)
-    return configure(config)
+    clients = content.get("clients", {})
+    header = clients.get("header", "Authorization")
+    servers = {}
+    for entry in host_files.entries(content, path, note, host_files.host_of(path)):
+        try:
+            if entry.enabled and entry.name not in servers:
+                servers[entry.name] = options_of(entry, header)
+        except ValueError as problem:
+            note(f"{problem}; it is left out")
+    if not servers:
+        raise ValueError("it has no usable servers")
+    setup = configure(servers, content.get("profiles"), entry_names(content))
+    keys = {expanded(key): name for key, name in clients.get("keys", {}).items()}
+    return setup._replace(authorize=bearer(keys, header) if keys else None)
+
+
+def entry_names(content: Message) -> set[str]:
+    """Return the names of all servers in a file, usable or not."""
+    tables = [content.get(name) for name in ("servers", "mcpServers", "mcp_servers")]
+    return {name for table in tables if isinstance(table, dict) for name in table}
+
+
+def expanded(key: str) -> str:
+    """Return a key, or the value of the variable ${NAME}; ValueError if there is
+    none."""
+    found = re.fullmatch(r"\$\{(\w+)\}", key)
+    if not found:
+        return key
+    if not os.environ.get(found[1]):
+        raise ValueError(f"/clients/keys: the variable {found[1]} is not set")
+    return os.environ[found[1]]
+
+
+def options_of(entry: host_files.Entry, key_header: str) -> Message:
+    """Return the options of an upstream; ValueError if an entry cannot be used."""
+    entry = entry.expanded(problem=note)
+    where = f"{entry.path}: server {entry.name!r}: "
+    if (flaw := SERVER.flaw(entry.raw)) is not None:
+        raise ValueError(where + flaw)
+    for name in entry.raw.get("forward", []):
+        if OURS.fullmatch(name.lower()) or name.lower() == key_header.lower():
+            raise ValueError(f"{where}the header {name} is never forwarded")
+    ours = ("revision", "session", "forward", "maxBytes")
+    options = {name: entry.raw[name] for name in ours if name in entry.raw}
+    options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)
+    options.update(include=entry.include, exclude=list(entry.exclude))
+    options.update(timeout=entry.timeout, headers=dict(entry.headers))
+    # A host's own time for a call counts for the start, too, if it is longer.
+    options["startup"] = entry.startup or max(START_SECONDS, entry.timeout or 0)
+    if entry.command:
+        return {**options, "command": list(entry.command)}
+    if not re.match("https?://[^/]", entry.url):
+        raise ValueError(f"{where}url must begin with http:// or https://")
+    return {**options, "url": entry.url}
 
 
 def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
-    if CONFIG.flaw({"servers": {"it": {"url": url}}}) is not None:
+    if not re.match("https?://[^/]", url):
         raise ValueError("expected a file or an http(s) URL")
-    upstream = Upstream(url, {"url": url}, prefix="")
-    return {url: upstream}, {"all": Profile("all", [(upstream, ["*"])])}
+    name = re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
+    upstream = Upstream(name, {"url": url}, prefix="")
+    return Setup({name: upstream}, {"all": Profile("all", [(upstream, ["*"])])})
 
 
-def configure(config: Message) -> Setup:
-    """Make the upstreams and profiles of a configuration that fits CONFIG."""
-    upstreams = {name: Upstream(name, one) for name, one in config["servers"].items()}
-    if len({one.prefix for one in upstreams.values()}) < len(upstreams):
-        raise ValueError(
-            "/servers: names must differ in more than case and punctuation"
-        )
-    everything = {"all": {"servers": list(upstreams)}}
-    profiles = {}
-    for name, one in config.get("profiles", everything).items():
-        chosen = one["servers"]
-        if not set(chosen) <= set(upstreams):
+def configure(
+    servers: dict[str, Message], profiles: Message | None, known: set[str]
+) -> Setup:
+    """Make the upstreams and profiles of a configuration that fits CONFIG. `known`: the
+    names of servers, also of those that are left out."""
+    upstreams: dict[str, Upstream] = {}
+    for name, options in servers.items():
+        taken = [one.prefix for one in upstreams.values()]
+        upstreams[name] = Upstream(name, options, prefix_of(name, taken))
+    made = {}
+    everything: Message = {"all": {"servers": list(upstreams)}}
+    for name, one in (profiles or everything).items():
+        chosen: Any = one["servers"]
+        rename: dict[str, dict[str, str]] = one.get("rename", {})
+        if not {*chosen, *rename} <= known:
             raise ValueError(
-                f"/profiles/{name}: servers must be among " + ", ".join(upstreams)
+                f"/profiles/{name}: servers must be among " + ", ".join(sorted(known))
             )
         if not isinstance(chosen, dict):
             chosen = dict.fromkeys(chosen, ["*"])
-        members = [(upstreams[member], chosen[member]) for member in chosen]
-        profiles[name] = Profile(name, members)
-    return upstreams, profiles
+        for ours in [ours for names in rename.values() for ours in names.values()]:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME, ours):
+                raise ValueError(f"/profiles/{name}/rename: {ours!r} is not a name")
+        members = [(upstreams[one], chosen[one]) for one in chosen if one in upstreams]
+        made[name] = Profile(name, members, rename)
+    return Setup(upstreams, made)
+
+
+def close_all(upstreams: Iterable[Upstream]) -> None:
+    """End all connections at the same time."""
+    threads = [thread for upstream in upstreams for thread in upstream.leave()]
+    end = time.monotonic() + CLOSE_SECONDS
+    for thread in threads:
+        if thread.is_alive():  # a keeper may not have been started
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+# ==== 6. The command line =====================================
 
 
 def main() -> None:
@@ -741,13 +1815,14 @@ def main() -> None:
     host, _, port = (options.http or "0").rpartition(":")
     if not re.fullmatch(r"[0-9]{1,5}", port):
         parser.error(f"--http must be [HOST:]PORT, not {options.http!r}")
+    shown = re.split("[?#]", str(options.config))[0]
     try:
-        upstreams, profiles = read_config(str(options.config))
+        setup = read_config(str(options.config))
     except (OSError, ValueError) as problem:
-        parser.error(f"{options.config}: {problem}")
-    profile = profiles.get(options.profile or next(iter(profiles)))
+        parser.error(f"{shown}: {problem}")
+    profile = setup.profiles.get(options.profile or next(iter(setup.profiles)))
     if profile is None:
-        parser.error("--profile must be one of " + ", ".join(profiles))
+        parser.error("--profile must be one of " + ", ".join(setup.profiles))
 
     mcp_client.CLOSE_STEP_SECONDS = STEP_SECONDS
     # Later mcp_ref takes SIGINT and SIGTERM, but not SIGHUP.
@@ -755,16 +1830,12 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
-        for upstream in upstreams.values():
+        for upstream in setup.upstreams.values():
             upstream.keeper.start()
         if options.http is None:
             profile.run([])
         else:
-            host = host.strip("[]") or "127.0.0.1"
-            hosts = LOOPBACK if host in LOOPBACK else None
-            paths = Paths(list(profiles.values()), hosts)
-            note("serves " + ", ".join(one.path for one in profiles.values()))
-            serve_http(paths.server, host, int(port), endpoint=paths)
+            serve(setup, host.strip("[]") or "127.0.0.1", int(port))
     except KeyboardInterrupt:
         sys.exit(130)
     except (OSError, OverflowError) as problem:
@@ -773,7 +1844,16 @@ def main() -> None:
         # A second signal, which hosts send soon, would leave upstreams behind.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        close_all(upstreams.values())
+        close_all(setup.upstreams.values())
+
+
+def serve(setup: Setup, host: str, port: int) -> None:
+    """Serve all profiles over HTTP."""
+    hosts = LOOPBACK if host in LOOPBACK else None
+    profiles = list(setup.profiles.values())
+    paths = Paths(profiles, hosts, authorize=setup.authorize)
+    note("serves " + ", ".join(one.path for one in profiles))
+    serve_http(paths.server, host, port, endpoint=paths)
 
 
 def parse() -> tuple[argparse.Namespace, argparse.ArgumentParser]:

@@ -16,6 +16,7 @@ and repeats the request with the headers that it returns. The sections:
     6  the hook       which token to use: a stored one, a refreshed one, or a new one
     7  grants         ways to get a token: a user, a secret, a workload, an enterprise
     8  the browser    where a user logs in, and the port that the browser returns to
+    9  settings       what a command line or a host's file says; logout()
 
 URLs must be https, or http on this machine; redirects are not followed; a token is sent
 only to the origin that it was issued for; messages and logs contain no token, code or
@@ -35,7 +36,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote_plus, urlencode, urljoin, urlsplit
@@ -56,11 +57,17 @@ ASSERTION_SECONDS = 120  # validity of an assertion that we sign
 
 class OAuthError(HttpError):
     """Authorization failed. `code`: the authorization server's error, such as
-    "invalid_grant"."""
+    "invalid_grant". `temporary`: it may succeed later; nothing is wrong with us."""
 
-    def __init__(self, message: str, status: int = 401, code: str = "") -> None:
+    def __init__(
+        self, message: str, status: int = 401, code: str = "", temporary: bool = False
+    ) -> None:
         super().__init__(status, message)
-        self.code = code
+        self.code, self.temporary = code, temporary
+
+
+class LoginNeeded(OAuthError):
+    """A user must log in, and there is none."""
 
 
 # ==== 1. HTTP =========================================================================
@@ -90,18 +97,25 @@ def fetch_json(
     headers = {"Accept": "application/json", "User-Agent": "mcp_ref", **(headers or {})}
     left = _budget.until - time.monotonic()
     if left <= 0:
-        raise OAuthError(f"{shown(url)}: there is no time left to ask it")
+        raise OAuthError(
+            f"{shown(url)}: there is no time left to ask it", temporary=True
+        )
     try:
         status, answered, content = fetch(
             verb, url, headers, body, timeout=min(left, FETCH_SECONDS)
         )
     except (OSError, ValueError, Malformed) as problem:
-        raise OAuthError(f"{shown(url)} cannot be reached: {problem}") from None
+        raise OAuthError(
+            f"{shown(url)} cannot be reached: {problem}", temporary=True
+        ) from None
     found = None
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(content)
     if status >= 500:  # not "no metadata": that would lead to another issuer
-        raise OAuthError(f"{shown(url)} answers {status}: try again later")
+        raise OAuthError(
+            f"{shown(url)} answers {status}: try again later (this is temporary)",
+            temporary=True,
+        )
     return status, answered, found if isinstance(found, dict) else {}
 
 
@@ -305,31 +319,27 @@ def well_known(url: str, name: str) -> str:
     return parts._replace(path=f"/.well-known/{name}{parts.path.rstrip('/')}").geturl()
 
 
-def discover(url: str, told: str = "", preferred: str = "") -> Source:
+def discover(
+    url: str, told: str = "", preferred: str = "", endpoints: Message | None = None
+) -> Source:
     """Find out who issues tokens for a server.
 
     `told`: the metadata URL in the challenge. `preferred`: the issuer to use if it is
-    listed.
+    listed. `endpoints`: members of the issuer's metadata that the user knows, so that
+    it is not asked.
     """
     found = resource_metadata(url, told)
-    if not found:
-        # [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for
-        # Servers without Metadata Discovery: the server's origin issues tokens; without
-        # metadata, at fixed paths.
-        origin = urljoin(url, "/").rstrip("/")
+    if endpoints:
+        given = {"code_challenge_methods_supported": ["S256"], **endpoints}
         return Source(
-            origin,
-            url,
-            issuer_metadata(origin)
-            or {
-                "authorization_endpoint": origin + "/authorize",
-                "token_endpoint": origin + "/token",
-                "registration_endpoint": origin + "/register",
-                "code_challenge_methods_supported": ["S256"],
-            },
-            [],
-            False,
+            preferred or urljoin(str(given.get("token_endpoint")), "/").rstrip("/"),
+            found.get("resource", url),
+            given,
+            words(found.get("scopes_supported")),
+            found.get("dpop_bound_access_tokens_required") is True,
         )
+    if not found:
+        return _without_metadata(url)
     servers = found.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
         raise OAuthError(f"the metadata of {shown(url)} names no authorization server")
@@ -350,38 +360,69 @@ def discover(url: str, told: str = "", preferred: str = "") -> Source:
     )
 
 
+def _without_metadata(url: str) -> Source:
+    """Return the source for a server that has no metadata.
+
+    [2025-03-26] basic/authorization §Authorization Base URL, §Fallbacks for Servers
+    without Metadata Discovery: the server's origin issues tokens; without metadata, at
+    fixed paths.
+    """
+    origin = urljoin(url, "/").rstrip("/")
+    fixed = {
+        "authorization_endpoint": origin + "/authorize",
+        "token_endpoint": origin + "/token",
+        "registration_endpoint": origin + "/register",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    return Source(origin, url, issuer_metadata(origin) or fixed, [], False)
+
+
 def resource_metadata(url: str, told: str = "") -> Message:
     """Get the metadata of the server at `url`; {} if it has none.
 
     basic/authorization/authorization-server-discovery §Protected Resource Metadata
-    Discovery Requirements: at the URL in the challenge; without one, first for the
-    path, then for the root.
+    Discovery Requirements: at the URL in the challenge; without one, or if there is
+    nothing usable, first for the path, then for the root.
     """
+    problem = None
     for place in (
-        [told]
-        if told
-        else [
+        told,
+        *(
             well_known(one, "oauth-protected-resource")
             for one in (url, urljoin(url, "/"))
-        ]
+        ),
     ):
-        status, _, found = fetch_json("GET", checked(place, "resource_metadata", url))
-        if status == 200 and found:
-            # RFC 9728 §3.3: request no token for another server. A resource includes
-            # the paths below its own.
-            resource = checked(found.get("resource"), "the resource in the metadata")
-            path = urlsplit(resource).path.rstrip("/") + "/"
-            below = (urlsplit(url).path + "/").startswith(path)
-            if origin_of(resource) != origin_of(url) or not below:
-                raise OAuthError(
-                    f"the metadata is about {shown(resource)}, not {shown(url)}"
-                )
+        try:
+            found = place and _resource_metadata_at(place, url)
+        except OAuthError as failed:
+            if place != told or failed.temporary:
+                raise
+            problem = failed
+            continue
+        if found:
             return found
-    if told:
-        raise OAuthError(
-            f"no metadata at {shown(told)}, the URL in the server's challenge"
-        )
+        if place and place == told:
+            problem = OAuthError(
+                f"no metadata at {shown(told)}, the URL in the server's challenge"
+            )
+    if problem:
+        raise problem
     return {}
+
+
+def _resource_metadata_at(place: str, url: str) -> Message:
+    """Get the metadata at one place; {} if there is none."""
+    status, _, found = fetch_json("GET", checked(place, "resource_metadata", url))
+    if status != 200 or not found:
+        return {}
+    # RFC 9728 §3.3: request no token for another server. A resource includes the paths
+    # below its own.
+    resource = checked(found.get("resource"), "the resource in the metadata")
+    path = urlsplit(resource).path.rstrip("/") + "/"
+    below = (urlsplit(url).path + "/").startswith(path)
+    if origin_of(resource) != origin_of(url) or not below:
+        raise OAuthError(f"the metadata is about {shown(resource)}, not {shown(url)}")
+    return found
 
 
 def issuer_metadata(issuer: str) -> Message:
@@ -400,12 +441,29 @@ def issuer_metadata(issuer: str) -> Message:
         status, _, found = fetch_json("GET", place)
         if status == 200 and found:
             if found.get("issuer") != issuer:
-                raise OAuthError(
-                    f"the metadata at {shown(place)} is about "
-                    f"{shown(found.get('issuer'))}, not {shown(issuer)}"
-                )
+                raise _other_issuer(place, found.get("issuer"), issuer)
             return found
     return {}
+
+
+def _other_issuer(place: str, found: Any, named: str) -> OAuthError:
+    """Return the exception for metadata of another issuer.
+
+    Often they differ by a slash at the end. The specification wants them identical, and
+    tokens name the issuer as it calls itself; so it is the server that must change.
+    """
+    message = (
+        f"the metadata at {shown(place)} is about {shown(found)}, not {shown(named)}"
+    )
+    if str(found).rstrip("/") == named.rstrip("/"):
+        message += (
+            ": they differ only by the slash at the end, but must be identical. The "
+            f"operator of the MCP server must write {shown(found)} in the "
+            "authorization_servers of its metadata. Until then, give a client id, the "
+            "authorization endpoint and the token endpoint by hand (client_id, "
+            "authorization_url and token_url)"
+        )
+    return OAuthError(message)
 
 
 # ==== 4. Registration =================================================================
@@ -413,6 +471,10 @@ def issuer_metadata(issuer: str) -> Message:
 # Issuers built with the official Python SDK offer both, but refuse Basic unless the
 # form has the client_id as well, which strict issuers refuse.
 SECRET_METHODS = ["client_secret_post", "client_secret_basic"]
+# Errors of an issuer that say nothing about us; and those of one that does not know our
+# registration (any more): RFC 6749 §5.2, and what servers answer instead.
+TEMPORARY = ("server_error", "temporarily_unavailable", "slow_down")
+FORGOTTEN = ("invalid_client", "unauthorized_client", "invalid_request")
 
 
 class Registration(NamedTuple):
@@ -437,7 +499,9 @@ def choose_method(metadata: Message, usable: list[str], default: str) -> str:
     )
 
 
-def register(source: Source, redirect_uri: str, name: str) -> Registration:
+def register(
+    source: Source, redirect_uri: str, name: str, *more_grants: str
+) -> Registration:
     """Register: basic/authorization/client-registration §Dynamic Client
     Registration."""
     endpoint = source.metadata.get("registration_endpoint")
@@ -454,7 +518,7 @@ def register(source: Source, redirect_uri: str, name: str) -> Registration:
             "client_name": name,
             "redirect_uris": [redirect_uri],
             "response_types": ["code"],
-            "grant_types": ["authorization_code", "refresh_token"],
+            "grant_types": ["authorization_code", "refresh_token", *more_grants],
             "token_endpoint_auth_method": method,
             "application_type": "native" if local else "web",
         }
@@ -479,7 +543,14 @@ def refused(endpoint: str, status: int, answer: Message) -> OAuthError:
     """Return the exception for an issuer's refusal."""
     error = str(answer.get("error", ""))
     told = plain(f"{status} {error} {answer.get('error_description', '')}")
-    return OAuthError(f"{shown(endpoint)} refuses: {told}", code=error)
+    temporary = status == 429 or error in TEMPORARY
+    if temporary:
+        told += " (this is temporary: try again later)"
+    # Without an error it is not the endpoint that we registered with.
+    code = error or ("unauthorized_client" if status in (401, 404, 410) else "")
+    return OAuthError(
+        f"{shown(endpoint)} refuses: {told}", code=code, temporary=temporary
+    )
 
 
 # ==== 5. The token file ===============================================================
@@ -511,15 +582,32 @@ class TokenFile:
         return self._read().get(name)
 
     def __setitem__(self, name: str, entry: Message) -> None:
+        with self.locked():
+            self._write({**self._read(), name: entry})
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        with self.locked():
+            content = self._read()
+            entry = content.pop(name, default)
+            self._write(content)
+        return entry
+
+    def keys(self) -> list[str]:
+        return list(self._read())
+
+    def _write(self, content: Message) -> None:
         # renamed: a crash leaves no partial file
         fresh = f"{self.path}.{b64(os.urandom(6))}"
-        with self.locked():
-            content = {**self._read(), name: entry}
+        try:
             with open(
                 os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
             ) as file:
                 json.dump(content, file, indent=1)
             os.replace(fresh, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
 
     def _read(self) -> Message:
         try:
@@ -573,6 +661,17 @@ class OAuth:
     `store`: where to keep it, a TokenFile or a dict. `scope`: scopes to request in
     addition to those the server asks for. `dpop`: bind tokens to a key even if the
     server does not require it. `clock`: returns seconds since 1970.
+
+    `asked`: the user asks for a login, so one begins where a stored token cannot be
+    renewed now. For issuers that are special: `endpoints`, members of its metadata, if
+    it has none that can be used; `audience`, a parameter that some want;
+    `send_resource=False`, for one that refuses the parameter that others need.
+
+    What is kept for a server is stored under its own URL, so that a token is sent to no
+    other server on the same origin: {issuer, client, token}, and `doubt` once a login
+    with this client has not come back. A registration or a refresh token that is
+    refused is replaced, once, by a new login, and kept until that has succeeded. A
+    temporary failure replaces nothing.
     """
 
     def __init__(
@@ -589,6 +688,10 @@ class OAuth:
         store: dict[str, Message] | TokenFile | None = None,
         dpop: bool = False,
         clock: Callable[[], float] = time.time,
+        asked: bool = False,
+        endpoints: Message | None = None,
+        audience: str = "",
+        send_resource: bool = True,
     ) -> None:
         if metadata_url and not re.match("https://[^/]+/.", metadata_url):
             raise ValueError("metadata_url must be an https URL with a path")
@@ -601,12 +704,21 @@ class OAuth:
         self.metadata_url, self.name, self.scope = metadata_url, name, scope
         self.grant, self.dpop, self.clock = grant or AuthorizationCode(), dpop, clock
         self.store = {} if store is None else store
+        self.asked, self.endpoints = asked, endpoints
+        self.audience, self.send_resource = audience, send_resource
         # store key
         self._name = f"{type(self.grant).__name__} {client_id or metadata_url}"
-        self._lock = threading.Lock()  # one login at a time
+        self._lock = threading.RLock()  # one login at a time
         self._used: Message = {}  # the token in the headers
         self._uses = 0  # number of requests sent with it
+        self._tried: Message | None = None  # a token that was renewed in time, or not
         self._nonces: dict[Any, str] = {}  # DPoP nonces, by origin
+        self._url = ""  # the server's
+        self._forget = False  # a login registers the client anew
+        self.said = ""  # why the server refused, in its words
+        # where the token in use is from: "stored", "renewed" or "new"; "": none was
+        # needed
+        self.outcome = ""
 
     def __call__(
         self, refusal: HttpError
@@ -617,13 +729,17 @@ class OAuth:
             # The client says how much of the caller's time is left.
             seconds = getattr(refusal, "seconds", FETCH_SECONDS)
             _budget.until = time.monotonic() + seconds
-            url = checked(refusal.url, "the server")
+            url = self._url = checked(refusal.url, "the server")
             found = challenges(refusal.headers.get("www-authenticate", ""))
             bound = "dpop" in found and (self.dpop or "bearer" not in found)
             challenge = found.get("dpop" if bound else "bearer", {})
+            self.said = plain(challenge.get("error_description", ""))
             if refusal.status == 403 and challenge.get("error") != "insufficient_scope":
+                if self.said:
+                    raise OAuthError(f"{shown(url)} refuses: {self.said}", 403)
                 return None
-            source = discover(url, challenge.get("resource_metadata", ""), self.issuer)
+            told = challenge.get("resource_metadata", "")
+            source = discover(url, told, self.issuer, self.endpoints)
             source = source._replace(dpop=source.dpop or self.dpop or bound)
             if source.dpop:
                 _cryptography()  # fail before the user logs in
@@ -635,14 +751,15 @@ class OAuth:
                 self._used = self._token_for(
                     source, words(challenge.get("scope")), refusal.status
                 )
-            return self._headers(url, self._used)
+            return self._headers(url, source)
 
     def _headers(
-        self, url: str, token: Message
+        self, url: str, source: Source
     ) -> Callable[[str, str], dict[str, str]]:
         def headers(verb: str, target: str) -> dict[str, str]:
             if origin_of(target) != origin_of(url):
                 return {}
+            token = self._current(source)
             self._uses += 1
             made = {"Authorization": f"{token['type']} {token['value']}"}
             if token["type"] == "DPoP":
@@ -651,13 +768,32 @@ class OAuth:
 
         return headers
 
+    def _current(self, source: Source) -> Message:
+        """Return the token in use, renewed if it is about to expire."""
+        token = self._used
+        if not self._is_due(token) or not token["refresh"] or self._tried is token:
+            return token
+        with self._lock:
+            if self._used is token:  # else another thread has renewed it
+                # If that fails, the server refuses the old one and so asks for more.
+                self._tried = token
+                _budget.until = time.monotonic() + FETCH_SECONDS
+                with contextlib.suppress(OAuthError):
+                    newer = self._refreshed(source, token, token["asked"])
+                    self._used = newer or token
+        return self._used
+
+    def _is_due(self, token: Message) -> bool:
+        """Tell whether a token has expired, or is about to."""
+        return bool(token["until"]) and self.clock() > token["until"] - EARLY_SECONDS
+
     def _entry(self, source: Source) -> Message:
         """Return what is stored for this server: issuer, client and token.
 
         basic/authorization/client-registration §Authorization Server Binding:
         credentials from one issuer are never sent to another.
         """
-        entry = self.store.get(f"{self._name} {source.resource}") or {}
+        entry = self.store.get(self._key) or {}
         bound = self.issuer or self.client_id and entry.get("issuer")
         if bound and bound != source.issuer:
             raise OAuthError(
@@ -668,12 +804,13 @@ class OAuth:
             entry if entry.get("issuer") == source.issuer else {"issuer": source.issuer}
         )
 
+    @property
+    def _key(self) -> str:
+        return f"{self._name} {store_url(self._url)}"
+
     def keep(self, source: Source, **changes: Any) -> None:
         """Change what is stored for this server."""
-        self.store[f"{self._name} {source.resource}"] = {
-            **self._entry(source),
-            **changes,
-        }
+        self.store[self._key] = {**self._entry(source), **changes}
 
     def _token_for(self, source: Source, wanted: list[str], status: int) -> Message:
         """Return a stored, refreshed or new token: {value, type, refresh, until,
@@ -681,32 +818,66 @@ class OAuth:
         token = self._entry(source).get("token") or {}
         asked, own = words(token.get("asked")), words(self.scope)
         if token and {*wanted, *own} <= set(asked):
-            expired = (
-                bool(token["until"]) and self.clock() > token["until"] - EARLY_SECONDS
-            )
             if token["value"] != self._used.get("value"):
-                if not expired:
+                if not self._is_due(token):
                     self._uses = 1  # by the object or program that stored it
+                    self.outcome = "stored"
                     return token
             elif status == 403:
                 raise OAuthError(
                     "the server wants more scope, but the token that it refused was "
-                    f"requested with '{plain(' '.join(wanted))}'",
+                    f"requested with '{plain(' '.join(wanted))}'" + self._why,
                     403,
                 )
-            elif self._uses == 1 and not expired:
+            elif self._uses == 1 and not self._is_due(token):
                 self._uses = 2  # the next request may get a new token
                 raise OAuthError(
                     "the server refused a token that was just obtained for it"
+                    + self._why
                 )
             refreshed = self._refreshed(source, token, asked)
             if refreshed:
+                self.outcome = "renewed"
                 return refreshed
         # basic/authorization/index §Scope Selection Strategy; §Step-Up Authorization
         # Flow: scopes that were requested before are requested again.
         listed = [] if wanted or asked else source.scopes
-        scopes = words([*asked, *wanted, *listed, *own])
-        client, form = self.grant.form(self, source, scopes)
+        made = self._log_in(source, words([*asked, *wanted, *listed, *own]))
+        self.outcome = "new"
+        return made
+
+    @property
+    def _why(self) -> str:
+        return f": {self.said}" if self.said else ""
+
+    def _log_in(self, source: Source, scopes: list[str]) -> Message:
+        """Get a token by the grant; if the issuer has forgotten our registration, once
+        more with a new one."""
+        entry = self._entry(source)
+        self._forget = bool(entry.get("doubt"))
+        is_stored = bool(entry.get("client")) and not self._forget
+        try:
+            try:
+                return self._logged_in(source, scopes, is_stored)
+            except OAuthError as problem:
+                if not is_stored or problem.code not in FORGOTTEN:
+                    raise
+                self._forget = True
+                return self._logged_in(source, scopes, False)
+        finally:
+            self._forget = False
+
+    def _logged_in(self, source: Source, scopes: list[str], is_stored: bool) -> Message:
+        try:
+            client, form = self.grant.form(self, source, scopes)
+        except LoginNeeded:
+            raise
+        except BaseException as problem:
+            # An issuer that does not know the client tells only the user, on its page.
+            answered = isinstance(problem, OAuthError) and problem.code
+            if is_stored and not answered:
+                self.keep(source, doubt=True)
+            raise
         return self._new_token(source, client, form, scopes)
 
     def _refreshed(
@@ -728,8 +899,10 @@ class OAuth:
             try:
                 return self._new_token(source, client, form, asked)
             except OAuthError as problem:
-                if problem.code not in ("invalid_grant", "invalid_client"):
+                if problem.temporary and not self.asked:
                     raise
+                if problem.code in FORGOTTEN:
+                    self.keep(source, doubt=True)
         return None
 
     def registered(self, source: Source) -> Registration | None:
@@ -755,24 +928,26 @@ class OAuth:
             return Registration(
                 self.metadata_url, "", "private_key_jwt" if self.key else "none"
             )
-        return Registration(*entry["client"]) if entry.get("client") else None
+        if self._forget or not entry.get("client"):
+            return None
+        return Registration(*entry["client"])
+
+    def parameters(self, source: Source) -> Message:
+        """Return what says for which server a token is: basic/authorization/index
+        §Resource Parameter Implementation."""
+        resource = source.resource if self.send_resource else ""
+        return {"resource": resource, "audience": self.audience}
 
     def _new_token(
         self, source: Source, client: Registration, form: Message, scopes: list[str]
     ) -> Message:
-        """Request a token and store it."""
+        """Request a token and store it, with the registration that it was got with."""
         endpoint = checked(
             source.metadata.get("token_endpoint"), "token_endpoint", source.issuer
         )
-        # basic/authorization/index §Resource Parameter Implementation
-        form = {**form, "resource": source.resource}
-        headers = self._authenticate(source, client, form)
-        try:
-            made = self.post(endpoint, form, headers, source.dpop)
-        except OAuthError as problem:
-            if problem.code == "invalid_client":  # the next request registers again
-                self.keep(source, client=None)
-            raise
+        form = {**form, **self.parameters(source)}
+        headers = self.authenticate(source, client, form)
+        made = self._answer(endpoint, form, headers, source.dpop)
         value, kind = made.get("access_token"), "DPoP" if source.dpop else "Bearer"
         if (
             not isinstance(value, str)
@@ -788,11 +963,30 @@ class OAuth:
             "refresh": made.get("refresh_token") or form.get("refresh_token"),
             "until": self.clock() + float(seconds) if seconds.isdecimal() else None,
         }
-        self.keep(source, token=token)
+        is_ours = client.client_id in ("", self.client_id, self.metadata_url)
+        known = {} if is_ours else {"client": client}
+        self.keep(source, token=token, doubt=False, **known)
         self._uses = 0
         return token
 
-    def _authenticate(
+    def _answer(
+        self, endpoint: str, form: Message, headers: dict[str, str], dpop: bool
+    ) -> Message:
+        """Post to the token endpoint; while a user logs in on another device, again."""
+        pause = float(form.pop("interval", 0))
+        end = time.monotonic() + float(form.pop("expires_in", 0))
+        while True:
+            try:
+                return self.post(endpoint, form, headers, dpop)
+            except OAuthError as problem:  # RFC 8628 §3.5
+                waits = problem.code in ("authorization_pending", "slow_down")
+                if not (pause and waits) or time.monotonic() > end:
+                    raise
+                pause += 5 if problem.code == "slow_down" else 0
+            time.sleep(pause)
+            _budget.until += pause
+
+    def authenticate(
         self, source: Source, client: Registration, form: Message
     ) -> dict[str, str]:
         """Authenticate the client: add credentials to the form, or return them as
@@ -883,7 +1077,8 @@ TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
 
 class AuthorizationCode:
     """Have a user log in with a browser: basic/authorization/index §Authorization Flow
-    Steps."""
+    Steps. Without one on this machine, on another device, where the issuer offers that
+    (RFC 8628)."""
 
     def __init__(self, browser: Browser | None = None) -> None:
         self.browser = browser or Browser()
@@ -891,22 +1086,48 @@ class AuthorizationCode:
     def form(
         self, oauth: OAuth, source: Source, scopes: list[str]
     ) -> tuple[Registration, Message]:
+        if "device_authorization_endpoint" in source.metadata:
+            if self.browser.elsewhere:
+                return self._on_a_device(oauth, source, scopes)
         endpoint = checked(
             source.metadata.get("authorization_endpoint"),
             "authorization_endpoint",
             source.issuer,
         )
+        verifier, state = b64(os.urandom(48)), b64(os.urandom(24))
+        query = self._query(oauth, source, scopes, verifier)
+        query["state"] = state
+        client = oauth.registered(source)
+        with self.browser.listen(client.redirect_uri if client else "", state) as uri:
+            if client is None or client.redirect_uri not in ("", uri):
+                client = register(source, uri, oauth.name)
+            query.update(client_id=client.client_id, redirect_uri=uri)
+            joint = "&" if "?" in endpoint else "?"
+            given = {name: value for name, value in query.items() if value}
+            with a_person_acts():
+                if oauth.said:
+                    self.browser.say(f"The server says: {oauth.said}")
+                address = self.browser.visit(endpoint + joint + urlencode(given))
+        return client, {
+            "grant_type": "authorization_code",
+            "redirect_uri": uri,
+            "code": code_in(address, source, state),
+            "code_verifier": verifier,
+        }
+
+    def _query(
+        self, oauth: OAuth, source: Source, scopes: list[str], verifier: str
+    ) -> Message:
+        """Return what the login page is asked with."""
         offered = source.metadata.get("code_challenge_methods_supported")
         if not isinstance(offered, list) or "S256" not in offered:
             # .../security-considerations §Authorization Code Protection
             raise OAuthError(f"{shown(source.issuer)} does not offer PKCE with S256")
-        verifier, state = b64(os.urandom(48)), b64(os.urandom(24))
         query = {
             "response_type": "code",
-            "state": state,
-            "resource": source.resource,
             "code_challenge": b64(hashlib.sha256(verifier.encode()).digest()),
             "code_challenge_method": "S256",
+            **oauth.parameters(source),
         }
         if scopes and "offline_access" in words(
             source.metadata.get("scopes_supported")
@@ -914,24 +1135,54 @@ class AuthorizationCode:
             # .../index §Refresh Tokens; OpenID Connect requires consent for it
             scopes = words([*scopes, "offline_access"])
             query["prompt"] = "consent"
-        if scopes:
-            query["scope"] = " ".join(scopes)
+        query["scope"] = " ".join(scopes)
+        return query
+
+    def _on_a_device(
+        self, oauth: OAuth, source: Source, scopes: list[str]
+    ) -> tuple[Registration, Message]:
+        """Show the user a page and a code for any device; return what to post until
+        they have entered it."""
+        endpoint = checked(
+            source.metadata["device_authorization_endpoint"],
+            "device_authorization_endpoint",
+            source.issuer,
+        )
+        kind = GRANT_TYPE + "device_code"
         client = oauth.registered(source)
-        with self.browser.listen(client.redirect_uri if client else "", state) as uri:
-            if client is None or client.redirect_uri not in ("", uri):
-                client = register(source, uri, oauth.name)
-                oauth.keep(source, client=client)
-            query.update(client_id=client.client_id, redirect_uri=uri)
-            joint = "&" if "?" in endpoint else "?"
-            start = time.monotonic()
-            address = self.browser.visit(endpoint + joint + urlencode(query))
-            _budget.until += time.monotonic() - start
+        if client is None:
+            # It is asked for a redirect URI, but no browser returns to it.
+            client = register(source, "http://127.0.0.1/callback", oauth.name, kind)
+        form = {"scope": " ".join(scopes), **oauth.parameters(source)}
+        headers = oauth.authenticate(source, client, form)
+        made = oauth.post(endpoint, form, headers, False)
+        page, code = made.get("verification_uri"), made.get("user_code")
+        if not isinstance(made.get("device_code"), str) or not isinstance(code, str):
+            raise OAuthError(f"{shown(endpoint)} returned no code for the user")
+        page = checked(page, "verification_uri", source.issuer)
+        self.browser.say(f"Open {page} on any device, and enter the code {plain(code)}")
         return client, {
-            "grant_type": "authorization_code",
-            "redirect_uri": uri,
-            "code": code_in(address, source, state),
-            "code_verifier": verifier,
+            "grant_type": kind,
+            "device_code": made["device_code"],
+            "interval": seconds_in(made.get("interval"), 5, 60),
+            "expires_in": seconds_in(made.get("expires_in"), 300, 1800),
         }
+
+
+@contextlib.contextmanager
+def a_person_acts() -> Iterator[None]:
+    """Do not count the time meanwhile."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        _budget.until += time.monotonic() - start
+
+
+def seconds_in(value: Any, default: float, most: float) -> float:
+    """Return a time that the issuer names, within bounds."""
+    usable = isinstance(value, (int, float)) and 0 < value
+    return min(float(value), most) if usable else default
 
 
 def code_in(address: str, source: Source, state: str) -> str:
@@ -1047,17 +1298,43 @@ class EnterpriseManaged:
 # `state` counts.
 
 
+def say(line: str) -> None:
+    """Tell the user something."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def show(url: str) -> None:
+    """Show the user the page to log in. Also if a browser opens: it may be another
+    one's, or open nothing."""
+    say(f"Open this page to log in: {url}")
+
+
 class Browser:
     """Where a user logs in. `redirect_uri`: a fixed one, if the client was registered
-    with it.
-
-    `seconds`: the time a user has. A subclass without a browser overrides listen() and
-    visit().
+    with it; `seconds`: the time a user has; `show(url)`: called with the page; `say`:
+    called with other lines for the user; `opens`: open the page, too; `elsewhere`: the
+    user's browser may be on another machine (by default, if we do not open it);
+    `reads`: at a terminal, the user may paste the address that a browser elsewhere was
+    redirected to, or the code in it. A subclass overrides listen() and visit().
     """
 
-    def __init__(self, redirect_uri: str = "", seconds: float = 300) -> None:
+    def __init__(
+        self,
+        redirect_uri: str = "",
+        seconds: float = 300,
+        *,
+        show: Callable[[str], Any] = show,
+        say: Callable[[str], Any] = say,
+        opens: bool = True,
+        elsewhere: bool | None = None,
+        reads: bool = True,
+    ) -> None:
         self.redirect_uri, self.seconds = redirect_uri, seconds
+        self.show, self.say, self.opens = show, say, opens
+        self.elsewhere = not opens if elsewhere is None else elsewhere
+        self.reads = reads
         self._server: Any = None
+        self._state = ""
 
     @contextlib.contextmanager
     def listen(self, registered: str, state: str) -> Iterator[str]:
@@ -1066,26 +1343,31 @@ class Browser:
         parts = urlsplit(
             self.redirect_uri or registered or "http://127.0.0.1:0/callback"
         )
+        self._state = state
         try:
             self._server = _landing(parts.port or 0, parts.path, state)
         except OSError:
             if self.redirect_uri:
-                raise
+                raise OAuthError(
+                    f"port {parts.port}, of {shown(self.redirect_uri)}, is in use"
+                ) from None
             self._server = _landing(0, parts.path, state)
         with self._server:
             yield f"http://{parts.hostname}:{self._server.server_address[1]}{parts.path}"
 
     def visit(self, url: str) -> str:
-        """Open a page for the user; return the address that the browser was redirected
+        """Show a page to the user; return the address that the browser was redirected
         to."""
         import webbrowser
 
-        def show(open_page: Callable[[str], Any]) -> None:
-            if not open_page(url):
-                print("Open this page to log in:", url, file=sys.stderr)
-
-        # On a thread: one in the terminal returns only when its user leaves it.
-        threading.Thread(target=show, args=[webbrowser.open], daemon=True).start()
+        self.show(url)
+        if self.opens:
+            # On a thread: one in the terminal returns only when its user leaves it.
+            threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()
+        reads = self.reads and _has_terminal()
+        if reads:
+            self.say("If no browser here can open it: open it elsewhere, and paste the")
+            self.say("address that you end up at, which begins with http://127.0.0.1")
         end = time.monotonic() + self.seconds
         # A connection has a thread, so that a slow one holds up nobody.
         while not self._server.address:
@@ -1096,7 +1378,43 @@ class Browser:
                 )
             self._server.timeout = min(left, 0.1)
             self._server.handle_request()
+            pasted = _line_typed() if reads else ""
+            if pasted:
+                return self._address(pasted)
         return str(self._server.address)
+
+    def _address(self, pasted: str) -> str:
+        """Return the address that a user pasted; a code alone is one, too: it is bound
+        to this login by PKCE."""
+        if "?" in pasted:
+            return pasted
+        return "/?" + urlencode({"code": pasted, "state": self._state})
+
+
+class Nobody(Browser):
+    """No user: a login raises LoginNeeded with `message`, which says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self.message = message
+
+    @contextlib.contextmanager
+    def listen(self, registered: str, state: str) -> Iterator[str]:
+        raise LoginNeeded(self.message)
+        yield ""
+
+
+def _has_terminal() -> bool:
+    # Elsewhere, nothing tells whether a line was typed.
+    return os.name == "posix" and sys.stdin is not None and sys.stdin.isatty()
+
+
+def _line_typed() -> str:
+    """Return a line that the user has typed meanwhile, or nothing."""
+    import select
+
+    ready, _, _ = select.select([sys.stdin], [], [], 0)
+    return sys.stdin.readline().strip() if ready else ""
 
 
 def _landing(port: int, path: str, state: str) -> Any:
@@ -1131,6 +1449,159 @@ def _landing(port: int, path: str, state: str) -> Any:
     return Landing(("127.0.0.1", port), Visit)
 
 
-if __name__ == "__main__":  # oauth.py URL: log in and list the tools
-    with connect(sys.argv[1], authorize=OAuth(store=TokenFile())) as client:
-        print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")
+# ==== 9. Settings, and leaving ========================================================
+
+# How an application is told what OAuth() takes: the name on a command line and in a
+# file; what hosts call it; and what it is.
+SETTINGS = {
+    "client_id": ("clientId", "the client that was registered by hand"),
+    "client_secret": ("clientSecret", "its secret (better in the environment)"),
+    "scope": ("scopes", "scopes to ask for, with spaces between them"),
+    "redirect_port": ("callbackPort", "the port that the browser returns to"),
+    "redirect_uri": ("redirectUri", "the whole address that it returns to"),
+    "audience": ("audience", "what the issuer calls the server, if it wants that"),
+    "resource": ("resource", '"no": do not send the parameter `resource`'),
+    "issuer": ("issuer", "the issuer that the client is registered with"),
+    "authorization_url": ("authorizationUrl", "the authorization endpoint"),
+    "token_url": ("tokenUrl", "the token endpoint"),
+    "grant": ("grantType", '"client_credentials": log in as a program'),
+}
+ENVIRONMENT = "MCP_OAUTH_"  # and the name in capitals
+
+
+def settings_in(entry: Message) -> dict[str, str]:
+    """Return the settings in the member "oauth" of a host's entry. ValueError for one
+    that is not a text."""
+    found: dict[str, str] = {}
+    for name, (hosts, _) in SETTINGS.items():
+        for spelling in (name, hosts):
+            value = entry.get(spelling)
+            if isinstance(value, list) and name == "scope":
+                value = " ".join(map(str, value))
+            if value is False:
+                value = "no"
+            if value in (None, "", True):
+                continue
+            if not isinstance(value, (str, int)):
+                raise ValueError(f"oauth.{spelling} must be a string")
+            found[name] = str(value)
+    return found
+
+
+def settings_from(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings in the environment."""
+    names = {name: ENVIRONMENT + name.upper() for name in SETTINGS}
+    return {name: environ[long] for name, long in names.items() if environ.get(long)}
+
+
+def hook_for(
+    settings: dict[str, str],
+    *,
+    browser: Browser | None = None,
+    store: dict[str, Message] | TokenFile | None = None,
+    asked: bool = False,
+) -> OAuth:
+    """Make a hook from settings; ValueError if they are wrong."""
+    unknown = ", ".join(settings.keys() - SETTINGS.keys())
+    if unknown:
+        raise ValueError(f"unknown: {unknown}; expected some of {', '.join(SETTINGS)}")
+    given = {name: settings.get(name, "") for name in SETTINGS}
+    grant: Any = ClientCredentials()
+    if given["grant"] not in ("", "client_credentials", "authorization_code"):
+        raise ValueError(f"grant must be client_credentials, not {given['grant']!r}")
+    if given["grant"] != "client_credentials":
+        browser = browser or Browser()
+        port = given["redirect_port"]
+        if port and not (port.isdecimal() and int(port) < 65536):
+            raise ValueError(f"redirect_port must be a port, not {port!r}")
+        if port or given["redirect_uri"]:
+            uri = given["redirect_uri"] or f"http://127.0.0.1:{port}/callback"
+            browser.redirect_uri = uri
+        grant = AuthorizationCode(browser)
+    endpoints = {
+        "authorization_endpoint": given["authorization_url"],
+        "token_endpoint": given["token_url"],
+    }
+    endpoints = {name: url for name, url in endpoints.items() if url}
+    if endpoints and "token_endpoint" not in endpoints:
+        raise ValueError("authorization_url needs token_url, too")
+    return OAuth(
+        given["client_id"],
+        given["client_secret"],
+        issuer=given["issuer"],
+        scope=given["scope"],
+        grant=grant,
+        store=TokenFile() if store is None else store,
+        asked=asked,
+        endpoints=endpoints,
+        audience=given["audience"],
+        send_resource=given["resource"].lower() not in ("no", "none", "false"),
+    )
+
+
+def store_url(url: str) -> str:
+    """Return under which name a server's tokens are stored."""
+    return re.split("[?#]", url)[0]
+
+
+def logout(url: str, store: dict[str, Message] | TokenFile | None = None) -> list[str]:
+    """Remove what is stored for a server, and revoke it where the issuer offers that
+    (RFC 7009). Returns what was done, as lines; an empty list: nothing was stored."""
+    kept: Any = TokenFile() if store is None else store
+    done = []
+    for name in list(kept.keys()):
+        if name.rpartition(" ")[2] != store_url(url):
+            continue
+        entry = kept.pop(name)
+        issuer = shown(entry.get("issuer", ""))
+        done.append(f"removed what {issuer} issued for {shown(url)}")
+        try:
+            done.append(_revoke(entry, name.split(" ")[1]))
+        except OAuthError as problem:
+            done.append(f"{issuer} may still accept it: {problem}")
+    return done
+
+
+def _revoke(entry: Message, client_id: str) -> str:
+    """Revoke the token in an entry; return what was done."""
+    _budget.until = time.monotonic() + FETCH_SECONDS
+    issuer, token = str(entry.get("issuer", "")), entry.get("token") or {}
+    value = token.get("refresh") or token.get("value")
+    metadata = issuer_metadata(issuer)
+    endpoint = metadata.get("revocation_endpoint")
+    if not value or endpoint is None:
+        return f"{shown(issuer)} does not offer to revoke it: it ends by itself"
+    checked(endpoint, "revocation_endpoint", issuer)
+    oauth = OAuth()
+    source = Source(issuer, "", metadata, [], False)
+    client = Registration(*(entry.get("client") or [client_id]))
+    form = {"token": value}
+    status, _, answer = fetch_json(
+        "POST",
+        endpoint,
+        {
+            **oauth.authenticate(source, client, form),
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+        urlencode(form).encode(),
+    )
+    if status != 200:
+        raise refused(endpoint, status, answer)
+    return f"{shown(issuer)} has revoked it"
+
+
+USAGE = """usage: oauth.py URL | oauth.py logout URL
+
+Log in to an MCP server and list its tools; or remove what is stored for it, and revoke
+it where the issuer offers that. mcp_cli.py has more options."""
+
+if __name__ == "__main__":
+    words_given = sys.argv[1:]
+    if not words_given or "--help" in words_given or "-h" in words_given:
+        print(USAGE)
+        sys.exit(0 if words_given else 2)
+    if words_given[0] == "logout":
+        print(*logout(words_given[-1]) or ["nothing was stored"], sep="\n")
+    else:
+        with connect(words_given[0], authorize=OAuth(store=TokenFile())) as client:
+            print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")

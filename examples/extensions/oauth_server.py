@@ -8,7 +8,15 @@ introspection() asks the issuer about each token. local_keys() verifies JWTs wit
 issuer's public keys and the `cryptography` package. Both accept only tokens issued for
 this server (basic/authorization/index §Token Handling) that have all of `scopes`.
 `ctx.principal` is the list [issuer, subject, client_id], which is equal for all tokens
-of one user and client; it is JSON, as request state requires. DPoP is not supported.
+of one user and client; it is JSON, as request state requires. A refusal has its reason
+in the log. DPoP is not supported.
+
+Issuers differ in what they call things. Both functions take the options of Accept:
+
+    an audience that is not the server's URL    audience="api://5f3d...", or a list
+    no audience in the token (Cognito)          without_audience=True
+    scopes in other claims (Entra, Auth0)       scope_claims=["scp", "roles"]
+    no `sub` (programs, in some products)       subject_claims=["sub", "client_id"]
 """
 
 from __future__ import annotations
@@ -23,16 +31,16 @@ import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Malformed, fetch
-from oauth import well_known, words
+from oauth import plain, well_known, words
 
-from mcp_ref import HttpError
+from mcp_ref import HttpError, log
 
 Message = dict[str, Any]
 Hook = Callable[[dict[str, str]], list[str]]  # takes the headers, returns the principal
@@ -64,9 +72,10 @@ def introspection(
     issuer: str = "",
     scopes: Iterable[str] = (),
     seconds: float = 10,
+    **accept: Any,
 ) -> Hook:
     """Make a hook that asks the issuer (RFC 7662), at most eight questions at a time. A
-    revoked token is accepted for `seconds`."""
+    revoked token is accepted for `seconds`. `accept`: see Accept."""
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
     headers = {
         "Authorization": "Basic " + base64.b64encode(pair).decode(),
@@ -74,7 +83,66 @@ def introspection(
         "Accept": "application/json",
     }
     asked = Issuer(endpoint, headers, seconds)
-    return _hook(asked.find, resource, issuer, list(scopes))
+
+    def find(token: str) -> tuple[Message | None, str]:
+        return asked.find(token), "the issuer says that it is not valid"
+
+    return _hook(find, Accept.of(resource, issuer, scopes, **accept))
+
+
+class Accept(NamedTuple):
+    """Which tokens a server accepts.
+
+    `audience`: what the issuer calls the server, one of which must be in `aud`; by
+    default, it is the resource's URL. `without_audience`: a token without `aud` will
+    do; then anyone with a token of this issuer may call. `scope_claims`: those that
+    list scopes, roles or permissions. `subject_claims`: the first of these that a token
+    has says who calls.
+    """
+
+    resource: str
+    issuer: str
+    scopes: list[str]
+    audience: list[str]
+    without_audience: bool = False
+    scope_claims: Iterable[str] = ("scope", "scp")
+    subject_claims: Iterable[str] = ("sub",)
+
+    @classmethod
+    def of(
+        cls,
+        resource: str,
+        issuer: str,
+        scopes: Iterable[str],
+        audience: str | Iterable[str] = (),
+        **others: Any,
+    ) -> Accept:
+        """Check and complete the options."""
+        named = [audience] if isinstance(audience, str) else list(audience)
+        for name in ("scope_claims", "subject_claims"):
+            if isinstance(others.get(name, ()), str):
+                raise TypeError(f"{name} is a list of names")
+        if isinstance(scopes, str):
+            raise TypeError("scopes is a list: scopes=['read', 'write']")
+        return cls(resource, issuer, list(scopes), named or [resource], **others)
+
+    def scopes_in(self, claims: Message) -> set[str]:
+        """Return the scopes of a token."""
+        return {one for name in self.scope_claims for one in words(claims.get(name))}
+
+    def lacks(self, claims: Message) -> str:
+        """Return which scopes a token lacks, for the log; or nothing."""
+        missing = " ".join(sorted(set(self.scopes) - self.scopes_in(claims)))
+        has = plain(" ".join(sorted(self.scopes_in(claims)))) or "none"
+        names = ", ".join(self.scope_claims)
+        return f"it lacks {missing}; it has {has} (in {names})" if missing else ""
+
+    def subject_in(self, claims: Message) -> str:
+        """Return who calls, or nothing."""
+        for name in self.subject_claims:
+            if isinstance(claims.get(name), str) and claims[name]:
+                return str(claims[name])
+        return ""
 
 
 class Issuer:
@@ -161,31 +229,32 @@ def local_keys(
     issuer: str,
     resource: str,
     scopes: Iterable[str] = (),
+    **accept: Any,
 ) -> Hook:
     """Make a hook for JWTs. `keys`: the issuer's JWK set, or a function that returns
-    it."""
+    it. `accept`: see Accept."""
     if not issuer or not find_spec("cryptography"):
         raise ValueError("local_keys() needs an issuer, and the package 'cryptography'")
-    return _hook(
-        lambda token: verified(token, keys() if callable(keys) else keys),
-        resource,
-        issuer,
-        list(scopes),
-    )
+
+    def find(token: str) -> tuple[Message | None, str]:
+        claims = verified(token, keys() if callable(keys) else keys)
+        return claims, "it is not a JWT that one of the keys has signed"
+
+    return _hook(find, Accept.of(resource, issuer, scopes, **accept))
 
 
-def _hook(
-    find: Callable[[str], Message | None], resource: str, issuer: str, needed: list[str]
-) -> Hook:
-    """Make a hook. `find`: a function that returns a token's claims, or None if it is
-    invalid."""
+def _hook(find: Callable[[str], tuple[Message | None, str]], accept: Accept) -> Hook:
+    """Make a hook. `find`: a function that returns a token's claims, or None and what
+    is wrong with it."""
 
     def refusal(status: int, message: str, error: str = "") -> HttpError:
         # basic/authorization/index §Scope Challenge Handling; RFC 9728 §5.1
         told = {
             "error": error,
-            "scope": " ".join(needed),
-            "resource_metadata": well_known(resource, "oauth-protected-resource"),
+            "scope": " ".join(accept.scopes),
+            "resource_metadata": well_known(
+                accept.resource, "oauth-protected-resource"
+            ),
         }
         return HttpError(
             status,
@@ -202,41 +271,48 @@ def _hook(
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise refusal(401, "A bearer token is required")
-        claims = find(token.strip())
-        if claims is None or not is_for_us(claims, resource, issuer, time.time()):
+        claims, flaw = find(token.strip())
+        if claims is not None:
+            flaw = flaw_in(claims, accept, time.time())
+        if claims is None or flaw:
+            log(f"oauth: a token is refused: {flaw}")
             raise refusal(
                 401, "The token is not valid for this server", "invalid_token"
             )
-        if not set(needed) <= set(words(claims.get("scope") or claims.get("scp"))):
+        lacks = accept.lacks(claims)
+        if lacks:
+            log(f"oauth: a token is refused: {lacks}")
             raise refusal(403, "The token lacks a required scope", "insufficient_scope")
         return [
             str(claims.get("iss", "")),
-            claims["sub"],
+            accept.subject_in(claims),
             str(claims.get("client_id") or claims.get("azp", "")),
         ]
 
     return authorize
 
 
-def is_for_us(claims: Message, resource: str, issuer: str, now: float) -> bool:
-    """Tell whether a token's claims make it valid for this server at `now` (RFC 9068
-    §4)."""
+def flaw_in(claims: Message, accept: Accept, now: float) -> str:
+    """Return why a token's claims do not make it valid for this server at `now`, or
+    nothing (RFC 9068 §4)."""
     audience, ends, starts = claims.get("aud"), claims.get("exp"), claims.get("nbf", 0)
-    if (
-        resource not in (audience if isinstance(audience, list) else [audience])
-        or issuer
-        and claims.get("iss") != issuer
-        or "cnf" in claims
-        or not isinstance(ends, (int, float))
-        or not isinstance(starts, (int, float))
-    ):
-        return False
-    subject = claims.get("sub")  # without one, callers could not be told apart
-    return (
-        isinstance(subject, str)
-        and subject != ""
-        and starts - LEEWAY_SECONDS <= now < ends
-    )
+    named = audience if isinstance(audience, list) else [audience]
+    is_open = accept.without_audience and audience in (None, [], "")
+    if not is_open and not any(one in named for one in accept.audience):
+        return f"its aud is {plain(audience)}, not {' or '.join(accept.audience)}"
+    if accept.issuer and claims.get("iss") != accept.issuer:
+        return f"its iss is {plain(claims.get('iss'))}, not {accept.issuer}"
+    if "cnf" in claims:
+        return "it is bound to a key (cnf), which is not supported"
+    if not isinstance(ends, (int, float)) or not isinstance(starts, (int, float)):
+        return "its exp or nbf is not a number"
+    if now >= ends:
+        return f"it has expired {now - ends:.0f} s ago"
+    if starts - LEEWAY_SECONDS > now:
+        return f"it is not valid before {starts - now:.0f} s from now"
+    if not accept.subject_in(claims):  # callers could not be told apart
+        return f"it says nowhere who calls (in {', '.join(accept.subject_claims)})"
+    return ""
 
 
 def verified(token: str, keys: Message) -> Message | None:

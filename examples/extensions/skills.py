@@ -145,6 +145,7 @@ def check_header(header: Any, folder: str) -> None:
         raise SkillError(
             f"name must match the folder and use a-z, 0-9 and hyphens; found {name!r}"
         )
+    check_path(folder)
     if not isinstance(text, str) or not text.strip() or len(text) > 1024:
         raise SkillError("description must be a string of 1 to 1024 characters")
 
@@ -217,9 +218,11 @@ def _read(top: Path, base: Path) -> tuple[Message, dict[str, bytes]]:
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
             raise SkillError(f"{path} must be a regular file or folder")
         if path.is_file():
+            check_path(path.relative_to(top).as_posix())
             size += path.stat().st_size
             check_limits(len(files) + 1, size)
             files[_uri(path.relative_to(base))] = path.read_bytes()
+    check_unique(list(files))
     main = _uri(Path(top, SKILL).relative_to(base))
     header = frontmatter(files.get(main, b""))
     check_header(header, top.name)
@@ -236,6 +239,30 @@ def _uri(path: Path) -> str:
 
 def _digest(raw: bytes) -> str:
     return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+# Windows keeps these for devices, whatever their extension; ends a name before dots and
+# spaces at its end; and has other meanings for some characters.
+DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)")
+
+
+def check_path(path: str) -> None:
+    """Raise SkillError for a name that some system would misread: Windows, or the
+    terminal on which a user is asked."""
+    for name in path.split("/"):
+        if (
+            DEVICE.fullmatch(name.partition(".")[0].rstrip(" "))
+            or not name.isprintable()  # control characters, and those that turn text
+            or re.search(r'[<>:"|?*\\]|[. ]$', name)
+            or len(name) > 255
+        ):
+            raise SkillError(f"{ascii(name)[:100]} is not a name on every system")
+
+
+def check_unique(paths: list[str]) -> None:
+    """Raise SkillError if a system that ignores case would take two for one."""
+    if len({path.casefold() for path in paths}) < len(paths):
+        raise SkillError("two of its files have one name on some systems")
 
 
 def check_limits(files: int, size: int) -> None:
@@ -291,6 +318,9 @@ class Skill:
         check_header(self.frontmatter, unquote(self.root.rpartition("/")[2]))
         self.files = {self._path(line): line for line in lines}
         self.digests = {path: line["digest"] for path, line in self.files.items()}
+        check_unique(list(self.files))
+        if not unquote(self.uri).isprintable():  # it is shown to a user
+            raise SkillError(f"{ascii(self.uri)[:200]} is not a printable URI")
         check_limits(len(lines), sum(line["size"] for line in lines))
         if self.files.get(SKILL, {}).get("uri") != self.uri or len(self.files) < len(
             lines
@@ -313,6 +343,7 @@ class Skill:
             raise SkillError(
                 f"{uri!r:.200} must be in the skill's folder, with digest and size"
             )
+        check_path(path)
         return path
 
 

@@ -49,6 +49,8 @@ from mcp_ref import (
     Result,
     RpcError,
     Server,
+    decode,
+    encode,
     versions,
 )
 
@@ -82,13 +84,17 @@ class Task:
         # ext-tasks §Security Considerations: unguessable
         self.id = os.urandom(16).hex()
         self.principal, self.ends = ctx.principal, now + ttl_ms / 1000
+        self.principal_key = repr(ctx.principal)  # a list is no key
         # The progress token is the task's id, so that progress comes to us, not to the
         # client.
-        self.params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
+        params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
         # by the tool's keys
         self.answers: Message = dict(ctx.params.get("inputResponses", {}))
-        self.request_state, self.sealed = self.params.pop("requestState", None), now
-        self.rounds = 0
+        self.request_state, self.sealed = params.pop("requestState", None), now
+        # As text: parsed, they take up to 25 times as much memory.
+        self.params = encode(params)
+        self.size = len(self.params)  # bytes that are kept of it
+        self.rounds, self.ended = 0, now
         self.fixed = {
             "taskId": self.id,
             "createdAt": _iso(now),
@@ -115,7 +121,7 @@ class Task:
             "jsonrpc": "2.0",
             "id": self.id,
             "method": "tools/call",
-            "params": {**self.params, **(more if self.fresh else {})},
+            "params": {**decode(self.params), **(more if self.fresh else {})},
         }
 
 
@@ -123,6 +129,8 @@ class Tasks:
     """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from
     its start.
 
+    Of all together, `most_bytes` are kept: the requests of those that run, and the
+    results of those that have ended, of which the oldest are forgotten first.
     `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds
     since 1970.
     """
@@ -134,14 +142,11 @@ class Tasks:
         ttl_ms: int = 3_600_000,
         poll_ms: int = 1000,
         most: int = 200,
+        most_bytes: int = 2**26,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.server, self.ttl_ms, self.poll_ms, self.most = (
-            server,
-            ttl_ms,
-            poll_ms,
-            most,
-        )
+        self.server, self.ttl_ms, self.poll_ms = server, ttl_ms, poll_ms
+        self.most, self.most_bytes = most, most_bytes
         self._clock, self._lock = clock, threading.RLock()
         self._tasks: dict[Any, Task] = {}
         # the peer of the tasks' own runs, by which start() knows them
@@ -204,7 +209,7 @@ class Tasks:
         task = Task(ctx, self._clock(), self.ttl_ms, self.poll_ms)
         created = Result({"resultType": "task", **task.state})
         with self._lock:
-            if len(self._tasks) >= self.most:
+            if not self._has_room(task):
                 return {
                     "isError": True,
                     "content": [{"type": "text", "text": "Too many tasks"}],
@@ -213,6 +218,22 @@ class Tasks:
             self._tasks[task.id] = task
         self._run(task)
         return created
+
+    def _has_room(self, task: Task) -> bool:
+        """Forget what has ended until the bytes of a task fit; tell whether it may be
+        kept. The oldest goes first, of whoever holds most."""
+        others = [one for one in self._tasks.values() if one is not task]
+        if len(others) >= self.most or task.size > self.most_bytes:
+            return False
+        held = {one.principal_key: 0 for one in [*others, task]}
+        for one in [*others, task]:
+            held[one.principal_key] += one.size
+        ended = [one for one in others if one.state["status"] in FINAL]
+        while sum(held.values()) > self.most_bytes and ended:
+            one = max(ended, key=lambda one: (held[one.principal_key], -one.ended))
+            ended.remove(one)
+            held[one.principal_key] -= self._tasks.pop(one.id).size
+        return sum(held.values()) <= self.most_bytes
 
     def require(self, ctx: Context) -> None:
         """Raise ClientLacks unless the client supports tasks: ext-tasks §Capability
@@ -332,6 +353,7 @@ class Tasks:
     def _change(self, task: Task, status: str, **members: Any) -> bool:
         """Replace a task's state, unless the task has ended; tell whether it was
         replaced."""
+        size = _size(members) if status in FINAL else 0
         with self._lock:
             if task.state["status"] in FINAL:
                 return False
@@ -341,6 +363,11 @@ class Tasks:
                 "lastUpdatedAt": _iso(self._clock()),
                 **members,
             }
+            if status in FINAL:  # what is final keeps its result only
+                task.params, task.answers, task.request_state = b"{}", {}, None
+                task.size, task.ended = size, self._clock()
+                if not self._has_room(task):
+                    self._tasks.pop(task.id, None)
             return True
 
     def _remove_expired(self) -> None:
@@ -360,6 +387,14 @@ def _declares(ctx: Context) -> bool:
     )
 
 
+def _size(members: Message) -> int:
+    """Return the bytes of a result, about."""
+    try:
+        return len(encode(members))
+    except (TypeError, ValueError, RecursionError):  # it cannot be sent, anyway
+        return 0
+
+
 def _iso(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
@@ -368,6 +403,7 @@ def _iso(seconds: float) -> str:
 # ----------------------------------------------------------------------------
 
 POLL_SECONDS = 0.02, 60.0  # shortest and longest wait between polls
+POLL_MS = 1000  # wait between polls, unless the server says how long
 MAX_MISSES = 3  # consecutive polls that may fail because of the network
 MAX_ASKED = 100  # questions of one task
 
@@ -437,8 +473,12 @@ class ClientTasks:
             if left <= 0:
                 raise TimeoutError(f"task {ident!r} did not end in time")
             if not answers or misses:
-                wish = state.get("pollIntervalMs", 1000) / 1000
-                time.sleep(min(max(POLL_SECONDS[0], wish), POLL_SECONDS[1], left))
+                wish = state.get("pollIntervalMs", POLL_MS)
+                if wish < 0:
+                    wish = POLL_MS
+                # Bound it first: an integer may be too large to become a float.
+                wish = min(wish, 1000 * POLL_SECONDS[1]) / 1000
+                time.sleep(min(max(POLL_SECONDS[0], wish), left))
 
     def _follow(self, method: str, created: Message, tag: Any) -> Message:
         """Turn a CreateTaskResult into the result of its task."""

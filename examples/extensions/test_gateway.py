@@ -15,6 +15,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -46,6 +47,7 @@ from test_mcp_ref import (
     is_refused,
     listening,
     mcp,
+    modern,
     needs_posix,
     parametrize,
     request_to,
@@ -116,7 +118,7 @@ test_gateway = scripts(
 :up__dir_list_it_3bbeb852 => {"content": [
     {"type": "resource_link", "uri": "up+test://text", "name": "a"},
     {"type": "resource", "resource": {"uri": "up+test://text", "text": "hello"}}]}
-:old__longlonglonglonglonglonglonglonglonglonglonglonglo_5aa1dce7 => "long"
+:old__longlonglonglonglonglonglonglonglonglonglo_5aa1dce7 => "long"
 :up__unknown => error {INVALID_PARAMS} unknown tool
 [modern] :up__numbers => {"structuredContent": [1, 2], "content": [{"text": "[1, 2]"}]}
 [legacy] :up__numbers => {"structuredContent": null, "content": ["*"], "resultType": null}
@@ -150,14 +152,18 @@ wait a passed
     => {"resultType": "input_required", "inputRequests": "*"}
 :up__roots => error {MISSING_REQUIRED_CLIENT_CAPABILITY} roots
     {"requiredCapabilities": {"roots": {}}}
-:old__ask => "failed: AskError"
-== a legacy client is asked, by both kinds of upstream | on: 2025-06-18..2025-11-25 memory
-    | declare: {"elicitation": {}, "sampling": {}, "roots": {}}
-:old__ask ? a elicitation/create {"message": "Which branch?", "requestedSchema": {"type": "object"}}
+:old__ask ? question elicitation/create {"message": "The server \"old\" asks: Which branch?"}
     -> {"action": "accept", "content": {"branch": "main"}} =>
     "{\"action\": \"accept\", \"content\": {\"branch\": \"main\"}}"
-:up__rounds ? c elicitation/create {"message": "One?"} ->
-    {"action": "accept", "content": {"one": 1}} ? d elicitation/create {"message": "Two?"} ->
+:old__think => {"isError": true}
+== a legacy client is asked, by both kinds of upstream | on: 2025-06-18..2025-11-25 memory
+    | declare: {"elicitation": {}, "sampling": {}, "roots": {}}
+:old__ask ? a elicitation/create {"requestedSchema": {"type": "object"},
+    "message": "The server \"old\" asks: Which branch?"}
+    -> {"action": "accept", "content": {"branch": "main"}} =>
+    "{\"action\": \"accept\", \"content\": {\"branch\": \"main\"}}"
+:up__rounds ? c elicitation/create {"message": "The server \"up\" asks: One?"} ->
+    {"action": "accept", "content": {"one": 1}} ? d elicitation/create {"message": "The server \"up\" asks: Two?"} ->
     {"action": "accept", "content": {"two": 2}} => {"content": ["*"], "isError": null}
 :old__roots ? b roots/list {} -> error -5 never => {"isError": true}
 :old__think ? c sampling/createMessage {"maxTokens": 5} ->
@@ -176,7 +182,7 @@ def test_gateway_joins_lists_and_announces_changes(version):
     server, uris = gateway()[0], ["old+test://text", "up+test://text"]
     with client.connect(gateway()[1], revision=version) as front:
         tools = {tool["name"]: tool for tool in front.list_tools()}
-        assert list(tools)[:2] == ["up__add", "up__echo"] and max(map(len, tools)) == 64
+        assert list(tools)[:2] == ["up__add", "up__echo"] and max(map(len, tools)) == 56
         assert ("outputSchema" in tools["up__numbers"]) == front.modern
         assert {one["uri"] for one in front.list_resources()} > set(uris)
         assert (
@@ -226,7 +232,7 @@ def configure(folder, config) -> str:
 def test_gateway_survives_an_upstream_that_dies(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "RETRY_SECONDS", 0.02)
     heard = queue.SimpleQueue()
-    upstreams, profiles = gw.read_config(
+    upstreams, profiles, _ = gw.read_config(
         configure(
             tmp_path,
             {
@@ -297,29 +303,58 @@ def test_gateway_serves_each_profile_at_its_path(version):
     [
         ("{", "line 1"),
         ([], "object"),
-        ({}, "servers"),
-        ({"servers": {}}, "servers"),
-        *(
-            ({"servers": {"a": server}}, "/servers/a" + place)
-            for server, place in (
-                ({}, ""),
-                ({"command": []}, "/command"),
-                ({**X, "url": "http://x"}, ""),
-                ({"url": "ftp://x"}, "/url"),
-                ({**X, "revision": "x"}, "/revision"),
-                ({**X, "env": {"A": 1}}, "/env/A"),
-                ({**X, "args": [1]}, "/args/0"),
-            )
-        ),
-        ({"mcpServers": {"1": X}}, "1"),
-        ({"servers": {"a b": X, "A-b": X}}, "differ"),
+        ({}, "no usable servers"),
+        ({"servers": {}}, "no usable servers"),
+        ({"servers": {"a": {}}}, "no usable servers"),
         ({"servers": {"a": X}, "profiles": {"p": {"servers": ["b"]}}}, "among a"),
         ({"servers": {"a": X}, "profiles": {"/": {"servers": ["a"]}}}, "profiles"),
+        (
+            {
+                "servers": {"a": X},
+                "profiles": {"p": {"servers": ["a"], "rename": {"a": {"b": "c d"}}}},
+            },
+            "c d",
+        ),
+        ({"servers": {"a": X}, "clients": {"keys": {"${NONE_SUCH}": "a"}}}, "NONE_"),
+        ({"servers": {"a": X}, "clients": {}}, "keys"),
     ],
 )
 def test_gateway_names_what_is_wrong_with_a_file(tmp_path, config, word):
     with pytest.raises(ValueError, match=word):
         gw.read_config(configure(tmp_path, config))
+
+
+@parametrize(
+    "server, word",
+    [
+        ({}, "command"),
+        ({"command": []}, "command"),
+        ({"url": "ftp://x"}, "url must begin"),
+        ({**X, "revision": "x"}, "revision"),
+        ({**X, "session": "mine"}, "session"),
+        ({**X, "env": {"A": []}}, "env"),
+        ({**X, "args": [[]]}, "args"),
+        ({**X, "headers": 5}, "headers"),
+        ({"url": "http://x", "headers": {"A": "${NONE_SUCH}"}}, "NONE_SUCH"),
+        ({"url": "http://x", "forward": ["authorization"]}, "never forwarded"),
+        ({"url": "http://x", "forward": ["X-Key"]}, "never forwarded"),
+        ({"url": "http://x", "forward": ["Mcp-Session-Id"]}, "never forwarded"),
+    ],
+)
+def test_gateway_leaves_out_a_server_that_cannot_be_understood(
+    tmp_path, capsys, server, word
+):
+    config = {
+        "mcpServers": {"good": X, "bad": server, "off": {**X, "disabled": True}},
+        "profiles": {"all": {"servers": ["bad", "good", "off"]}},
+        "clients": {"keys": {"key": "ann"}, "header": "x-key"},
+    }
+    setup = gw.read_config(configure(tmp_path, config))
+    assert list(setup.upstreams) == ["good"]
+    members = setup.profiles["all"].members
+    assert [member.upstream.name for member in members] == ["good"]
+    printed = capsys.readouterr()[1]
+    assert "'bad'" in printed and word in printed
 
 
 @parametrize(
@@ -422,7 +457,7 @@ def test_gateway_notices_at_once_that_an_application_comes_and_goes(
 
 
 def test_gateway_takes_a_url_in_place_of_a_file():
-    upstreams, profiles = gw.read_config("http://127.0.0.1:9/mcp")
+    upstreams, profiles, _ = gw.read_config("http://127.0.0.1:9/mcp")
     assert [upstream.prefix for upstream in upstreams.values()] == [""]
     assert [profile.path for profile in profiles.values()] == ["/mcp/all"]
     with pytest.raises(ValueError, match="URL"):
@@ -444,7 +479,7 @@ def test_gateway_waits_for_all_upstreams_together(monkeypatch):
     profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
     with client.connect(profile) as front:
         assert names_of(front) == names_of(front) == []
-    assert sum(waits) == gw.START_SECONDS
+    assert sum(waits) == gw.WAIT_SECONDS
 
 
 def test_gateway_needs_no_ping(monkeypatch):
@@ -456,14 +491,14 @@ def test_gateway_needs_no_ping(monkeypatch):
     server = Silent("silent")
     server.tool(lambda: None, name="work")
     monkeypatch.setattr(
-        gw, "connect", lambda _, **given: client.connect(server, **given)
+        gw.Upstream, "transport", lambda *_: client.MemoryTransport(server)
     )
     upstream = gw.Upstream("app", {"command": "x", "revision": LEGACY[0]})
     with fronting(upstream) as front:
         assert names_of(front) == ["app__work"]
 
 
-def test_gateway_leaves_out_lists_that_are_too_long(monkeypatch, capsys):
+def test_gateway_cuts_lists_that_are_too_long(monkeypatch, capsys):
     monkeypatch.setattr(gw, "MAX_LIST_BYTES", 10_000)
     server = mcp.Server("long", page_size=2)
     for number in range(20):
@@ -475,11 +510,9 @@ def test_gateway_leaves_out_lists_that_are_too_long(monkeypatch, capsys):
             gw.Upstream("app", {"url": f"http://127.0.0.1:{port}/mcp"}),
         ]
         with fronting(*upstreams) as front:
-            assert names_of(front) == ["app__work"]
+            assert names_of(front)[::9] == ["long__tool0", "app__work"]
             assert [one["name"] for one in front.list_prompts()] == ["long__greet"]
-    assert (
-        "long: cannot list tools: they have more than 10000" in capsys.readouterr()[1]
-    )
+    assert "cannot list all tools: they have more than 10000" in capsys.readouterr()[1]
 
 
 @parametrize("version", [MODERN[0], LEGACY[0]])
@@ -504,7 +537,7 @@ def test_gateway_logs_what_an_upstream_says_in_plain(capsys):
     def answer(verb: str, headers: dict, message):
         yield http_answer(500, {}, "\x1b[2J\ngateway: another line")
 
-    with contextlib.closing(Site(answer)) as site:
+    with contextlib.closing(Probed(answer)) as site:
         upstream = gw.Upstream("evil", {"url": site.url})
         with fronting(upstream):
             assert upstream.tried.wait(PATIENCE)
@@ -535,6 +568,30 @@ def test_gateway_collects_changes(monkeypatch):
             assert upstream.woken.wait(PATIENCE)
             time.sleep(0.02)
     assert len(listed) == 1
+
+
+def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
+    monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
+    monkeypatch.setattr(gw, "MAX_LISTINGS", 3)
+    listed = queue.SimpleQueue()
+
+    class Busy(mcp.Server):
+        def handle(self, message, *others, **options):
+            super().handle(message, *others, **options)
+            if message.get("method") == "tools/list":
+                listed.put(message)
+                self.changed("tools")
+
+    server = Busy("busy")
+    server.tool(lambda: "done", name="work")
+    with http_serving(server) as serving:
+        with fronting(gw.Upstream("busy", {"url": serving.url})) as front:
+            for _ in range(4):
+                assert listed.get(timeout=PATIENCE)
+            with pytest.raises(queue.Empty):
+                listed.get(timeout=0.2)
+            assert front.call_tool("busy__work")["content"][0]["text"] == "done"
 
 
 @needs_posix
@@ -579,3 +636,1089 @@ def test_gateway_waits_for_nobody_who_reads_its_log(monkeypatch):
             done = concurrent.futures.wait([noted], 1).done
             other_end.read(1 << 16)  # whatever waits goes on
         assert done
+
+
+# ---- what an upstream may send, and what it costs
+
+SCHEMA = '"inputSchema": {"type": "object"}'
+DEEP = '{"a":' * 400 + "1" + "}" * 400
+# Entries that some client would refuse the whole list for, by kind.
+BAD = {
+    "tools": [
+        '{"name": "a", "inputSchema": {"type": "object", "maximum": 1e999}}',
+        '{"name": "a", "description": 5, %s}' % SCHEMA,
+        '{"name": "a", "title": [], %s}' % SCHEMA,
+        '{"name": "a", "annotations": [], %s}' % SCHEMA,
+        '{"name": "a", "annotations": {"readOnlyHint": "yes"}, %s}' % SCHEMA,
+        '{"name": "a", "outputSchema": 5, %s}' % SCHEMA,
+        '{"name": "a", "icons": [5], %s}' % SCHEMA,
+        '{"name": "a", "icons": [{"src": 5}], %s}' % SCHEMA,
+        '{"name": "a", "_meta": [], %s}' % SCHEMA,
+        '{"name": "a", "inputSchema": {"type": "object", "properties": %s}}' % DEEP,
+        '{"name": "a", "description": "\\ud83d", %s}' % SCHEMA,
+        '{"name": "a\\udc00", %s}' % SCHEMA,
+        '{"name": "a", "inputSchema": {"type": "array"}}',
+        '{"name": "a"}',
+        "{}",
+        "5",
+        "null",
+        "[]",
+    ],
+    "prompts": [
+        '{"name": "a", "arguments": 5}',
+        '{"name": "a", "arguments": [{"description": "b"}]}',
+        '{"name": "a", "arguments": [{"name": "b", "required": "yes"}]}',
+        '{"name": 5}',
+    ],
+    "resources": [
+        '{"name": "a", "uri": 5}',
+        '{"uri": "x://a"}',
+        '{"name": "a", "uri": "x://a", "mimeType": 5}',
+        '{"name": "a", "uri": "x://a", "size": 1e999}',
+        '{"name": "a", "uri": "x://a", "annotations": {"priority": "high"}}',
+    ],
+    "resourceTemplates": ['{"name": "a", "uriTemplate": null}', "7"],
+}
+GOOD = {
+    "tools": '{"name": "good", %s}' % SCHEMA,
+    "prompts": '{"name": "good"}',
+    "resources": '{"name": "good", "uri": "x://good"}',
+    "resourceTemplates": '{"name": "good", "uriTemplate": "x://{a}"}',
+}
+
+
+class Probed(Site):
+    """A site that ignores connections on which nothing comes."""
+
+    def finish_request(self, connection, address):
+        if connection.recv(1, socket.MSG_PEEK):
+            super().finish_request(connection, address)
+
+
+@contextlib.contextmanager
+def raw_upstream(lists, **options):
+    """Serve what it says as text: results by method, or a function of the params."""
+
+    def answer(verb: str, headers: dict, message: dict):
+        found = lists.get(message.get("method"))
+        if callable(found):
+            found = found(message.get("params", {}))
+        if message.get("method") == "server/discover":
+            body = '"error": {"code": -32601, "message": "no"}'
+        elif message.get("method") == "initialize":
+            body = (
+                '"result": {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x",'
+                ' "version": "1"}, "capabilities": {"tools": {}, "prompts": {},'
+                ' "resources": {}}}'
+            )
+        else:
+            body = '"result": ' + (found or "{}")
+        if "id" in message:
+            text = f'{{"jsonrpc": "2.0", "id": {message["id"]}, {body}}}'
+            yield http_answer(200, {"Content-Type": "application/json"}, text)
+        else:
+            yield http_answer(202, {})
+
+    with contextlib.closing(Probed(answer)) as site:
+        yield gw.Upstream("raw", {"url": site.url, **options}), site
+
+
+def list_of(kind: str, *entries: str, cursor: str = "") -> str:
+    more = f', "nextCursor": "{cursor}"' if cursor else ""
+    return f'{{"{kind}": [{", ".join(entries)}]{more}}}'
+
+
+METHODS_OF = {kind.name: kind.method for kind in gw.KINDS.values()}
+EACH_BAD = [(kind, one) for kind, bad in BAD.items() for one in bad]
+
+
+@parametrize(
+    "kind, bad", EACH_BAD, ids=[f"{kind}{at}" for at, (kind, _) in enumerate(EACH_BAD)]
+)
+def test_an_entry_that_a_client_would_refuse_costs_itself_only(kind, bad, capsys):
+    lists = {METHODS_OF[kind]: list_of(kind, bad, GOOD[kind])}
+    with raw_upstream(lists) as (upstream, _), fronting(upstream):
+        assert upstream.tried.wait(PATIENCE)
+        items = upstream.profiles[0].items[kind].values()
+        assert [item.definition["name"][-4:] for item in items] == ["good"]
+    assert f"raw: left out of {kind}:" in capsys.readouterr()[1]
+
+
+def test_a_list_in_which_nothing_is_wrong_passes_whole():
+    definition = {
+        "name": "raw__full",
+        "title": "Full",
+        "description": "All of it",
+        "inputSchema": {"type": "object", "properties": {"a": {"maximum": 1e300}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"title": "T", "readOnlyHint": True, "x": 1},
+        "icons": [{"src": "https://x.test/i.png", "sizes": ["48x48"]}],
+        "_meta": {"a.b/c": [1]},
+    }
+    # null stands for what is left out
+    entry = json.dumps({**definition, "name": "full", "execution": None})
+    with raw_upstream({"tools/list": list_of("tools", entry, entry)}) as (upstream, _):
+        with fronting(upstream) as front:
+            assert front.list_tools() == [definition]  # once, though it came twice
+
+
+@parametrize(
+    "result, shown",
+    [
+        ('{"content": [{"type": "text", "text": "cut \\ud83d"}]}', "cut ?"),
+        ('{"content": [], "structuredContent": {"a": 1e999}}', "cannot be passed on"),
+        ("5", "no valid result"),
+    ],
+)
+def test_a_result_that_clients_cannot_read_costs_that_call_only(result, shown):
+    lists = {"tools/list": list_of("tools", GOOD["tools"]), "tools/call": result}
+    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+        try:
+            found = front.call_tool("raw__good")["content"][0]["text"]
+        except mcp.RpcError as problem:
+            found = str(problem)
+        assert shown in found
+        assert names_of(front) == ["raw__good"]
+
+
+@parametrize(
+    "name, params, heard",
+    [
+        ("progress", '{"progress": "half"}', []),
+        ("progress", '{"progress": 1e999}', []),
+        ("progress", '{"progress": 1, "total": []}', [(1, None, None)]),
+        ("progress", '{"total": 1}', []),
+        ("progress", '{"progress": 1, "message": "cut \\ud83d"}', [(1, None, "cut ?")]),
+        ("message", '{"level": "error", "data": 1e999}', []),
+        ("message", '{"level": "error", "data": 1, "logger": 5}', []),
+        ("message", '{"level": [], "data": 1}', []),
+        ("message", '{"level": "error", "data": "cut \\ud83d"}', ["cut ?"]),
+        ("elicitation/complete", "5", []),
+        ("elicitation/complete", '{"elicitationId": []}', []),
+    ],
+)
+def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard):
+    def answer(verb: str, headers: dict, message: dict):
+        if message.get("method") != "tools/call":
+            yield from whole(verb, headers, message)
+            return
+        token = message["params"]["_meta"].get("progressToken")
+        extra = f'"progressToken": {token}, ' if name == "progress" else ""
+        said = params.replace("{", "{" + extra, 1)
+        notice = f'"method": "notifications/{name}", "params": {said}'
+        result = f'"id": {message["id"]}, "result": {{"content": []}}'
+        yield http_answer(200, {"Content-Type": "text/event-stream"}, None)
+        for one in (notice, result):
+            yield f'data: {{"jsonrpc": "2.0", {one}}}\n\n'.encode()
+
+    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
+        whole = site.answer
+        site.answer = answer
+        found = []
+        profile = gw.Profile("all", [(up, ["*"])])
+        up.keeper.start()
+        log = lambda params: found.append(params["data"])  # noqa: E731
+        with client.connect(profile, on_log=log, revision=LEGACY[0]) as front:
+            result = front.call_tool(
+                "raw__good", on_progress=lambda *said: found.append(said)
+            )
+            assert result["content"] == [] and found == heard
+        up.close()
+
+
+@parametrize(
+    "data, shown",
+    [('{"a": "cut \\ud83d"}', {"a": "cut ?"}), ("1e999", None), (DEEP, "deep")],
+    ids=["cut", "infinite", "deep"],
+)
+def test_an_error_that_clients_cannot_read_costs_that_call_only(data, shown):
+    def answer(verb: str, headers: dict, message: dict):
+        if message.get("method") != "tools/call":
+            yield from whole(verb, headers, message)
+            return
+        error = f'{{"code": 7, "message": "cut \\ud83d", "data": {data}}}'
+        text = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "error": {error}}}'
+        yield http_answer(200, {"Content-Type": "application/json"}, text)
+
+    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
+        whole = site.answer
+        site.answer = answer
+        with fronting(up) as front, pytest.raises(mcp.RpcError) as caught:
+            front.call_tool("raw__good")
+    assert caught.value.code == 7 and str(caught.value) == "cut ?"
+    found = caught.value.data["originalError"]["data"]
+    assert found == shown or shown == "deep" and (found is None or "a" in found)
+
+
+def test_a_change_of_what_is_no_uri_is_passed_over(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
+    server = mcp.Server("odd")
+    server.resource("x://a")(lambda: "a")
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url})
+        heard = queue.SimpleQueue()
+        with fronting(upstream) as front, front.listen(["up+x://a"], heard.put):
+            for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
+                for listener in list(server.listeners):
+                    listener.tell("notifications/resources/updated", {"uri": uri})
+            assert heard.get(timeout=PATIENCE) == "up+x://a"
+
+
+@parametrize("cursor, most", [(str, 20), (lambda number: "same", 2)])
+def test_a_list_that_never_ends_is_cut(monkeypatch, capsys, cursor, most):
+    monkeypatch.setattr(gw, "MAX_PAGES", 20)
+    pages = []
+
+    def page(params: dict) -> str:
+        pages.append(params)
+        number = len(pages)
+        tool = GOOD["tools"].replace("good", f"good{number}")
+        return list_of("tools", tool, cursor=cursor(number))
+
+    with raw_upstream({"tools/list": page}) as (upstream, _):
+        with fronting(upstream) as front:
+            assert names_of(front)[0] == "raw__good1"
+            assert len(pages) == len(names_of(front)) == most
+    assert "cannot list all tools" in capsys.readouterr()[1]
+
+
+def test_a_message_that_is_too_large_costs_one_answer(capsys):
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "prompts/list": list_of("prompts", *[GOOD["prompts"]] * 999),
+        "tools/call": lambda params: '{"content": [%s]}' % ("0," * 9999 + "0"),
+    }
+    with raw_upstream(lists, maxBytes=10_000) as (upstream, _):
+        with fronting(upstream) as front:
+            assert front.list_prompts() == []
+            with pytest.raises(mcp.RpcError, match="more than 10000 bytes"):
+                front.call_tool("raw__good")
+            assert names_of(front) == ["raw__good"]
+    assert "more than 10000 bytes" in capsys.readouterr()[1]
+
+
+def test_a_message_of_too_many_parts_costs_one_answer(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_PARTS", 500)
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": lambda params: '{"content": [%s]}' % ("[]," * 500 + "[]"),
+    }
+    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+        with pytest.raises(mcp.RpcError, match="more than 500 arrays"):
+            front.call_tool("raw__good")
+        assert names_of(front) == ["raw__good"]
+
+
+@parametrize("ending", ["", ', "id": %d'])
+def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, ending):
+    """On stdio; at once, not by a timeout."""
+    code = f"""if True:
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["method"] == "initialize":
+                body = {{"protocolVersion": "2025-11-25", "capabilities": {{"tools": {{}}}},
+                        "serverInfo": {{"name": "x", "version": "1"}}}}
+            else:
+                body = {{"tools": [{{"pad": "x" * 20000}}]}}
+            if message["method"] == "server/discover":
+                print(json.dumps({{"jsonrpc": "2.0", "id": message["id"],
+                    "error": {{"code": -32601, "message": "no"}}}}), flush=True)
+            elif "id" in message:
+                head = {{"jsonrpc": "2.0"}} if {bool(ending)} else {{
+                    "jsonrpc": "2.0", "id": message["id"]}}
+                tail = {{"id": message["id"]}} if {bool(ending)} else {{}}
+                print(json.dumps({{**head, "result": body, **tail}}), flush=True)
+        """
+    options = {"command": [sys.executable, "-c", code], "maxBytes": 10_000}
+    upstream = gw.Upstream("wide", options)
+    with fronting(upstream) as front:
+        assert upstream.tried.wait(PATIENCE)
+        assert upstream.client and names_of(front) == []
+        with pytest.raises(client.Malformed, match="10000"):
+            upstream.client.request("tools/list", timeout=PATIENCE)
+
+
+def test_a_flood_of_lines_is_left_out_and_counted(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(gw, "time", mock.Mock(monotonic=lambda: now[0]))
+    upstream = gw.Upstream("loud", {"command": ["x"]})
+    for _ in range(1000):
+        upstream.say("again")
+    assert capsys.readouterr()[1].count("again") == 2 * gw.MAX_LINES
+    now[0] += 1
+    upstream.say("later")
+    printed = capsys.readouterr()[1]
+    assert f"{1000 - 2 * gw.MAX_LINES} lines were left out" in printed
+    assert "later" in printed
+
+
+def test_a_flood_of_log_messages_is_left_out():
+    server = mcp.Server("loud")
+
+    @server.tool
+    def shout(ctx: mcp.Context) -> str:
+        for number in range(500):
+            ctx.log("error", number)
+        return "done"
+
+    heard = []
+    with http_serving(server) as serving:
+        with fronting(gw.Upstream("up", {"url": serving.url})):
+            pass
+        upstream = gw.Upstream("up", {"url": serving.url})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with client.connect(profile, on_log=heard.append) as front:
+            assert front.call_tool("up__shout")["content"][0]["text"] == "done"
+        upstream.close()
+    assert 2 * gw.MAX_LINES <= len(heard) < 400
+
+
+def test_many_changes_of_a_resource_are_told_once(monkeypatch):
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
+    told, server = [], mcp.Server("restless")
+    server.resource("x://a")(lambda: "a")
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url})
+        with fronting(upstream) as front:
+            heard = queue.SimpleQueue()
+            with front.listen(
+                ["up+x://a"], lambda one: [told.append(one), heard.put(one)]
+            ):
+                for _ in range(300):
+                    server.changed("x://a")
+                assert heard.get(timeout=PATIENCE) == "up+x://a"
+    assert len(told) < 100
+
+
+# ---- slow, dead, and started again
+
+
+@needs_posix
+def test_a_slow_start_is_a_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(gw, "LIST_SECONDS", 0.05)  # of requests, not of the start
+    config = configure(
+        tmp_path,
+        {
+            "servers": {
+                "slow": {
+                    "command": [
+                        "sh",
+                        "-c",
+                        "read x < gate; exec %s pid.py" % sys.executable,
+                    ],
+                    "cwd": str(tmp_path),
+                }
+            }
+        },
+    )
+    os.mkfifo(tmp_path / "gate")
+    setup = gw.read_config(config)
+    assert setup.upstreams["slow"].options["startup"] == gw.START_SECONDS > 60
+    heard = queue.SimpleQueue()
+    setup.upstreams["slow"].keeper.start()
+    with client.connect(setup.profiles["all"]) as front:
+        with front.listen(["tools"], heard.put):
+            assert names_of(front) == []
+            # Other requests would have failed long ago.
+            assert not setup.upstreams["slow"].tried.wait(0.3)
+            monkeypatch.setattr(gw, "LIST_SECONDS", PATIENCE)
+            (tmp_path / "gate").write_text("go\n")
+            assert heard.get(timeout=PATIENCE) == "tools"
+            assert "slow__pid" in names_of(front)
+    setup.upstreams["slow"].close()
+
+
+def test_a_server_gets_what_hosts_give(tmp_path, monkeypatch):
+    """Behind a proxy, npx installs nothing without it; and nothing secret."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:1")
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    code = """if True:
+        import os
+        from mcp_ref import Server
+        server = Server("env")
+        server.tool(lambda: dict(os.environ), name="env")
+        server.run()
+    """
+    own = {"PYTHONPATH": str(MCP_REF.parent), "no_proxy": "mine"}
+    options = {"command": [sys.executable, "-c", code], "env": own}
+    with fronting(gw.Upstream("it", options)) as front:
+        found = json.loads(front.call_tool("it__env")["content"][0]["text"])
+    assert found["HTTPS_PROXY"] == "http://proxy.test:1" and "MY_TOKEN" not in found
+    assert found["no_proxy"] == "mine"
+
+
+@parametrize(
+    "given, startup, timeout",
+    [
+        ({}, gw.START_SECONDS, None),
+        ({"timeout": 600_000}, 600, 600),
+        ({"timeout": 60}, gw.START_SECONDS, 60),
+        ({"startup_timeout_sec": 5}, 5, None),
+    ],
+)
+def test_the_times_in_a_hosts_file_count(tmp_path, given, startup, timeout):
+    setup = gw.read_config(configure(tmp_path, {"mcpServers": {"a": {**X, **given}}}))
+    options = setup.upstreams["a"].options
+    assert (options["startup"], options["timeout"]) == (startup, timeout)
+
+
+def test_a_dead_upstream_is_tried_with_a_growing_pause(monkeypatch):
+    now, tried = [100.0], []
+    monkeypatch.setattr(gw, "time", mock.Mock(monotonic=lambda: now[0]))
+    upstream = gw.Upstream("dead", {"command": ["x"]})
+
+    class Woken:
+        def wait(self, seconds):
+            now[0] += seconds
+
+        def is_set(self):
+            return False
+
+        clear = set = is_set
+
+    def transport(values):
+        tried.append(now[0])
+        if len(tried) == 9:
+            upstream.closed.set()
+        raise client.Disconnected("no")
+
+    upstream.woken, upstream.transport = Woken(), transport
+    upstream.keeper.start()
+    upstream.keeper.join(PATIENCE)
+    pauses = [round(late - early) for early, late in zip(tried, tried[1:])]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+# ---- names, pages, instructions
+
+
+def test_names_fit_and_do_not_collide():
+    server = mcp.Server("names")
+    long = "a" * 60
+    for name in ("short", "dir/it", long + "1", long + "2", "dir_it"):
+        server.tool(lambda: name, name=name)
+    with http_serving(server) as serving:
+        upstreams = [
+            gw.Upstream("Up", {"url": serving.url}),
+            gw.Upstream("u p", {"url": serving.url}, gw.prefix_of("u p", ["u-p"])),
+        ]
+        with fronting(*upstreams) as front:
+            names = names_of(front)
+            assert len(names) == len({*names}) == 10
+            assert max(map(len, names)) <= gw.MAX_NAME == 56
+            assert {"up__short", "up__dir_it"} < {*names}
+            for name in names:
+                assert front.call_tool(name)["content"]
+
+
+@parametrize("name", ["日本", "", "--", "a" * 99, "up", "1", "a__b", "a+b"])
+def test_each_server_has_a_prefix(name):
+    prefix = gw.prefix_of(name, ["up"])
+    assert gw.re.fullmatch("[a-z][a-z0-9-]*", prefix) and len(prefix) <= 28
+    assert prefix != "up" and prefix == gw.prefix_of(name, ["up"])
+
+
+def test_a_profile_renames_tools(tmp_path):
+    server = mcp.Server("names")
+    for name in ("add", "sub", "mul"):
+        server.tool(lambda name=name: name, name=name, input_schema={"type": "object"})
+    with http_serving(server) as serving:
+        entry = {"url": serving.url, "includeTools": ["add", "sub"]}
+        config = {
+            "servers": {"calc": {**entry, "excludeTools": ["mul"]}},
+            "profiles": {
+                "all": {"servers": ["calc"], "rename": {"calc": {"add": "plus"}}},
+                "few": {"servers": {"calc": ["s*", "m*"]}},
+            },
+        }
+        setup = gw.read_config(configure(tmp_path, config))
+        setup.upstreams["calc"].keeper.start()
+        with client.connect(setup.profiles["all"]) as front:
+            assert names_of(front) == ["plus", "calc__sub"]
+            assert front.call_tool("plus")["content"][0]["text"] == "add"
+            for name in ("calc__add", "calc__mul"):
+                with pytest.raises(mcp.RpcError, match="Unknown"):
+                    front.call_tool(name)
+        with client.connect(setup.profiles["few"]) as front:
+            assert names_of(front) == ["calc__sub"]
+        setup.upstreams["calc"].close()
+
+
+PAGE = "ui://shop/cart.html"
+
+
+@EACH_ERA
+def test_pages_links_and_completions_survive_prefixes(version):
+    server = mcp.Server("shop")
+    meta = {"ui": {"resourceUri": PAGE, "visibility": ["model"]}}
+    meta.update({"ui/resourceUri": PAGE, "openai/outputTemplate": PAGE})
+    server.tool(lambda: [mcp.link(PAGE, "cart")], name="cart", _meta=meta)
+    server.resource(PAGE)(lambda: "<html>")
+    server.resource("item://{name}")(lambda name: name)
+    server.prompt(lambda name: f"Hello, {name}", name="greet")
+    server.completion("greet", "name")(lambda text: ["Ada", "Alan"])
+    server.completion("item://{name}", "name")(lambda text: ["pen"])
+    ours = "ui://shop+shop/cart.html"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("shop", {"url": serving.url, "revision": version})
+        with fronting(upstream) as front:
+            (tool,) = front.list_tools()
+            if upstream.client.version > "2025-03-26":
+                assert tool["_meta"] == {
+                    "ui": {"resourceUri": ours, "visibility": ["model"]},
+                    "ui/resourceUri": ours,
+                    "openai/outputTemplate": ours,
+                }
+                link = front.call_tool("shop__cart")["content"][0]
+                assert link["uri"] == ours
+            assert ours in [one["uri"] for one in front.list_resources()]
+            assert front.read_resource(ours)[0] == {
+                **front.read_resource(ours)[0],
+                "uri": ours,
+                "text": "<html>",
+            }
+            assert front.complete("shop__greet", "name", "A") == ["Ada", "Alan"]
+            assert front.complete("shop+item://{name}", "name", "") == ["pen"]
+            heard = queue.SimpleQueue()
+            with front.listen([ours], heard.put):
+                server.changed(PAGE)
+                assert heard.get(timeout=PATIENCE) == ours
+
+
+def test_a_server_without_completions_has_none():
+    with application() as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        with fronting(gw.Upstream("app", {"url": url})) as front:
+            assert front.complete("app+app://{x}", "x", "a") == []
+
+
+def test_instructions_are_joined_and_bounded():
+    one = mcp.Server("one", instructions="Use it well.")
+    two = mcp.Server("two", instructions="long " * 9999)
+    with http_serving(one) as first, http_serving(two) as second:
+        upstreams = [
+            gw.Upstream("First", {"url": first.url}),
+            gw.Upstream("Second", {"url": second.url}),
+        ]
+        with fronting(*upstreams) as front:
+            said = front.instructions
+        assert said.startswith(
+            "# First (tools: first__...)\n\nUse it well.\n\n# Second"
+        )
+        assert len(said) < 2 * gw.MAX_INSTRUCTIONS
+        with fronting(gw.Upstream("it", {"url": first.url}, "")) as front:
+            assert front.instructions == "Use it well."
+
+
+# ---- whose it is: questions, sessions, headers, secrets
+
+
+def test_a_page_of_a_legacy_upstream_reaches_the_user(monkeypatch):
+    server, visited, heard = mcp.Server("pages"), [], queue.SimpleQueue()
+    url = "https://pages.test/log-in"
+    question = {"mode": "url", "message": "Log in", "url": url, "elicitationId": "e1"}
+
+    @server.tool
+    def enter(ctx: mcp.Context) -> str:
+        answer = ctx.ask({"a": {"method": "elicitation/create", "params": question}})
+        ctx.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+        return answer["a"]["action"]
+
+    @server.tool
+    def refuse() -> str:
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [question]})
+
+    def visit(params):
+        visited.append((params["url"], params["message"]))
+        return True
+
+    def hear(message):
+        if message["method"] == "notifications/elicitation/complete":
+            heard.put(message["params"]["elicitationId"])
+
+    version = "2025-11-25"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("evil", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {"visit": visit, "on_notification": hear, "revision": version}
+        with client.connect(profile, **options) as front:
+            assert front.call_tool("evil__enter")["content"][0]["text"] == "accept"
+            assert visited == [(url, 'The server "evil" asks: Log in')]
+            assert heard.get(timeout=PATIENCE) == "e1"
+            with pytest.raises(mcp.RpcError, match="visit it"):
+                front.call_tool("evil__refuse")
+            server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+            assert heard.get(timeout=PATIENCE) == "e1"
+        upstream.close()
+
+
+def modern_request(method: str, **params):
+    """Return a request of a client that fills in forms."""
+    request = modern(method, **params)
+    request["params"]["_meta"][mcp.META_CAPABILITIES] = {"elicitation": {}}
+    return request
+
+
+def asking_server():
+    """Return a server whose tools ask, and whom they tell what."""
+    server, gate = mcp.Server("asks"), threading.Event()
+
+    @server.tool
+    def twice(ctx: mcp.Context) -> str:
+        ctx.progress(1, 3)
+        one = ctx.elicit("One?", key="one", n=int)["content"]["n"]
+        ctx.progress(2, 3)
+        two = ctx.elicit("Two?", key="two", n=int)["content"]["n"]
+        ctx.log("error", "nearly")
+        return f"{one} {two}"
+
+    @server.tool
+    def page(ctx: mcp.Context) -> str:
+        return ctx.elicit("Log in", url="https://pages.test/")["action"]
+
+    @server.tool
+    def all(ctx: mcp.Context) -> str:
+        return f"{ctx.sample('Hi')['content']['text']} {ctx.list_roots()[0]['uri']}"
+
+    @server.tool
+    def wait(ctx: mcp.Context) -> str:
+        ctx.on_cancel(gate.set)
+        ctx.elicit("One?", n=int)
+        gate.wait(PATIENCE)
+        return "late"
+
+    return server, gate
+
+
+def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
+    server, _ = asking_server()
+    asked, numbers, told = [], iter([7, 8]), []
+
+    def elicit(params):
+        asked.append(params["message"])
+        return {"n": next(numbers)}
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": "2025-11-25"})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {
+            "elicit": elicit,
+            "visit": lambda params: True,
+            "sample": lambda params: "Hello",
+            "roots": tmp_path,
+            "on_log": lambda params: told.append(params["data"]),
+        }
+        with client.connect(profile, revision=MODERN[0], **options) as front:
+            result = front.call_tool(
+                "old__twice", on_progress=lambda *said: told.append(said[0])
+            )
+            assert result["content"][0]["text"] == "7 8"
+            assert asked == [f'The server "old" asks: {one}?' for one in ("One", "Two")]
+            assert told == [1, 2, "nearly"]
+            assert front.call_tool("old__page")["content"][0]["text"] == "accept"
+            said = front.call_tool("old__all")["content"][0]["text"]
+            assert said == f"Hello {tmp_path.as_uri()}"
+        with client.connect(profile, revision=MODERN[0], roots=tmp_path) as front:
+            assert front.call_tool("old__page")["isError"]
+            assert front.call_tool("old__twice")["isError"]
+        assert not upstream.talks
+        upstream.close()
+
+
+@parametrize("front_version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_field_that_is_left_out_is_left_out(front_version, version):
+    server = mcp.Server("form")
+    form = {"a": {"type": "string"}, "b": {"type": "boolean"}}
+    params = {
+        "message": "Both?",
+        "requestedSchema": {"type": "object", "properties": form},
+    }
+
+    @server.tool
+    def fill(ctx: mcp.Context) -> str:
+        found = ctx.ask({"a": {"method": "elicitation/create", "params": params}})
+        return found["a"]["content"]["a"]
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        options = {"elicit": lambda params: {"a": "x"}, "revision": front_version}
+        with client.connect(profile, **options) as front:
+            assert front.call_tool("up__fill")["content"][0]["text"] == "x"
+        upstream.close()
+
+
+@parametrize("flaw", ["another tool", "another principal", "twice", "made up"])
+def test_an_answer_reaches_only_the_call_that_asked(flaw):
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+
+        def call(name="old__twice", who="ann", **more):
+            out = []
+            request = modern_request("tools/call", name=name, arguments={}, **more)
+            profile.handle(request, out.append, principal=who)
+            return out[-1].get("result") or out[-1]["error"]
+
+        first = call()
+        answer = {"question": {"action": "accept", "content": {"n": 1}}}
+        state = first["requestState"]
+        given = {"inputResponses": answer, "requestState": state}
+        # Without the answer, the question is asked again.
+        assert call(requestState=state)["inputRequests"] == first["inputRequests"]
+        if flaw == "twice":
+            assert "Two?" in json.dumps(call(**given))
+        wrong = {
+            "another tool": {"name": "old__page"},
+            "another principal": {"who": "bob"},
+            "twice": {},
+            "made up": {"requestState": state + "x"},
+        }[flaw]
+        if flaw == "twice":
+            upstream.talks.clear()
+        assert "is over" in call(**{**given, **wrong})["message"]
+        upstream.close()
+
+
+def test_a_cancelled_call_that_has_asked_is_cancelled():
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        answered = threading.Event()
+        calls = []
+
+        def elicit(params):
+            answered.set()
+            return {"n": 1}
+
+        with fronting(upstream):
+            with client.connect(
+                upstream.profiles[0], revision=MODERN[0], elicit=elicit
+            ) as front:
+                call = begin(front.call_tool, "old__wait", started=calls.append)
+                assert answered.wait(PATIENCE)
+                while len(calls) < 2:  # the second brings the answer
+                    answered.wait(0.01)
+                    time.sleep(0.01)
+                calls[-1].cancel()
+                with pytest.raises(client.RequestCancelled):
+                    call.result(PATIENCE)
+                assert gate.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def over_http(profile, **options):
+    """Serve a profile; yield its URL."""
+    httpd = mcp.http_server(gw.Paths([profile], gw.LOOPBACK, **options))
+    serving = begin(httpd.serve_forever, 0.01)
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}/mcp/all"
+    finally:
+        httpd.close()
+        serving.result(PATIENCE)
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("session", ["shared", "client"])
+def test_clients_share_an_upstream_only_if_they_may(
+    tmp_path, monkeypatch, version, session
+):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    config = {
+        "servers": {"pid": {**entry, "session": session}},
+        "clients": {"keys": {"key-of-ann": "ann", "key-of-bob": "bob"}},
+    }
+    setup = gw.read_config(configure(tmp_path, config))
+    upstream, profile = setup.upstreams["pid"], setup.profiles["all"]
+    upstream.keeper.start()
+    found = {}
+    with over_http(profile, authorize=setup.authorize) as url:
+        with pytest.raises(mcp.HttpError, match="401"):
+            client.connect(url)
+        for name in ("ann", "bob", "ann"):
+            headers = {"Authorization": f"Bearer key-of-{name}"}
+            with client.connect(url, headers=headers, revision=version) as front:
+                pids = {front.call_tool("pid__pid")["content"][0]["text"] for _ in "12"}
+                assert len(pids) == 1
+                found.setdefault(name, []).extend(pids)
+        if session == "shared":
+            assert len({*found["ann"], *found["bob"]}) == 1 and not upstream.own
+        elif version == LEGACY[0]:  # each session has its own
+            assert len({*found["ann"], *found["bob"]}) == 3
+        else:  # each principal has its own
+            assert len({*found["ann"]}) == 1 and found["ann"][0] not in found["bob"]
+            assert len(upstream.own) == 2
+    if session == "client" and version == LEGACY[0]:
+        end = time.monotonic() + PATIENCE
+        while upstream.own and time.monotonic() < end:
+            upstream.closed.wait(0.02)
+        assert not upstream.own  # they ended with the sessions
+    upstream.close()
+
+
+@needs_posix
+def test_connections_of_single_clients_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
+    setup = gw.read_config(config)
+    upstream = setup.upstreams["pid"]
+    upstream.keeper.start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            connected = client.connect(setup.profiles["all"], revision=LEGACY[0])
+            stack.enter_context(connected).call_tool("pid__pid")
+            assert len(upstream.own) <= 2
+    upstream.close()
+
+
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_only_named_headers_are_passed_on(version):
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    secret = {"Authorization": "Bearer a", "Cookie": "b=c", "X-Other": "d"}
+    with raw_upstream(lists, forward=["X-Tenant"], headers={"X-Own": "e"}) as (
+        upstream,
+        site,
+    ):
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with over_http(profile) as url:
+            for tenant in ("one", "two"):
+                headers = {**secret, "X-Tenant": tenant}
+                with client.connect(url, headers=headers, revision=version) as front:
+                    front.call_tool("raw__good")
+        upstream.close()
+    calls = [
+        headers
+        for _, headers, message in site.asked
+        if message.get("method") == "tools/call"
+    ]
+    assert [one["x-tenant"] for one in calls] == ["one", "two"]
+    for headers in calls:
+        assert headers["x-own"] == "e"
+        assert not {"authorization", "cookie", "x-other"} & headers.keys()
+
+
+SECRET = "s3cret-Value"
+FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % "it"
+
+
+@parametrize(
+    "options, word",
+    [
+        ({"command": [sys.executable, "-c", FAIL, SECRET]}, "bad: *** of it"),
+        ({"command": [sys.executable, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
+        ({"command": ["/none/such", SECRET]}, "cannot start ['/none/such']"),
+        ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
+        ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
+        (
+            {
+                "command": [
+                    sys.executable,
+                    "-c",
+                    "import os, sys; sys.exit('bad: ' + os.environ['K'])",
+                ],
+                "env": {"K": SECRET},
+            },
+            "bad: ***",
+        ),
+    ],
+)
+def test_what_the_file_says_reaches_nobody(options, word, capsys):
+    upstream = gw.Upstream("it", options)
+    with fronting(upstream) as front:
+        assert upstream.tried.wait(PATIENCE)
+        with pytest.raises(mcp.RpcError) as caught:
+            front.call_tool("it__x")
+    said = str(caught.value)
+    assert "it is down" in said and word in said
+    assert SECRET not in said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+
+
+@parametrize("place", ["?key=" + SECRET, ""])
+def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
+    def answer(verb: str, headers: dict, message: dict):
+        said = f"refused {headers[':path']} {headers.get('x-key')}"
+        body = {"jsonrpc": "2.0", "id": message.get("id")}
+        body["error"] = {"code": -1, "message": said, "data": {"at": [said]}}
+        ok = {"Content-Type": "application/json"}
+        if message.get("method") == "tools/call":
+            yield http_answer(200, ok, json.dumps(body))
+        else:
+            yield from whole(verb, headers, message)
+
+    tools = {"tools/list": list_of("tools", GOOD["tools"])}
+    with raw_upstream(tools) as (_, site):
+        whole = site.answer
+        site.answer = answer
+        options = {"url": site.url + place, "headers": {"X-Key": "Bearer " + SECRET}}
+        with fronting(gw.Upstream("it", options)) as front:
+            with pytest.raises(mcp.RpcError, match="refused /mcp") as caught:
+                front.call_tool("it__good")
+    data = json.dumps(caught.value.data)
+    assert SECRET not in str(caught.value) + data + capsys.readouterr()[1]
+
+
+def test_the_name_of_a_bridge_has_no_secret():
+    upstreams, *_ = gw.read_config(f"http://ann:{SECRET}@127.0.0.1:9/mcp?key={SECRET}")
+    (name,) = upstreams
+    assert name == "http://127.0.0.1:9/mcp"
+
+
+# ---- logging in
+
+
+@pytest.fixture(name="guarded")
+def guarded_upstream(monkeypatch, tmp_path):
+    """An upstream that wants a login, from the issuer in test_oauth.World. `tokens` are
+    those that it accepts."""
+    import test_oauth
+    from test_oauth import ISSUER, TOKEN, guard
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
+    world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
+    # It is not used: the client shows a page.
+    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
+    server = mcp.Server("guarded")
+    server.tool(lambda: "done", name="work")
+    authorize = mcp.bearer(tokens)
+    with http_serving(server, metadata=metadata, authorize=authorize) as serving:
+        metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
+        answer = {"token_type": "bearer", "expires_in": 3600}
+        world.at[TOKEN] = [
+            (200, {**answer, "access_token": name}) for name in ("at1", "at2")
+        ]
+        upstream = gw.Upstream("web", {"url": serving.url})
+        upstream.tokens = tokens
+        try:
+            yield upstream
+        finally:
+            upstream.close()
+
+
+def visit(params):
+    """Agree to everything on the page, in another program."""
+    from urllib.parse import parse_qsl
+
+    page = dict(parse_qsl(params["url"].partition("?")[2]))
+    address = f"{page['redirect_uri']}?code=c&state={page['state']}"
+    begin(client.fetch, "GET", address, {})
+    return True
+
+
+@contextlib.contextmanager
+def in_front(upstream, version):
+    """Connect a client that shows pages; yield what it hears, too."""
+    profile, heard = gw.Profile("all", [(upstream, ["*"])]), queue.SimpleQueue()
+    upstream.keeper.start()
+    with client.connect(profile, revision=version, visit=visit) as front:
+        with front.listen(["tools"], heard.put):
+            yield front, heard
+
+
+def await_names(front, heard, names):
+    while names_of(front) != names:
+        heard.get(timeout=PATIENCE)
+
+
+EACH_THAT_VISITS = parametrize("version", [MODERN[0], "2025-11-25"])
+
+
+@EACH_THAT_VISITS
+def test_a_user_logs_in_through_the_client(guarded, version):
+    with in_front(guarded, version) as (front, heard):
+        await_names(front, heard, ["web__login"])
+        said = front.call_tool("web__login")["content"][0]["text"]
+        assert said == "Logged in (web)"
+        await_names(front, heard, ["web__work"])
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+    guarded.close()
+    # The token is kept: another gateway needs no login.
+    again = gw.Upstream("web", guarded.options)
+    with fronting(again) as front:
+        assert names_of(front) == ["web__work"]
+
+
+@EACH_THAT_VISITS
+def test_a_call_that_needs_a_login_begins_it(guarded, version):
+    with in_front(guarded, version) as (front, heard):
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        await_names(front, heard, ["web__work"])
+        guarded.tokens.clear()  # nothing renews it
+        guarded.tokens["at2"] = "ann"
+        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        await_names(front, heard, ["web__work"])
+
+
+@EACH_THAT_VISITS
+def test_a_user_may_decline_a_login(guarded, version, monkeypatch):
+    monkeypatch.setitem(globals(), "visit", lambda params: False)
+    with in_front(guarded, version) as (front, _):
+        result = front.call_tool("web__login")
+        assert result["isError"] and "declined" in result["content"][0]["text"]
+        with pytest.raises(mcp.RpcError, match="declined"):
+            front.call_tool("web__work")
+
+
+def test_without_a_user_the_error_says_how_to_log_in(guarded):
+    with fronting(guarded) as front:
+        for name in ("web__login", "web__work"):
+            with pytest.raises(mcp.RpcError, match=r"mcp_cli\.py login http://127"):
+                front.call_tool(name)
+
+
+def test_one_of_several_clients_does_not_log_in_for_all(guarded):
+    profile = gw.Profile("all", [(guarded, ["*"])])
+    guarded.keeper.start()
+    authorize = mcp.bearer({"key": "ann"})
+    with over_http(profile, authorize=authorize) as url:
+        headers = {"Authorization": "Bearer key"}
+        with client.connect(url, headers=headers, visit=visit) as front:
+            assert names_of(front) == []
+            for name in ("web__login", "web__work"):
+                with pytest.raises(mcp.RpcError, match=r"mcp_cli\.py login"):
+                    front.call_tool(name)
+
+
+def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
+    headers = {"authorization": "Bearer at1"}
+    upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
+    with fronting(upstream) as front:
+        assert names_of(front) == ["web__work"]
+        guarded.tokens.clear()
+        with pytest.raises(mcp.RpcError, match="401"):
+            front.call_tool("web__work")
+        assert not upstream.needs_login
+
+
+@needs_posix
+def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
+    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
+    end = begin((tmp_path / "held").read_bytes)
+    code = """if True:
+        import os, runpy, signal
+        held = os.open('held', os.O_WRONLY)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        runpy.run_path('pid.py')
+        signal.pause()  # it must be ended
+    """
+    entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
+    config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
+    with client.connect([*GATEWAY, config], env=COVERAGE, revision=LEGACY[0]) as front:
+        assert front.call_tool("pid__pid")["content"]
+    assert end.result(PATIENCE) == b""

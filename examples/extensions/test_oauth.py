@@ -25,6 +25,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from test_mcp_ref import (
+    cli,
     PATIENCE,
     POSIX,
     Site,
@@ -77,6 +78,7 @@ class World(oauth.Browser):
     def __init__(self):
         self.asked = []
         self.page = {}  # parameters of the last login page
+        self.resource = MCP
         self.issued, self.time, self.refresh = 0, 1000.0, ""
         self.at = {
             "callback": {"code": "the-code"},
@@ -125,7 +127,8 @@ class World(oauth.Browser):
         if form["grant_type"] == "authorization_code":
             digest = oauth.b64(hashlib.sha256(form["code_verifier"].encode()).digest())
             assert (digest, BACK) == (self.page["code_challenge"], form["redirect_uri"])
-        assert form["resource"] == MCP and form.get("refresh_token") in (
+        assert form.get("resource") == self.resource
+        assert form.get("refresh_token") in (
             None,
             self.refresh,
         )
@@ -146,8 +149,8 @@ class World(oauth.Browser):
 
     def visit(self, url: str) -> str:
         self.page = dict(parse_qsl(url.partition("?")[2]))
+        assert self.page.get("resource") == self.resource
         asked = {
-            "resource": MCP,
             "code_challenge_method": "S256",
             "response_type": "code",
         }
@@ -271,11 +274,6 @@ FLOWS = {
         (401, "", "new code:x+w at1"),
     ],
     "the challenge goes before the list": [
-        (
-            401,
-            'Bearer resource_metadata="https://new.test"',
-            "!no metadata at https://new",
-        ),
         ("resource", {"scopes_supported": ["x"]}),
         (
             401,
@@ -298,6 +296,51 @@ FLOWS = {
         (401, "", "new code at1"),
         ("token", [(401, {"error": "invalid_client"}), {}]),
         (401, "", "refresh new code at2"),
+    ],
+    **{
+        f"an issuer that forgot us, and says {refusal}": [
+            (401, "", "new code at1"),
+            ("token", [refusal, {}]),
+            (401, "", "refresh new code at2"),
+            (401, "", "refresh at3"),
+            ("token", [GONE, refusal, {}]),
+            (401, "", "refresh code new code at4"),
+        ]
+        for refusal in (
+            (401, {"error": "unauthorized_client"}),
+            (400, {"error": "invalid_request"}),
+            404,
+        )
+    },
+    "a new registration that is refused is not replaced": [
+        (401, "", "new code at1"),
+        ("token", [(401, {"error": "unauthorized_client"})]),
+        (401, "", "!unauthorized_client"),
+        ("token", [{}]),
+        (401, "", "refresh at2"),
+    ],
+    **{
+        f"{failure} is temporary, and nothing is replaced": [
+            (401, "", "new code at1"),
+            ("token", [failure]),
+            (401, "", "!temporary"),
+            ("token", [{}]),
+            (401, "", "refresh at2"),
+        ]
+        for failure in (503, (400, {"error": "server_error"}), (429, {}))
+    },
+    "a URL in the challenge that is of no use": [
+        (401, 'Bearer resource_metadata="http://new.test"', "new code at1"),
+        (401, 'Bearer resource_metadata="https://new.test"', "refresh at2"),
+        (401, 'Bearer resource_metadata="garbage"', "refresh at3"),
+        ("resource", 404),
+        (401, 'Bearer resource_metadata="https://new.test"', "!no metadata at https"),
+        (401, 'Bearer resource_metadata="http://new.test"', "!https URL"),
+    ],
+    "the server's reason is told": [
+        (403, 'Bearer error_description="no seat is free"', "!no seat is free"),
+        (401, "", "new code at1", 1),
+        (401, 'Bearer error_description="a\nb"', "!just obtained .*: a b$"),
     ],
     "another issuer gets nothing of the old one": [
         (401, "", "new code at1"),
@@ -687,3 +730,322 @@ def test_a_timeout_covers_what_machines_do_for_a_login():
         with pytest.raises(oauth.OAuthError, match="reached|time left"):
             client.connect(site.url, timeout=0.3, authorize=oauth.OAuth())
         over.set()
+
+
+def test_oauth_keeps_what_it_has_until_a_new_login_has_succeeded(world):
+    store = {}
+    log_in(world.hook(store=store), uses=1)
+    (entry,) = store.values()
+    # The user closes the page, because it says that the client is unknown.
+    world.change("callback", {"state": "none"})
+    world.at[TOKEN] = [GONE]
+    with pytest.raises(oauth.OAuthError, match="another request"):
+        log_in(world.hook(store=store, scope="more"))
+    assert {**entry, "doubt": True} == [*store.values()][0]
+
+    world.change("callback", {"code": "the-code"})
+    world.at["callback"].pop("state")
+    world.at[TOKEN] = {}
+    world.change("registration", {"client_id": "another"})
+    log_in(world.hook(store=store, scope="more"))
+    assert world.page["client_id"] == "another"
+    (entry,) = store.values()
+    assert entry["client"][0] == "another" and not entry["doubt"]
+
+
+def test_oauth_begins_a_login_that_the_user_asks_for(world):
+    store = {}
+    log_in(world.hook(store=store))
+    world.time += 3600
+    world.at[TOKEN] = [503, {}]
+    with pytest.raises(oauth.OAuthError, match="temporary"):
+        log_in(world.hook(store=store))
+    world.at[TOKEN] = [503, {}]
+    made = log_in(world.hook(store=store, asked=True))
+    assert made == {"Authorization": "Bearer at2"}
+    assert [one for *_, one in world.asked].count({}) and world.issued == 2
+
+
+def test_oauth_says_where_its_token_is_from(world):
+    store, hook = {}, world.hook()
+    assert hook.outcome == ""
+    for seconds, outcome in ((0, "new"), (0, "stored"), (3600, "renewed")):
+        world.time += seconds
+        hook = world.hook(store=store)
+        log_in(hook)
+        assert hook.outcome == outcome
+
+
+def test_oauth_renews_a_token_in_time(world):
+    hook = world.hook()
+    make = hook(mcp.HttpError(401, "no", {}, MCP))
+    assert make("POST", MCP) == {"Authorization": "Bearer at1"}
+    world.time += 3600 - oauth.EARLY_SECONDS + 1
+    assert make("POST", MCP) == {"Authorization": "Bearer at2"}
+    world.time += 3600
+    world.at[TOKEN] = [503]
+    assert make("POST", MCP) == {"Authorization": "Bearer at2"}
+    asked = len(world.asked)  # it is tried once: the server will refuse the old one
+    assert make("POST", MCP) == {"Authorization": "Bearer at2"}
+    assert len(world.asked) == asked
+
+
+def test_oauth_keeps_servers_of_one_origin_apart(world):
+    """Whatever resource the metadata of another server there names."""
+    store = {}
+    log_in(world.hook(store=store))
+    sibling = "https://mcp.test/evil"
+    world.at[ROOT + "/evil"] = {**world.at[RESOURCE], "resource": "https://mcp.test/"}
+    world.at[RESOURCE]["resource"] = world.resource = "https://mcp.test/"
+    log_in(world.hook(store=store), uses=1)  # a parent is accepted, and not shared
+    make = world.hook(store=store)(mcp.HttpError(401, "no", {}, sibling))
+    assert make("POST", sibling) == {"Authorization": "Bearer at2"}
+    assert {name.split()[-1] for name in store} == {MCP, sibling}
+    assert len({entry["token"]["value"] for entry in store.values()}) == 2
+
+
+@parametrize("theirs", [ISSUER + "/", ISSUER])
+def test_oauth_says_who_must_correct_a_slash(world, theirs):
+    world.change("issuer", {"issuer": theirs})
+    named = ISSUER if theirs.endswith("/") else ISSUER + "/"
+    world.at[named + SERVER] = world.at[METADATA]
+    world.change("resource", {"authorization_servers": [named]})
+    with pytest.raises(oauth.OAuthError) as caught:
+        log_in(world.hook())
+    said = str(caught.value)
+    assert f"about {theirs}, not {named}:" in said
+    assert f"must write {theirs} in the authorization_servers" in said
+    # ... and how to go on meanwhile.
+    settings = {"client_id": "me", "token_url": TOKEN}
+    settings["authorization_url"] = ISSUER + "/authorize?tenant=1"
+    hook = oauth.hook_for(settings, browser=world, store={})
+    assert log_in(hook) == {"Authorization": "Bearer at1"}
+
+
+# settings, what the login page is asked with, what the token endpoint gets
+@parametrize(
+    "settings, page, form",
+    [
+        ({"client_id": "me"}, {"client_id": "me"}, {"client_id": "me"}),
+        ({"resource": "no"}, {}, {}),
+        ({"audience": "api://x"}, {"audience": "api://x"}, {"audience": "api://x"}),
+        ({"scope": "a b"}, {"scope": "a b"}, {}),
+        (
+            {"client_id": "me", "client_secret": "s", "grant": "client_credentials"},
+            {},
+            {"grant_type": "client_credentials"},
+        ),
+    ],
+)
+def test_oauth_takes_settings(world, settings, page, form):
+    if "resource" in settings:
+        world.resource = None
+    hook = oauth.hook_for(settings, browser=world, store={})
+    assert log_in(hook) == {"Authorization": "Bearer at1"}
+    assert page.items() <= world.page.items()
+    assert form.items() <= world.asked[-1][3].items()
+
+
+@parametrize(
+    "settings, word",
+    [
+        ({"colour": "red"}, "colour"),
+        ({"grant": "password"}, "password"),
+        ({"redirect_port": "x"}, "port"),
+        ({"authorization_url": NEW}, "token_url"),
+    ],
+)
+def test_oauth_names_what_is_wrong_with_settings(settings, word):
+    with pytest.raises(ValueError, match=word):
+        oauth.hook_for(settings)
+
+
+def test_oauth_reads_settings_where_hosts_and_people_write_them():
+    host = {"clientId": "me", "scopes": ["a", "b"], "callbackPort": 7777}
+    assert oauth.settings_in(host) == {
+        "client_id": "me",
+        "scope": "a b",
+        "redirect_port": "7777",
+    }
+    environ = {"MCP_OAUTH_CLIENT_SECRET": "s", "PATH": "/bin", "scope": "no"}
+    assert oauth.settings_from(environ) == {"client_secret": "s"}
+    assert oauth.settings_in({"resource": False}) == {"resource": "no"}
+    with pytest.raises(ValueError, match="clientId"):
+        oauth.settings_in({"clientId": {}})
+
+
+def test_oauth_uses_another_device_where_there_is_no_browser(world, monkeypatch):
+    said, slept = [], []
+    monkeypatch.setattr("time.sleep", slept.append)
+    pending = (400, {"error": "authorization_pending"})
+    slower = (400, {"error": "slow_down"})
+    device = ISSUER + "/device"
+    world.change("issuer", {"device_authorization_endpoint": device})
+    world.at[device] = {
+        "device_code": "secret",
+        "user_code": "AB-CD",
+        "verification_uri": ISSUER + "/enter",
+        "interval": 2,
+    }
+    browser = oauth.Browser(opens=False, say=said.append)
+    for answers, expected in (([pending, slower, {}], "Bearer at1"), ([GONE], "")):
+        world.at[TOKEN] = answers
+        hook = world.hook(grant=oauth.AuthorizationCode(browser))
+        if not expected:
+            with pytest.raises(oauth.OAuthError, match="invalid_grant"):
+                log_in(hook)
+        else:
+            assert log_in(hook) == {"Authorization": expected}
+    assert slept == [2, 7]
+    assert said[0] == (f"Open {ISSUER}/enter on any device, and enter the code AB-CD")
+    registered = next(form for *_, form in world.asked if "redirect_uris" in form)
+    assert URN + "grant-type:device_code" in registered["grant_types"]
+    asked = [form for _, url, _, form in world.asked if url == device]
+    assert asked[0] == {"client_id": "r", "resource": MCP}
+    for flaw in ({"user_code": None}, {"verification_uri": "http://x.test"}):
+        world.at[device] = {**world.at[device], **flaw}
+        with pytest.raises(oauth.OAuthError, match="code for the user|https URL"):
+            log_in(world.hook(grant=oauth.AuthorizationCode(browser)))
+
+
+def test_oauth_always_shows_the_page(monkeypatch):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", lambda url: True)  # it opens nothing
+    for opens in (True, False):
+        browser = oauth.Browser(seconds=0, show=shown.append, opens=opens)
+        with browser.listen("", "s"), pytest.raises(oauth.OAuthError):
+            browser.visit(ISSUER)
+    assert shown == [ISSUER, ISSUER]
+
+
+@parametrize("ending", ["the-code", "http://127.0.0.1:1/callback?code=the-code&state="])
+def test_oauth_takes_a_code_that_a_user_pastes(world, monkeypatch, ending):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    browser = oauth.Browser(seconds=9 * PATIENCE, opens=False, say=str)
+
+    def show(url: str) -> None:
+        state = dict(parse_qsl(url.partition("?")[2]))["state"]
+        line = ending + (state if "?" in ending else "")
+        os.write(ours, line.encode() + b"\n")
+
+    browser.show = show
+    world.at[TOKEN] = (200, {"access_token": "at1", "token_type": "bearer"})
+    with open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        hook = world.hook(grant=oauth.AuthorizationCode(browser))
+        assert log_in(hook) == {"Authorization": "Bearer at1"}
+    os.close(ours)
+    assert world.asked[-1][3]["code"] == "the-code"
+
+
+def test_oauth_needs_a_user(world):
+    hook = world.hook(grant=oauth.AuthorizationCode(oauth.Nobody("call ann")))
+    with pytest.raises(oauth.LoginNeeded, match="call ann"):
+        log_in(hook)
+    assert not [form for *_, form in world.asked if form]
+
+
+def test_logout_removes_and_revokes(world, tmp_path):
+    store = oauth.TokenFile(tmp_path / "tokens")
+    log_in(world.hook(store=store))
+    assert oauth.logout("https://mcp.test/other", store) == []
+    assert "does not offer" in oauth.logout(MCP, store)[1]
+
+    world.change("issuer", {"revocation_endpoint": ISSUER + "/revoke"})
+    for answer, word in ({}, "has revoked"), ((503, {}), "may still accept"):
+        log_in(world.hook(store=store))
+        world.at[ISSUER + "/revoke"] = answer
+        first, second = oauth.logout(MCP + "?x=secret", store)
+        assert f"removed what {ISSUER} issued for {MCP}" == first and word in second
+        assert world.asked[-1][3] == {"token": world.refresh, "client_id": "r"}
+        assert oauth.logout(MCP, store) == [] and list(store.keys()) == []
+
+
+# ---- the command
+
+
+@pytest.fixture(name="guarded")
+def guarded_server(world, monkeypatch, tmp_path):
+    """A server that wants a login; a browser that agrees to everything."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+    def browse(url: str):
+        world.page = dict(parse_qsl(url.partition("?")[2]))
+        back = f"{world.page['redirect_uri']}?code=c&state={world.page['state']}"
+        threading.Thread(target=real_fetch, args=("GET", back, {})).start()
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    answer = {"access_token": "at1", "token_type": "bearer", "refresh_token": "rt1"}
+    world.at[TOKEN] = (200, answer)
+    metadata: dict = {}
+    server = mcp.Server("guarded")
+    server.tool(lambda: "done", name="work")
+    authorize = mcp.bearer({"at1": "ann"})
+    with http_serving(server, metadata=metadata, authorize=authorize) as serving:
+        metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
+        yield serving.url
+
+
+def test_the_command_logs_in_and_out(world, guarded, capsys):
+    def run(*words: str) -> str:
+        assert cli.main([*words]) == 0
+        return capsys.readouterr()[0].strip()
+
+    assert run("login", guarded) == f"logged in at {guarded}"
+    assert run("login", guarded) == f"logged in already at {guarded}"
+    assert json.loads(run("login", "--json", guarded))["login"] == "stored"
+    assert run("call", "--login", guarded, "work") == "done"
+    world.change("issuer", {"revocation_endpoint": ISSUER + "/revoke"})
+    world.at[ISSUER + "/revoke"] = {}
+    assert "has revoked it" in run("logout", guarded)
+    assert world.asked[-1][3]["token"] == "rt1"
+    assert run("logout", guarded) == f"nothing is kept for {guarded}"
+    with http_serving(mcp.Server("open")) as open_to_all:
+        said = run("login", open_to_all.url)
+        assert said == f"no login was needed at {open_to_all.url}"
+
+
+def test_the_command_takes_settings_from_everywhere(
+    world, guarded, capsys, monkeypatch, tmp_path
+):
+    entry = {"url": guarded, "oauth": {"clientId": "file", "scopes": ["file"]}}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"it": entry}}))
+    monkeypatch.setenv("MCP_OAUTH_SCOPE", "environment")
+    words = ["login", "--config", str(config), "--oauth", "audience=api://x", "it"]
+    assert cli.main(words) == 0
+    page = {"client_id": "file", "scope": "environment", "audience": "api://x"}
+    assert page.items() <= world.page.items()
+    assert ISSUER not in capsys.readouterr()[0]
+
+
+@parametrize(
+    "words, keyword",
+    [
+        (["login", __file__], "URL"),
+        (["logout", __file__], "URL"),
+        (["login", "--oauth", "colour=red", MCP], "colour"),
+        (["login", "--oauth", "client_id", MCP], "NAME=VALUE"),
+        (["login", "--oauth", "redirect_port=x", MCP], "port"),
+    ],
+)
+def test_the_command_names_what_is_wrong_with_a_login(words, keyword, capsys):
+    assert cli.main(words) == 2
+    printed = capsys.readouterr()[1]
+    assert keyword in printed and "Open this page" not in printed
+
+
+def test_the_command_opens_no_browser(world, guarded, capsys, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda url: pytest.fail("it was opened"))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    device = {"device_authorization_endpoint": ISSUER + "/device"}
+    world.change("issuer", device)
+    world.at[ISSUER + "/device"] = {
+        "device_code": "d",
+        "user_code": "AB-CD",
+        "verification_uri": ISSUER + "/enter",
+    }
+    assert cli.main(["login", "--no-browser", guarded]) == 0
+    assert "enter the code AB-CD" in capsys.readouterr()[1]

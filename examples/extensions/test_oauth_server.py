@@ -216,3 +216,82 @@ def test_a_silent_issuer_holds_a_request_for_seconds(issuer, monkeypatch):
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/i"
         issuer.hook = guard.introspection(url, "i", "s", resource=MCP)
         assert begin(issuer.status, "right").result(PATIENCE) == 503
+
+
+GUID = "5f3d2c1a-0000-4000-8000-00000000abcd"
+TOKENS = {  # as the documents of four providers show them
+    "entra, a user": {"aud": GUID, "sub": "ann", "scp": "a b", "azp": "app"},
+    "entra, a program": {"aud": GUID, "sub": "app-id", "roles": ["a"], "azp": "app"},
+    "auth0": {"aud": [MCP, "x"], "sub": "auth0|1", "permissions": ["a"], "azp": "c"},
+    "cognito": {"sub": "ann", "client_id": "app", "scope": "a", "token_use": "access"},
+    "keycloak, light": {"aud": MCP, "client_id": "app", "scope": "a"},
+}
+OPTIONS = {
+    "entra, a user": {"audience": GUID},
+    "entra, a program": {"audience": [GUID, "api://x"], "scope_claims": ["roles"]},
+    "auth0": {"scope_claims": ["scope", "permissions"]},
+    "cognito": {"without_audience": True},
+    "keycloak, light": {"subject_claims": ["sub", "client_id"]},
+}
+
+
+def hook_that_finds(world, claims, **options):
+    world.at[ISSUER + "/i"] = {"active": True, "iss": ISSUER, "exp": 8e9, **claims}
+    options = {"resource": MCP, "issuer": ISSUER, "scopes": ["a"], **options}
+    return guard.introspection(ISSUER + "/i", "i", "s", **options)
+
+
+@parametrize("name", TOKENS)
+def test_tokens_of_providers_are_accepted_if_the_operator_says_so(world, name, capsys):
+    who = {"authorization": "Bearer t"}
+    claims = TOKENS[name]
+    found = hook_that_finds(world, claims, **OPTIONS[name])(who)
+    subject = claims.get("sub") or claims["client_id"]
+    assert found == [ISSUER, subject, claims.get("client_id") or claims["azp"]]
+    # Nothing of that is the default; and nothing else is let through.
+    with pytest.raises(mcp.HttpError):
+        hook_that_finds(world, claims)(who)
+    strange = {**claims, "aud": "https://other.test"}
+    with pytest.raises(mcp.HttpError):
+        hook_that_finds(world, strange, **OPTIONS[name])(who)
+    printed = capsys.readouterr()[1]
+    assert printed.count("oauth: a token is refused: ") == 2
+    assert "its aud is https://other.test, not" in printed
+
+
+@parametrize(
+    "claims, reason",
+    [
+        ({"active": False}, "the issuer says that it is not valid"),
+        ({"aud": "x\x1b"}, f"its aud is x, not {MCP}"),
+        ({"aud": None}, "its aud is None, not"),
+        ({"iss": "y"}, f"its iss is y, not {ISSUER}"),
+        ({"exp": 9}, "it has expired"),
+        ({"exp": "z"}, "not a number"),
+        ({"nbf": 9e9}, "not valid before"),
+        ({"sub": ""}, "who calls (in sub)"),
+        ({"cnf": {}}, "cnf"),
+        ({"scope": "b"}, "it lacks a; it has b (in scope, scp)"),
+    ],
+)
+def test_each_refusal_has_its_reason_in_the_log(world, claims, reason, capsys):
+    claims = {"aud": MCP, "sub": "ann", "scope": "a", **claims}
+    with pytest.raises(mcp.HttpError) as caught:
+        hook_that_finds(world, claims)({"authorization": "Bearer secret-token"})
+    printed = capsys.readouterr()[1]
+    assert reason in printed and "secret-token" not in printed and "\x1b" not in printed
+    assert reason not in str(caught.value)  # strangers are told less
+
+
+def test_a_jwt_that_nobody_signed_has_its_reason_in_the_log(capsys):
+    pytest.importorskip("cryptography")
+    hook = guard.local_keys({"keys": []}, issuer=ISSUER, resource=MCP)
+    with pytest.raises(mcp.HttpError):
+        hook({"authorization": "Bearer a.b.c"})
+    assert "one of the keys has signed" in capsys.readouterr()[1]
+
+
+@parametrize("name", ["scopes", "scope_claims", "subject_claims"])
+def test_a_list_that_is_a_text_is_refused(name):
+    with pytest.raises(TypeError, match="list"):
+        guard.introspection("x", "i", "s", resource=MCP, **{name: "abc"})

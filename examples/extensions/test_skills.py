@@ -20,7 +20,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from test_mcp_ref import PATIENCE, Context, client, differences, mcp, parametrize
+from test_mcp_ref import PATIENCE, POSIX, Context, client, differences, mcp, parametrize
 
 import skills
 
@@ -286,3 +286,71 @@ def test_a_host_uses_only_what_was_approved_and_verified():
             entries[0], said[0] = {**ENTRY, **change}, answer
             with pytest.raises(skills.SkillError, match=why):
                 host.load(*host.list_skills())
+
+
+MISREAD = [
+    "con",
+    "nul.txt",
+    "a/COM1.md",
+    "a:b",
+    "a.",
+    "a ",
+    "a*b",
+    "a|b",
+    "<a>",
+    "a /b",
+]
+MISREAD += ["\x1b[2Ja", "a\u202etxt.exe", "a\nb", "x" * 256, "lpt²", 'a"b', "a?"]
+
+
+@parametrize("path", MISREAD, ids=ascii)
+def test_names_that_some_system_misreads_are_refused(path, tmp_path, capsys):
+    """On both sides: a server does not serve them, a host does not take them."""
+    from urllib.parse import quote
+
+    with pytest.raises(skills.SkillError, match="not a name on every system") as caught:
+        skills.Skill(
+            {
+                **ENTRY,
+                "resources": [
+                    LINES[0],
+                    {**LINES[1], "uri": "skill://x/do/" + quote(path)},
+                ],
+            }
+        )
+    assert str(caught.value).isprintable()
+    if not POSIX or len(path) > 255:
+        return
+    file = tmp_path / "do" / path
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    (tmp_path / "do" / "SKILL.md").write_text(DO_IT % "do")
+    assert skills.serve_skills(mcp.Server("s"), tmp_path) == []
+    assert "not a name on every system" in capsys.readouterr().err
+
+
+@parametrize("name", ["con", "nul", "com1"])
+def test_a_skill_is_not_named_like_a_device(name):
+    uri = f"skill://x/{name}/SKILL.md"
+    lines = [{**LINES[0], "uri": uri}]
+    entry = {"uri": uri, "frontmatter": {**HEADER, "name": name}, "resources": lines}
+    with pytest.raises(skills.SkillError, match="not a name on every system"):
+        skills.Skill(entry)
+
+
+def test_what_a_user_is_shown_of_a_skill_is_printable():
+    strange = "skill://\x1b[2J/do/"
+    lines = [{**one, "uri": strange + one["uri"][13:]} for one in LINES]
+    with pytest.raises(skills.SkillError, match="printable"):
+        skills.Skill({**ENTRY, "uri": strange + "SKILL.md", "resources": lines})
+
+
+def test_files_whose_names_differ_in_case_only_are_refused():
+    lines = [*LINES, {**LINES[1], "uri": "skill://x/do/A.BIN"}]
+    with pytest.raises(skills.SkillError, match="one name"):
+        skills.Skill({**ENTRY, "resources": lines})
+
+
+@parametrize("path", ["a.txt", "Ünï/日本.md", "a b.c", "consul.md", "com10", "x" * 255])
+def test_other_names_are_taken(path):
+    skills.check_path(path)

@@ -293,6 +293,18 @@ class Played:  # stands in for a client: the answers are a list; an exception is
             [0.25, 0.02, 60, 1],
             "x",
         ),
+        *[
+            ([{**WORKS, "pollIntervalMs": n}, DONE], ["get"] * 2, [pause], "x")
+            for n, pause in (
+                (10**400, 60),
+                (-(10**400), 1),
+                (-1, 1),
+                (-0.5, 1),
+                (float("inf"), 60),
+                (float("-inf"), 1),
+                (float("nan"), 0.02),
+            )
+        ],
         (
             [
                 ASKS,
@@ -364,3 +376,50 @@ def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):
     assert made in seen
     with pytest.raises(client.Malformed):
         played.result_types["task"]("prompts/get", made, None)
+
+
+def test_what_has_ended_keeps_its_result_only():
+    bake = Oven(most_bytes=1_000_000)
+    bake.opened.set()
+    big = ["x" * 100] * 5000
+    made = []
+    for _ in range(5):  # the request of one is more than half of what is kept
+        named = {"name": "hold", "arguments": {}, "big": big}
+        made.append(bake("tools/call", **named)["taskId"])
+        bake.until(made[-1], "completed")
+    for task in made:
+        bake.until(task, "completed")
+
+
+def test_the_oldest_results_of_whoever_holds_most_are_forgotten():
+    bake, made = Oven(most_bytes=100_000), []
+
+    @bake.tasks.tool
+    def fill(ctx: Context, size: int) -> str:
+        return "x" * size
+
+    def make(who: str, size: int):
+        named = {"name": "fill", "arguments": {"size": size}}
+        task = bake("tools/call", who=who, **named)["taskId"]
+        end = time.monotonic() + PATIENCE
+        while True:
+            state = bake("tasks/get", who=who, taskId=task)
+            if state == -32602 or state["status"] != "working":
+                break
+            assert time.monotonic() < end
+            time.sleep(0.002)
+        bake.clock.now += 1
+        made.append((who, task))
+
+    make("bob", 20_000)
+    for _ in range(5):
+        make("ann", 30_000)
+    make("ann", 200_000)  # more than all may have: its result is not kept
+    found = [bake("tasks/get", who=who, taskId=task) != -32602 for who, task in made]
+    assert found == [True, False, False, False, True, True, False]
+
+
+def test_a_request_that_finds_no_room_is_refused():
+    bake = Oven(most_bytes=1000)
+    said = bake("tools/call", name="hold", arguments={}, big="x" * 2000)
+    assert said["isError"] and said["content"][0]["text"] == "Too many tasks"
