@@ -45,7 +45,8 @@ call the client; results are not cached or checked against an outputSchema; a
 subscription is not renewed when its connection is lost; the timeout of a call to a
 legacy server runs on while its question is answered; a tools/call that was
 sent on a kept connection which ends at that moment is Disconnected, because the server
-may have run it; proxies are not supported.
+may have run it; `Retry-After` is read in seconds, not as a date; a proxy that asks for
+a password, or for TLS on the way to itself, is not supported.
 
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); README has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
@@ -67,10 +68,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
-from selectors import EVENT_READ, DefaultSelector
+from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
 from typing import Any, NamedTuple, Optional
@@ -78,8 +80,11 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
-except ImportError:  # in the checkout, it is one folder up
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+except ImportError:
+    if __package__:  # both files are vendored in a package
+        sys.modules["mcp_ref"] = import_module(".mcp_ref", __package__)
+    else:  # in the checkout, it is one folder up
+        sys.path.append(str(Path(__file__).resolve().parents[1]))
 from mcp_ref import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -114,8 +119,9 @@ from mcp_ref import (
 __version__ = "1.0.0"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
-    MAX_CHANGE MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS
-    MAX_REDIRECTS MAX_ROUNDS MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES
+    MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_ROUNDS MAX_STUCK_PAGES
+    MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
 """.split()
@@ -135,6 +141,7 @@ MAX_QUESTIONS = 64
 
 # ---- of a list
 MAX_PAGES = 1000  # pages of one list
+MAX_STUCK_PAGES = 3  # ... one after another that bring no new item
 MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
 
 # ---- of a subscription
@@ -155,6 +162,7 @@ MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
+MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
 RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
 
 Message = dict[str, Any]
@@ -181,6 +189,10 @@ class ServerLacks(Exception):
 
 class RequestCancelled(Exception):
     """Someone called cancel() on this request."""
+
+
+# What a request fails with, but for our own doing (cancel(), a callback).
+_FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
 # ==== 2. Checks of what the other side sends ==================
@@ -213,6 +225,7 @@ def _result(response: Message) -> Any:
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
+    # A daemon: it holds nobody up at the end of the process.
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
@@ -222,12 +235,12 @@ def _called(function: Any, *arguments: Any) -> Any:
     import asyncio
     import inspect
 
-    needed = 0
-    for parameter in inspect.signature(function).parameters.values():
-        is_positional = parameter.kind <= parameter.POSITIONAL_OR_KEYWORD
-        if is_positional and parameter.default is parameter.empty:
-            needed += 1
-    result = function(*arguments[: max(1, needed)])
+    needed = [
+        one
+        for one in inspect.signature(function).parameters.values()
+        if one.kind <= one.POSITIONAL_OR_KEYWORD and one.default is one.empty
+    ]
+    result = function(*arguments[: max(1, len(needed))])
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
@@ -300,14 +313,13 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
     """Return the headers that repeat arguments; Malformed if the schema has an invalid
     one. (basic/transports/streamable-http §Custom Headers from Tool Parameters)"""
     marked = list(_marked(schema, arguments))
-    names = set()
-    for name, json_type, _ in marked:
-        if (
-            type(name) is str
-            and json_type in ("string", "integer", "boolean")
-            and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
-        ):
-            names.add(name.lower())
+    names = {
+        name.lower()
+        for name, json_type, _ in marked
+        if type(name) is str
+        and json_type in ("string", "integer", "boolean")
+        and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
+    }
 
     # One that stands elsewhere (below `items`, for instance), has a wrong type or a
     # wrong name, or repeats another one's, is in the text but not among the names.
@@ -365,6 +377,18 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 # ==== 3. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
+#
+# The story of a request, over any transport:
+#
+#   1. Its caller makes it, and Client._transmit() puts it among `client.running`.
+#   2. A thread of the transport sends the message. What fails there is settle()d like
+#      a response: the caller learns of it in next(), and nowhere else.
+#   3. The thread that reads finds it in `running` by the id of what came: progress is
+#      put() into the inbox, the response settle()s it.
+#   4. The caller gets the response, or an exception: the server's error, the deadline,
+#      cancel(), the loss of the connection.
+#   5. Client._finish() takes it out of `running`, whatever happened, and cancels it on
+#      the server if there was no response. What comes later has an unknown id.
 
 
 class Request:
@@ -424,7 +448,8 @@ class Request:
         # ---- over HTTP only
         self.wire: Any = None  # its connection, while it has one
         self.last_id = ""  # of the last event of its stream that had an id
-        self.retry = RETRY_SECONDS  # pause before its stream is opened again
+        self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
+        self.slower = 1  # ... times this, which grows while it brings nothing
 
     def put(self, *items: Any) -> None:
         """Deliver messages, and have next() look up; a signal handler may, too."""
@@ -460,6 +485,7 @@ class Request:
             if left <= 0:
                 raise TimeoutError(
                     f"no answer to {self.method} within {self.timeout:g} s"
+                    f"{self.client.stray}"
                 )
             if self.inbox:
                 item = self.inbox.popleft()
@@ -480,9 +506,8 @@ class Request:
             if self.extend:  # basic/patterns/cancellation §Timeouts
                 self.deadline = min(monotonic() + self.timeout, self.last)
             if self.on_progress and message["method"] == "notifications/progress":
-                params = message["params"]
                 self.on_progress(
-                    params.get("progress"), params.get("total"), params.get("message")
+                    *map(message["params"].get, ("progress", "total", "message"))
                 )
 
 
@@ -502,7 +527,9 @@ class Transport:
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
-    unread = False  # true once it was lost before it had read anything
+    # True after start() if the server was not reached, or lost before it had read
+    # anything.
+    unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
 
@@ -510,8 +537,12 @@ class Transport:
         """[legacy] Let the server send messages that belong to no request."""
 
     def say(self, line: str) -> None:
-        """Print a line for the user, on stderr."""
-        print(line, file=sys.stderr)
+        """Print a line for the user, on stderr. What a terminal would obey is
+        escaped."""
+        print(
+            "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line),
+            file=sys.stderr,
+        )
 
     def _run(self, name: str, request: Request, work: Any) -> None:
         """Do a request's work on a new thread; an exception settles the request."""
@@ -535,16 +566,16 @@ class MemoryTransport(Transport):
     """A Server in this process; each message has its own thread, so that calls can time
     out."""
 
-    peer: Peer  # the server's idea of us, since start()
-
     def __init__(self, server: Server) -> None:
         self.server = server
 
     def start(self) -> None:
+        # The peer is what the server knows us by: a new one is a new connection.
         self.peer = Peer(self._deliver)
         self.up = True
 
     def stop(self) -> None:
+        # The server abandons what it does for a peer that is closed.
         if self.up:
             self.up = False
             self.peer.close()
@@ -607,16 +638,16 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
+    start() makes for each process: `loss`, the exception for calls once it is lost;
+    `outgoing`, pairs of a line and its request for mcp-write (None ends that thread);
+    `exited`, set when it has exited; `silent`, set when its stderr has ended.
+
     start() and stop() run under the client's lock for connecting. The four threads of a
     process get it as an argument, because `process` may be the next one when they end;
     each ends with its pipe, or with the process."""
 
     process: Any = None
     heard = False  # true once this process has said something
-    loss: Any  # the exception for calls, from the moment it is lost
-    outgoing: Any  # pairs (line, request) for mcp-write; None ends that thread
-    exited: Event  # set when this process has exited
-    silent: Event  # set when its stderr has ended
     last_lines: Any = ()  # the end of its stderr, cut to MAX_LINE_TEXT
 
     def __init__(
@@ -641,7 +672,7 @@ class StdioTransport(Transport):
         self.heard = False
         self.unread = False
         self.loss = Disconnected("the server is gone")
-        self.outgoing = SimpleQueue()
+        self.outgoing: Any = SimpleQueue()
         self.exited = Event()
         self.silent = Event()
         self.last_lines = []
@@ -666,6 +697,7 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
+        # mcp-write takes it from there.
         self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
@@ -719,10 +751,9 @@ class StdioTransport(Transport):
             self.silent.wait(0.2)
         if self.up and process is self.process:
             self.unread = _left_unread(process)
-            status = process.poll()
-            last_lines = "\n".join(self.last_lines)
+            said = "\n".join(self.last_lines)
             loss = Disconnected(
-                f"the server is gone (exit status {status})\n{last_lines}"
+                f"the server is gone (exit status {process.poll()})\n{said}"
             )
             loss.exit_status = process.returncode
             self.loss = loss
@@ -755,13 +786,17 @@ class StdioTransport(Transport):
 # Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
 # by GET; HTTP+SSE has no other.
 #
+# Connections are kept, and used for one exchange after another. So a connection can be
+# gone when it is used again, and this request is not to blame: what was not sent whole,
+# and what only reads, is then sent once more on another connection. A call that the
+# server may have run is not.
+#
 # A message goes down through these, and each knows only the next:
 #
-#     _post              what the response means; HTTP+SSE
-#     _open              redirects
-#     _send_authorized   401 and 403
-#     _send              headers; a kept connection that has ended
-#     _Wire.exchange     bytes
+#     _post            what the response means; HTTP+SSE
+#     _open            redirects, authorization, a busy server
+#     _send            headers, cookies, a kept connection that has ended
+#     _Wire.exchange   bytes
 
 
 class _Call(NamedTuple):
@@ -794,17 +829,32 @@ class _Wire:
     session = ""  # the session that the request named
     response: Any = None  # http.client's, once the head has come; None until then
 
-    def __init__(self, url: str, tls: Any, timeout: float) -> None:
-        scheme, self.host, port = _origin(url)
+    def __init__(self, url: str, tls: Any, timeout: float, proxy: Any) -> None:
+        from urllib.request import getproxies, proxy_bypass
+
+        scheme, host, port = _origin(url)
+        self.host = host  # as errors name it
         self.lock = Lock()
         self.place: Message = {"on": 0}  # what Client.record() says about the exchange
+        self.prefix = ""  # of a path, for a proxy that must see the whole URL
         with self.failing():
+            if proxy is None and not proxy_bypass(urlsplit(url).netloc):
+                proxy = getproxies().get(scheme)
+            address = (host, port)
+            if proxy:
+                address = _origin(proxy if "://" in proxy else f"http://{proxy}")[1:]
+                self.host = f"{host} (through the proxy {address[0]})"
+
             if scheme == "http":
-                self.connection: Any = HTTPConnection(self.host, port, timeout=timeout)
+                self.connection: Any = HTTPConnection(*address, timeout=timeout)
+                if proxy:
+                    self.prefix = f"http://{urlsplit(url).netloc}"
             else:
                 self.connection = HTTPSConnection(
-                    self.host, port, timeout=timeout, context=tls
+                    *address, timeout=timeout, context=tls
                 )
+                if proxy:
+                    self.connection.set_tunnel(host, port)
             self.connection.connect()
             self.socket = self.connection.sock
 
@@ -826,14 +876,21 @@ class _Wire:
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
         self.response = None
         with self.failing():
-            self.connection.request(verb, f"/{target.lstrip('/')}", body, headers)
+            self.connection.request(
+                verb, f"{self.prefix}/{target.lstrip('/')}", body, headers
+            )
             self.sent = True
             self.response = self.connection.getresponse()
             fields = self.response.headers
             self.status = self.response.status
-            is_events = fields.get_content_type() == "text/event-stream"
-            self.is_stream = stream and self.status == 200 and is_events
+            self.is_stream = (
+                stream
+                and self.status == 200
+                and fields.get_content_type() == "text/event-stream"
+            )
             self.body = b""
+            if "Content-Encoding" in fields:  # http.client asks for "identity"
+                raise ValueError(f"compressed, unasked: {fields['Content-Encoding']}")
             if not self.is_stream:
                 # One byte more than decode() accepts: enough to be refused.
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
@@ -847,28 +904,34 @@ class _Wire:
     def events(self, request: Request) -> Iterator[Any]:
         """Yield (name, data) of each event in a stream (HTML Standard, section 9.2);
         store its id and `retry` in the request. Malformed if an event is too large."""
-        event: Any = {}
+        event: Message = {}
+        data: Any = []
         size = 0
         with self.failing():
             text = io.TextIOWrapper(self.response, "utf-8-sig", "replace")
             try:
                 for line in iter(lambda: text.readline(MAX_MESSAGE_BYTES), ""):
                     field, _, value = line.rstrip("\n").partition(":")
-                    event.setdefault(field, []).append(value.removeprefix(" "))
+                    value = value.removeprefix(" ")
+                    if field == "data":
+                        data.append(value)
+                    elif field in ("event", "id", "retry"):  # others are not kept
+                        event[field] = value
                     size += len(line)
                     if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
                         raise Malformed(
                             f"the server sent an event of more than {size} characters"
                         )
                     if line == "\n":
-                        request.last_id = event.get("id", [request.last_id])[-1]
+                        request.last_id = event.get("id", request.last_id)
                         # It has no `retry`, or one that is not a number.
                         with suppress(ValueError, KeyError):
-                            request.retry = max(50, int(event["retry"][-1][:9])) / 1000
-                        data = "\n".join(event.get("data", ()))
-                        if data:  # an event may have only an id
-                            yield event.get("event", ["message"])[-1], data
+                            request.retry = max(50, int(event["retry"][:9])) / 1000
+                        if any(data):  # an event may have only an id
+                            request.slower = 1
+                            yield event.get("event", "message"), "\n".join(data)
                         event = {}
+                        data = []
                         size = 0
             finally:
                 text.detach()  # else it would close the response
@@ -898,17 +961,16 @@ class _Wire:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
         # Whatever fails here says no, and nothing has been sent yet. (TypeError and
-        # ValueError: http.client, of a stream that was cut.)
+        # ValueError: http.client, of a stream that was cut; select(), of a process with
+        # a thousand open files.)
         with suppress(OSError, HTTPException, ValueError, TypeError):
             self.socket.settimeout(0)
             self.response.read(65536)  # the end of a stream, if it has come
-            with DefaultSelector() as selector:
-                selector.register(self.socket, EVENT_READ)
-                return (
-                    self.response.isclosed()
-                    and not selector.select(0)
-                    and monotonic() - self.since < IDLE_SECONDS
-                )
+            return (
+                self.response.isclosed()
+                and not select([self.socket], [], [], 0)[0]  # bytes, or its end
+                and monotonic() - self.since < IDLE_SECONDS
+            )
         return False
 
 
@@ -922,7 +984,7 @@ def fetch(
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
     case) and body. `timeout`: seconds to connect to each address of the host, and as
     many for the rest. Raises Disconnected, also on timeout."""
-    wire = _Wire(url, None, timeout)
+    wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
     timer.start()
@@ -943,8 +1005,12 @@ class HttpTransport(Transport):
     `headers`: a dict, or a function of (verb, url) that returns one, called for each
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
     `seconds` say how long it may take, not counting a person; returns `headers` for all
-    requests from then on, or None to give up. `tls`: an ssl.SSLContext. Redirects must
-    stay within the origin.
+    requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
+    PEM file with the certificate authorities to trust. `proxy`: such as
+    "http://host:3128" for every host, "" for none; by default, what the
+    environment says (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
+    Redirects must stay within the origin. Cookies are kept as long as the client, and
+    go back to the origin only: balancers find a server again by them.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
@@ -965,21 +1031,37 @@ class HttpTransport(Transport):
     stream: Any = None  # [legacy] the request that keeps the session's stream open
 
     def __init__(
-        self, url: str, headers: Any = None, tls: Any = None, authorize: Any = None
+        self,
+        url: str,
+        headers: Any = None,
+        tls: Any = None,
+        authorize: Any = None,
+        proxy: Any = None,
+        cacert: str = "",
     ) -> None:
         self.url = url
         self.origin = _origin(url)
         self.headers = headers or {}
+        self.proxy = proxy
         self.tls = tls
+        if cacert:
+            import ssl
+
+            os.stat(cacert)  # its error names the file, that of ssl does not
+            self.tls = ssl.create_default_context(cafile=cacert)
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
         self.idle: Any = []  # kept connections; a list's pop and append are atomic
+        # Cookies, as they came, by name. (Reading and setting one is atomic.)
+        self.cookies: Message = {}
 
     def start(self) -> None:
+        # Nothing is connected yet: the first message does that.
         self.session = ""
         self.sse = False
         self.post_to = ""
+        self.unread = True  # until there is a connection
         self.up = True
 
     def stop(self) -> None:
@@ -988,8 +1070,9 @@ class HttpTransport(Transport):
             deletion = Request(
                 self.client, "DELETE", CLOSE_STEP_SECONDS, response=False
             )
-            call = _Call("DELETE", {}, deletion)
-            self._run("mcp-post", deletion, lambda: self._open(call))
+            self._run(
+                "mcp-post", deletion, lambda: self._open(_Call("DELETE", {}, deletion))
+            )
             # Many servers refuse it, some are gone: the session expires anyway.
             with suppress(Exception):
                 deletion.wait()
@@ -1023,7 +1106,7 @@ class HttpTransport(Transport):
                 if name not in client.tools:
                     # Its schema says which arguments become headers.
                     client.list_tools()
-                schema = client.tools.get(name, {}).get("inputSchema")
+                schema = _object(client.tools, name).get("inputSchema")
                 headers.update(_mirrors(schema, params.get("arguments")))
         return headers
 
@@ -1040,11 +1123,15 @@ class HttpTransport(Transport):
         if is_opening and status == 200:
             # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
-        # The body of a refusal may be a message that says more.
-        error = '"error"' if self.client.modern else str(UNSUPPORTED_VERSION)
+        # The body of a refusal may be the response, which says more.
+        if self.client.modern:
+            answers: Any = b'"error"' in wire.body
+        else:  # in a session, 404 says that it is lost
+            ours = rb'"id": ?%d\b' % request.id
+            answers = status != 404 and re.search(ours, wire.body)
         if wire.is_stream:
             self._read_answer(wire, request)
-        elif status < 400 or error.encode() in wire.body:
+        elif status < 400 or answers:
             body = wire.body
             place = wire.place
             self._release(request)  # so that the next request can use it
@@ -1052,19 +1139,15 @@ class HttpTransport(Transport):
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
         elif is_opening and status in (400, 404, 405):
-            self._post_over_sse(wire, message, request)
+            self.sse = True  # HTTP+SSE is the oldest transport
+            # Whatever the stream fails with: the refusal of the POST says more.
+            with suppress(HttpError, OSError):
+                self.listen(request.deadline - monotonic())
+            if not self.post_to:
+                raise self._refusal(wire)
+            self._post(message, request)
         else:
             raise self._refusal(wire)
-
-    def _post_over_sse(self, wire: _Wire, message: Message, request: Request) -> None:
-        """[legacy] Try HTTP+SSE, the oldest transport, after a POST was refused."""
-        self.sse = True
-        # Whatever the stream fails with: the refusal of the POST says more.
-        with suppress(HttpError, OSError):
-            self.listen(request.deadline - monotonic())
-        if not self.post_to:
-            raise self._refusal(wire)
-        self._post(message, request)
 
     def _read_answer(self, wire: _Wire, request: Request) -> None:
         """Read the stream that has the response. A legacy one that breaks is resumed,
@@ -1078,7 +1161,7 @@ class HttpTransport(Transport):
                 raise Disconnected(
                     f"the stream ended without a response to {request.method}"
                 )
-            request.over.wait(request.retry)
+            self._pause(request)
             wire = self._get(request)
 
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
@@ -1093,6 +1176,12 @@ class HttpTransport(Transport):
                     self._take_endpoint(wire, data.strip())
                 if owner and owner.settled:
                     return
+
+    def _pause(self, request: Request) -> None:
+        """Wait before a stream is opened again: twice as long each time, while none
+        brings a message, up to 16 times what the server asked for."""
+        request.over.wait(request.retry * request.slower)
+        request.slower = min(request.slower * 2, 16)
 
     def _refusal(self, wire: _Wire) -> Any:
         """Return the exception for an HTTP response that is not a message."""
@@ -1129,6 +1218,7 @@ class HttpTransport(Transport):
             stream.next()
 
     def _end_stream(self, problem: BaseException) -> None:
+        # All subscriptions end with it: they live on this stream.
         if self.stream:
             self.stream.over.set()
             self.stream.hang_up()
@@ -1147,7 +1237,7 @@ class HttpTransport(Transport):
                 self._read_stream(wire, stream, None)
                 if self.sse:
                     raise Disconnected("the server ended its stream")
-                stream.over.wait(stream.retry)
+                self._pause(stream)
         except Exception as problem:
             self._end_stream(problem)
             if self.post_to:
@@ -1178,40 +1268,49 @@ class HttpTransport(Transport):
     # ---- an exchange: redirects, then authorization, then the connection
 
     def _open(self, call: _Call) -> _Wire:
-        """Send an HTTP request, follow redirects, and read the head of the response.
+        """Send an HTTP request, and read the head of the response; go on while it is a
+        redirect, asks for authorization, or says when the server will be less busy.
         HttpError on 401, 403 and too many redirects."""
         url = self.url
         if call.message and self.post_to:
             url = self.post_to
         for _ in range(MAX_REDIRECTS + 1):
-            wire = self._send_authorized(call, url)
-            if not 300 <= wire.status < 400:
-                return wire
-            with wire.failing(Malformed):
-                url = urljoin(url, wire.headers.get("location", ""))
-                if _origin(url) != self.origin:
-                    raise HttpError(
-                        wire.status, f"a redirect to another origin: {_shown(url)}"
-                    )
-        raise self._refusal(wire)
-
-    def _send_authorized(self, call: _Call, url: str) -> _Wire:
-        """Send an HTTP request; while it is refused, ask `authorize` for headers."""
-        for _ in range(MAX_REDIRECTS + 1):
             authorized = self.authorized
             wire = self._send(call, url, authorized)
-            if wire.status not in (401, 403):
+            while self._is_busy(wire, call.request):
+                wire = self._send(call, url, authorized)
+            if 300 <= wire.status < 400:
+                with wire.failing(Malformed):
+                    url = urljoin(url, wire.headers.get("location", ""))
+                    if _origin(url) != self.origin:
+                        raise HttpError(
+                            wire.status, f"a redirect to another origin: {_shown(url)}"
+                        )
+            elif wire.status not in (401, 403):
                 return wire
-            if not self.authorize or call.verb == "DELETE":  # leaving begins no login
+            elif self.authorize and call.verb != "DELETE":  # leaving begins no login
+                self._ask_to_authorize(self._refusal(wire), authorized, call.request)
+            else:
                 break
-            self._ask_to_authorize(self._refusal(wire), authorized, call.request)
         raise self._refusal(wire)
+
+    def _is_busy(self, wire: _Wire, request: Request) -> bool:
+        """Wait if the server says in how many seconds to ask again; tell whether it
+        did. Nothing is waited for that lies beyond the request's time. (Both statuses
+        say that the request was not served, so a call may go out again, too.)"""
+        if wire.status in (429, 503):
+            with suppress(KeyError, ValueError):  # it does not say, or says a date
+                pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
+                if monotonic() + pause < request.deadline:
+                    request.over.wait(pause)
+                    return True
+        return False
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
         """Get headers from `authorize`, one thread at a time, instead of those that
         were refused; raise the refusal if it has none."""
-        seconds = request.deadline - monotonic()
-        refusal.seconds = seconds
+        began = monotonic()
+        refusal.seconds = request.deadline - began
         request.deadline += LOGIN_SECONDS  # a user may have to log in
         with self.lock:  # threads that wait here use the same headers
             if self.authorized is refused:  # else another thread has new ones
@@ -1219,8 +1318,10 @@ class HttpTransport(Transport):
                 if headers is None:
                     raise refusal
                 self.authorized = headers
-        request.deadline = monotonic() + seconds
-        request.put()
+        # Neither the request's time nor that for connecting runs meanwhile.
+        spent = monotonic() - began
+        request.deadline += spent - LOGIN_SECONDS
+        self.client.open_until += spent
 
     def _send(self, call: _Call, url: str, authorized: Any) -> _Wire:
         """Send an HTTP request, and read the head of the response."""
@@ -1237,14 +1338,18 @@ class HttpTransport(Transport):
         if call.request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
         shown["headers"] = {**headers}  # what is added next may be secret
+        if self.cookies:
+            headers["Cookie"] = "; ".join(self.cookies.values())
         for more in (self.headers, authorized):
             headers.update(more(verb, url) if callable(more) else more)
-
         wire = self._take_wire(call.request)
         wire.session = session
         self.client.record(">", wire.place, **shown)
         try:
             wire.exchange(verb, url, headers, body)
+            if len(self.cookies) < MAX_COOKIES:
+                for cookie in wire.response.headers.get_all("Set-Cookie", []):
+                    self.cookies[cookie.partition("=")[0]] = cookie.partition(";")[0]
             return wire
         except Disconnected:
             # A kept connection may end at any time. The message may go out again if not
@@ -1267,7 +1372,8 @@ class HttpTransport(Transport):
         if wire and not wire.is_fresh():
             wire.hang_up(None, close=True)
             wire = None
-        wire = wire or _Wire(self.url, self.tls, CALL_SECONDS)
+        wire = wire or _Wire(self.url, self.tls, CALL_SECONDS, self.proxy)
+        self.unread = False
 
         # The caller's deadline ends every wait for a response.
         wire.socket.settimeout(None if request.response else request.timeout)
@@ -1299,9 +1405,10 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
     """A server's changes: iterate over it, or give listen() a callback; close() it at
     the end.
 
-    Each change is "tools", "prompts", "resources" or a URI. `granted` lists what the
-    server agreed to. Iteration stops when the subscription ends; Disconnected if the
-    connection is lost.
+    Each change is "tools", "prompts", "resources", a URI, or the name of a notification
+    that Server.notify() sends, such as "notifications/example.org/x". `granted` lists
+    what the server agreed to. Iteration stops when the subscription ends; Disconnected
+    if the connection is lost.
 
     Its states are those of a Request. It is waiting from the server's agreement on,
     with no deadline; what ends it is an exception in its inbox (the connection is
@@ -1329,6 +1436,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
         for what in wanted:
             if ":" in what:
                 asked.setdefault("resourceSubscriptions", []).append(what)
+            elif "/" in what:
+                asked[what] = True
             else:
                 asked[what + "ListChanged"] = True
         first = self.client._begin(self, {"notifications": asked}).next()
@@ -1338,15 +1447,20 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
         if is_response and _object(first, "error").get("code") != METHOD_NOT_FOUND:
             _result(first)
 
-        agreed = _object(first, "params", "notifications")
-        uris: list[str] = []
-        if "resourceSubscriptions" in agreed:
-            uris = _member(agreed, "resourceSubscriptions", list)
+        agreed = {
+            "resourceSubscriptions": [],
+            **_object(first, "params", "notifications"),
+        }
+        uris = _member(agreed, "resourceSubscriptions", list)
         for what in wanted:
-            if what in uris or agreed.get(what + "ListChanged"):
+            # Names are not acknowledged: they are not in the specification's filter.
+            is_name = what in asked and not is_response
+            if is_name or what in uris or agreed.get(what + "ListChanged"):
                 self.granted.append(what)
 
     def _open_legacy(self, wanted: list[str]) -> None:
+        # Only URIs are asked for. Other changes come without asking, if the server
+        # declares that it tells of them.
         # The head of the stream may come with its first event only: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
@@ -1355,7 +1469,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             is_uri = ":" in what
             capability = "resources" if is_uri else what
             member = "subscribe" if is_uri else "listChanged"
-            if _object(self.client.capabilities, capability).get(member):
+            is_name = "/" in what and not is_uri  # a session is told without asking
+            if is_name or _object(self.client.capabilities, capability).get(member):
                 if is_uri:
                     self.client.request("resources/subscribe", {"uri": what})
                 self.granted.append(what)
@@ -1376,7 +1491,11 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             if method in (None, "notifications/cancelled"):  # the server has ended it
                 self.close()
                 return
-            what = method.removeprefix("notifications/").removesuffix("/list_changed")
+            what = method
+            if method not in self.granted:
+                what = method.removeprefix("notifications/").removesuffix(
+                    "/list_changed"
+                )
             if method == "notifications/resources/updated":
                 what = str(message["params"].get("uri"))
             # It may be a part of what was asked for: it lies below that URI.
@@ -1398,29 +1517,16 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 # ==== 7. The client ===========================================
 
 
-def _filled(fields: Message, schema: Schema, answer: Any) -> Message:
-    """Return the content of a form: what the user entered, and defaults. ValueError if
-    it does not match."""
-    content = {}
-    for name, part in fields.items():
-        if "default" in _object(part):
-            content[name] = part["default"]
-    content.update(answer)
-    flaw = schema.flaw(content)
-    if flaw:
-        raise ValueError(f"the answer does not match the form: {flaw}")
-    return content
-
-
 class Client(AbstractContextManager["Client"]):
     """A connection to one server; a context manager. connect() is another name for it.
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a
     Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
-    user, such as those that a server on stdio writes to stderr; `headers`, `tls`,
-    `authorize`: see HttpTransport. `revision`: speak this one or fail. `timeout`:
-    seconds for a response, and for connecting; `probe`: how long a server on stdio may
-    be silent before it counts as legacy.
+    user, such as those that a server on stdio writes to stderr (but not what a legacy
+    one writes before it has refused server/discover); `headers`, `tls`, `authorize`,
+    `proxy`, `cacert`: see HttpTransport. `revision`: speak this one or
+    fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
+    server on stdio may be silent before it counts as legacy.
 
     `elicit(params)` fills in a form: returns a dict of values, None (declined) or
     "cancel"; or the protocol's {"action": ..., "content": ...}. `visit(params)` shows
@@ -1451,19 +1557,12 @@ class Client(AbstractContextManager["Client"]):
                                            connects again, which may find another era
     closed         False          True     for ever after close()
 
-    `_opening` guards connecting: start() and stop() of the transport, `version`,
-    `modern`, and what the server said of itself. A thread that holds it may connect and
-    send requests meanwhile (an RLock). `running`, `subscriptions` and the transport's
-    lists need no lock: each is used by single operations, or copied first."""
-
-    version: str  # the revision in use, or the one that is tried
-    modern: bool  # true while it is a modern one
-    closed: bool  # true once close() was called
-    server_info: Message
-    capabilities: Message
-    instructions: Any
-    _declared: Message  # the capabilities that we declare in this revision
-    _open_until = 0.0  # the end of the time for connecting, while a thread is at it
+    `_opening` guards connecting: start() and stop() of the transport, what _speak()
+    sets (`version`, `modern`; `_declared`, the capabilities that we declare), what
+    _take_over() sets, and `open_until`, the end of the time for connecting. A thread
+    that holds it may send requests meanwhile (an RLock). `running`, `subscriptions` and
+    the transport's lists need no lock: each is used by single operations, or copied
+    first."""
 
     def __init__(
         self,
@@ -1475,6 +1574,8 @@ class Client(AbstractContextManager["Client"]):
         headers: Any = None,
         tls: Any = None,
         authorize: Hook = None,
+        proxy: Any = None,
+        cacert: str = "",
         revision: str = "",
         timeout: float = CALL_SECONDS,
         probe: float = PROBE_SECONDS,
@@ -1491,7 +1592,9 @@ class Client(AbstractContextManager["Client"]):
         record: Any = None,
     ) -> None:
         if isinstance(target, str):
-            self.transport: Any = HttpTransport(target, headers, tls, authorize)
+            self.transport: Any = HttpTransport(
+                target, headers, tls, authorize, proxy, cacert
+            )
         elif isinstance(target, Server):
             self.transport = MemoryTransport(target)
         elif isinstance(target, Transport):
@@ -1502,17 +1605,13 @@ class Client(AbstractContextManager["Client"]):
             self.transport.say = stderr
 
         self.timeout = timeout
-        self._pinned = revision
-        self._probe = probe
-        self._sample = sample
-        self._roots = roots
-        self._on_log = on_log
-        self._on_notification = on_notification
+        self._pinned, self._probe = revision, probe
+        self._sample, self._roots = sample, roots
+        self._on_log, self._on_notification = on_log, on_notification
         self._info = info or {"name": "mcp_ref", "version": __version__}
         self._further = declare or {}
         self.log_level = log_level
-        self._trace = trace
-        self._record_file = record
+        self._trace, self._record_file = trace, record
         self._prepare({"form": elicit, "url": visit})
         self.open()
 
@@ -1529,7 +1628,9 @@ class Client(AbstractContextManager["Client"]):
             self.log_level = "info"
         self._modes = {mode: ask for mode, ask in modes.items() if ask}
         self.transport.client = self
-        self.closed = False
+        self.closed = False  # true once close() was called
+        # What came since the last request was sent, and answers none: for its error.
+        self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
         # One for each question that a legacy server may have open.
@@ -1566,70 +1667,101 @@ class Client(AbstractContextManager["Client"]):
                 raise Disconnected("the client is closed")
             # up: connected, or this thread is inside open() already
             if not self.transport.up:
-                self._open_until = end
-                self._connect()
+                before = self.version
+                self.open_until = end
+                try:
+                    self.transport.start()
+                    self._find_era()
+                except BaseException:
+                    self.transport.stop()
+                    self._speak(before)
+                    raise
         finally:
             self._opening.release()
 
     # ---- connecting: which revision the server speaks
+    #
+    #   open          once; other threads wait for it. The transport starts, and then:
+    #   _find_era     server/discover first, unless a legacy revision is wanted
+    #   _discover     a modern server answers, with the versions that it has
+    #   _fall_back    what any other outcome means
+    #   _choose       a modern server has refused our version, and named its own
+    #   _initialize   a legacy server, or one that says nothing about its era
+    #
     # A modern server answers server/discover, or with an error that only modern servers
     # know. Anything else may come from a legacy one, which is then asked to initialize:
     # the transports' §Backward Compatibility.
 
-    def _connect(self) -> None:
-        """Start the transport, and agree on a revision."""
-        before = self.version
-        try:
-            self.transport.start()
-            self._find_era()
-        except BaseException:
-            self.transport.stop()
-            self._speak(before)
-            raise
-
     def _find_era(self) -> None:
         """Agree on a revision with the server."""
-        wanted = self.version  # ours, or that of the connection before
+        # `version` is ours, or that of the connection before.
         if not self.modern:
-            return self._initialize(wanted)
-
+            return self._initialize(self.version)
         try:
-            return self._discover(wanted)
-        except RpcError as refusal:
-            if refusal.code == UNSUPPORTED_VERSION:
-                return self._choose(refusal)
-            if refusal.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
-                raise
-        except HttpError as refusal:
-            if refusal.status // 100 != 4 or refusal.status in (401, 403, 429):
-                raise
-        except OSError:  # TimeoutError or Disconnected
-            # A process that does not know the method may also be silent, or exit, but
-            # not before it has read anything. Over HTTP, neither says anything.
-            if self._pinned or self.transport.mirrors or self.transport.unread:
-                raise
-        except Malformed:
-            pass
+            self._discover(self.version)
+        except _FAILURES as problem:
+            self._fall_back(problem)
 
-        if self._pinned:
-            raise Disconnected(f"the server does not support {wanted}")
+    def _fall_back(self, problem: Any) -> None:
+        """Go on after server/discover has failed: with another version, or with
+        `initialize`, which is tried once. Raise the failure if neither makes sense.
+
+        server/discover                             what is done
+        -32022                                      take a version that it names
+        -32020, -32021                              raise it: no legacy one knows these
+        401, 403                                    raise it: a login was not possible
+        not connected; exited without reading       raise it: nothing has been asked yet
+        any other error, status, page or silence    initialize, unless a revision is
+                                                    wanted"""
+        code = getattr(problem, "code", getattr(problem, "status", 0))
+        if code == UNSUPPORTED_VERSION:
+            return self._choose(problem)
+        if self._pinned and isinstance(problem, RpcError):
+            raise Disconnected(f"the server does not support {self.version}")
+        if (
+            code in (HEADER_MISMATCH, MISSING_CAPABILITY, 401, 403)
+            or self.transport.unread
+            or self._pinned
+        ):
+            raise problem
+
         if not self.transport.up:
             self.transport.start()  # it exited on server/discover
         try:
             self._initialize(versions("legacy")[0])
-        except RpcError as refusal:  # it is modern, and was slow
-            if refusal.code != UNSUPPORTED_VERSION:
+        except _FAILURES as refusal:
+            if getattr(refusal, "code", 0) != UNSUPPORTED_VERSION:
+                refusal.args = (
+                    f"{refusal} (tried server/discover, then initialize; if you know "
+                    "the server's revision, revision= or --revision names it)",
+                )
                 raise
-            self._choose(refusal)
+            self._choose(refusal)  # it is modern, and was slow
 
     def _discover(self, version: str) -> None:
         """Send server/discover, and agree on this version. RpcError with
         UNSUPPORTED_VERSION if the server supports others."""
         self._speak(version)
-        timeout = self._open_until - monotonic()
-        if not (self._pinned or self.transport.mirrors):
-            timeout = min(timeout / 2, self._probe)
-        result = self._exchange(Request(self, "server/discover", timeout), {})
+        timeout = self.open_until - monotonic()
+        if not self._pinned:
+            timeout /= 2  # the rest is for initialize
+            if not self.transport.mirrors:
+                timeout = min(timeout, self._probe)
+        # Servers on the first official SDK write 94 lines to stderr about a method that
+        # they do not know: what is written until the answer is shown after it, unless
+        # that is such an error.
+        say = self.transport.say
+        held: Any = deque(maxlen=MAX_UNREAD)
+        self.transport.say = held.append
+        try:
+            result = self._exchange(Request(self, "server/discover", timeout), {})
+        except RpcError:
+            held.clear()
+            raise
+        finally:
+            self.transport.say = say
+            while held:
+                say(held.popleft())
 
         supported = _member(result, "supportedVersions", list)
         if version not in supported:  # server/discover §Response
@@ -1657,7 +1789,7 @@ class Client(AbstractContextManager["Client"]):
             "capabilities": self._declared,
             "clientInfo": self._info,
         }
-        request = Request(self, "initialize", self._open_until - monotonic())
+        request = Request(self, "initialize", self.open_until - monotonic())
         result = self._exchange(request, params)
 
         agreed = _member(result, "protocolVersion", str)
@@ -1668,7 +1800,7 @@ class Client(AbstractContextManager["Client"]):
         self._speak(agreed)
         self._take_over(result, result.get("serverInfo"))
         self._notify(
-            "notifications/initialized", timeout=self._open_until - monotonic()
+            "notifications/initialized", timeout=self.open_until - monotonic()
         ).wait()
         if self._declared or self._on_log or self._on_notification:
             # Many servers have no such stream (405): then they ask and tell nothing
@@ -1679,7 +1811,7 @@ class Client(AbstractContextManager["Client"]):
             self.request(
                 "logging/setLevel",
                 {"level": self.log_level},
-                timeout=self._open_until - monotonic(),
+                timeout=self.open_until - monotonic(),
             )
 
     def _take_over(self, result: Message, info: Any) -> None:
@@ -1729,12 +1861,14 @@ class Client(AbstractContextManager["Client"]):
             try:
                 result = self._exchange(request, {**(params or {}), **more})
             except Disconnected as problem:
-                # [2025-11-25] basic/transports §Session Management
+                # The next attempt opens another session: [2025-11-25] basic/transports
+                # §Session Management.
                 if attempt or not problem.session_lost:
                     raise
                 continue
             except RpcError as problem:
-                # streamable-http §Client Behavior: list the tools again
+                # Our headers do not match, so list the tools again: streamable-http
+                # §Client Behavior.
                 if attempt or problem.code != HEADER_MISMATCH:
                     raise
                 self.tools = {}
@@ -1772,6 +1906,7 @@ class Client(AbstractContextManager["Client"]):
 
     def _begin(self, request: Request, params: Message) -> Request:
         """Send a request; its messages arrive in its inbox."""
+        self.stray = ""
         meta: Message = {}
         if self.modern:  # basic/index §_meta
             meta[META_VERSION] = self.version
@@ -1842,6 +1977,8 @@ class Client(AbstractContextManager["Client"]):
             with suppress(ValueError, RecursionError):
                 ident = _object(json.loads(text)).get("id")
             if not is_id(ident) or ident not in self.running:
+                # The first says most: the next may be the rest of a line too long.
+                self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
             self.running[ident].settle(Malformed(flaw))
             return
@@ -1866,6 +2003,8 @@ class Client(AbstractContextManager["Client"]):
             # An error without an id: our message was unreadable. HTTP tells which.
             if request:
                 request.settle(message)
+            else:
+                self.stray = f"; an answer came to an unknown id: {message!r:.200}"
         elif kind == "notification":
             self._take_notification(message, _object(message, "params"))
         # A modern server may not ask: .../stdio §Receiving Messages
@@ -2019,7 +2158,16 @@ class Client(AbstractContextManager["Client"]):
             if mode == "url" or action != "accept":
                 return {"action": action}
             answer = answer.get("content", {})
-        return {"action": "accept", "content": _filled(fields, schema, answer)}
+
+        content = {}
+        for name, part in fields.items():
+            if "default" in _object(part):
+                content[name] = part["default"]
+        content.update(answer)
+        flaw = schema.flaw(content)
+        if flaw:
+            raise ValueError(f"the answer does not match the form: {flaw}")
+        return {"action": "accept", "content": content}
 
     # ---- methods: lists
 
@@ -2030,7 +2178,8 @@ class Client(AbstractContextManager["Client"]):
         `needed`. ServerLacks if the server does not declare the capability."""
         self.open(options.get("timeout"))
         capability = METHODS[method].capability
-        if capability not in self.capabilities:
+        # Some servers have prompts and declare none; who names one knows better.
+        if capability not in self.capabilities and method != "prompts/get":
             raise ServerLacks(f"the server does not declare {capability}")
         result: Message = self.request(method, params, **options)
         for item in _member(result, member, list):
@@ -2038,21 +2187,33 @@ class Client(AbstractContextManager["Client"]):
                 _member(item, name, str)
         return result
 
-    def _list(self, method: str, member: str, *needed: str) -> list[Message]:
-        """Fetch all pages of a list: server/utilities/pagination."""
+    def _list(self, method: str, member: str, key: str = "name") -> list[Message]:
+        """Fetch all pages of a list: server/utilities/pagination. `key`: the member
+        that tells its items apart. Cursors say nothing, so what ends a list that goes
+        round in circles is that its pages bring nothing new."""
         items: list[Message] = []
+        known: set[str] = set()
         params: Message = {}
         size = 0
+        stuck = 0
         for _ in range(MAX_PAGES):
             try:
-                page = self._ask(method, params, member, "name", *needed)
+                page = self._ask(method, params, member, "name", key)
             except ServerLacks:
                 return items
             size += len(encode(page))
             if size > MAX_LIST_BYTES:
                 break
-            items += page[member]
+            stuck += 1
+            keys = {item[key] for item in page[member]}
+            if keys - known:
+                known |= keys
+                items += page[member]
+                stuck = 0
             if page.get("nextCursor") is None:  # "" is a valid cursor
+                return items
+            if stuck == MAX_STUCK_PAGES:
+                self.transport.say(f"{method}: {stuck} pages brought nothing new")
                 return items
             params = {"cursor": _member(page, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
@@ -2143,7 +2304,8 @@ class Client(AbstractContextManager["Client"]):
     def listen(
         self, wanted: Iterable[str], callback: Any = None, timeout: Any = None
     ) -> Subscription:
-        """Subscribe to changes of "tools", "prompts", "resources" or URIs. See
+        """Subscribe to changes of "tools", "prompts", "resources" or URIs, and to
+        notifications by their names (with a slash, without a colon). See
         Subscription."""
         self.open()
         if isinstance(wanted, str):
