@@ -225,6 +225,7 @@ def _result(response: Message) -> Any:
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
+    # A daemon: it holds nobody up at the end of the process.
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
@@ -376,6 +377,18 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 # ==== 3. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
+#
+# The story of a request, over any transport:
+#
+#   1. Its caller makes it, and Client._transmit() puts it among `client.running`.
+#   2. A thread of the transport sends the message. What fails there is settle()d like
+#      a response: the caller learns of it in next(), and nowhere else.
+#   3. The thread that reads finds it in `running` by the id of what came: progress is
+#      put() into the inbox, the response settle()s it.
+#   4. The caller gets the response, or an exception: the server's error, the deadline,
+#      cancel(), the loss of the connection.
+#   5. Client._finish() takes it out of `running`, whatever happened, and cancels it on
+#      the server if there was no response. What comes later has an unknown id.
 
 
 class Request:
@@ -557,10 +570,12 @@ class MemoryTransport(Transport):
         self.server = server
 
     def start(self) -> None:
+        # The peer is what the server knows us by: a new one is a new connection.
         self.peer = Peer(self._deliver)
         self.up = True
 
     def stop(self) -> None:
+        # The server abandons what it does for a peer that is closed.
         if self.up:
             self.up = False
             self.peer.close()
@@ -682,6 +697,7 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
+        # mcp-write takes it from there.
         self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
@@ -769,6 +785,11 @@ class StdioTransport(Transport):
 # Each message is a POST on its own thread, which may block; the caller waits in
 # Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
 # by GET; HTTP+SSE has no other.
+#
+# Connections are kept, and used for one exchange after another. So a connection can be
+# gone when it is used again, and this request is not to blame: what was not sent whole,
+# and what only reads, is then sent once more on another connection. A call that the
+# server may have run is not.
 #
 # A message goes down through these, and each knows only the next:
 #
@@ -1026,6 +1047,7 @@ class HttpTransport(Transport):
         if cacert:
             import ssl
 
+            os.stat(cacert)  # its error names the file, that of ssl does not
             self.tls = ssl.create_default_context(cafile=cacert)
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
@@ -1035,6 +1057,7 @@ class HttpTransport(Transport):
         self.cookies: Message = {}
 
     def start(self) -> None:
+        # Nothing is connected yet: the first message does that.
         self.session = ""
         self.sse = False
         self.post_to = ""
@@ -1195,6 +1218,7 @@ class HttpTransport(Transport):
             stream.next()
 
     def _end_stream(self, problem: BaseException) -> None:
+        # All subscriptions end with it: they live on this stream.
         if self.stream:
             self.stream.over.set()
             self.stream.hang_up()
@@ -1435,6 +1459,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 self.granted.append(what)
 
     def _open_legacy(self, wanted: list[str]) -> None:
+        # Only URIs are asked for. Other changes come without asking, if the server
+        # declares that it tells of them.
         # The head of the stream may come with its first event only: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
@@ -1654,6 +1680,14 @@ class Client(AbstractContextManager["Client"]):
             self._opening.release()
 
     # ---- connecting: which revision the server speaks
+    #
+    #   open          once; other threads wait for it. The transport starts, and then:
+    #   _find_era     server/discover first, unless a legacy revision is wanted
+    #   _discover     a modern server answers, with the versions that it has
+    #   _fall_back    what any other outcome means
+    #   _choose       a modern server has refused our version, and named its own
+    #   _initialize   a legacy server, or one that says nothing about its era
+    #
     # A modern server answers server/discover, or with an error that only modern servers
     # know. Anything else may come from a legacy one, which is then asked to initialize:
     # the transports' §Backward Compatibility.
