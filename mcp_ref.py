@@ -225,7 +225,7 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, text: str) -> dict[Any, Any]:
+def read_table(kind: Any, source: str) -> dict[Any, Any]:
     """Return the rows of a table, each a `kind`, by their first cells.
 
     The first line names the columns. Two spaces or more stand between two cells; `-`
@@ -233,7 +233,7 @@ def read_table(kind: Any, text: str) -> dict[Any, Any]:
     """
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
-    for line in text.strip().splitlines()[1:]:
+    for line in source.strip().splitlines()[1:]:
         cells: list[Any] = []
         for word in re.split("  +", line.strip()):
             is_number = word.lstrip("-").isdigit()
@@ -609,8 +609,8 @@ def depth_of(data: bytes) -> int:
     # An escaped quote does not end a string; brackets in strings do not count.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
-    steps = re.sub(b'"[^"]*"', b"", marks).translate(_DEPTHS)
-    return max(itertools.accumulate(memoryview(steps).cast("b")), default=0)
+    deltas = re.sub(b'"[^"]*"', b"", marks).translate(_DEPTHS)
+    return max(itertools.accumulate(memoryview(deltas).cast("b")), default=0)
 
 
 def decode(data: bytes) -> Any:
@@ -2199,7 +2199,7 @@ class Registry:
             entry = Entry(function, input_schema, output_schema)
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
-            entry.stays |= run is None
+            entry.stays = entry.stays or run is None
             called = name or entry.name
             if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", called):
                 _log(
@@ -4547,7 +4547,9 @@ class Outbox:
             self.size -= len(self.kept.popleft())
         if self.reader:
             return
-        least = int(self.ended)  # the response
+        least = 0
+        if self.ended:
+            least = 1  # the response
         while self.size > self.keeps and len(self.waiting) > least:
             data = self.waiting.popleft()
             self.size -= len(data)
