@@ -6534,7 +6534,7 @@ def test_client_follows_redirects_and_resumes_in_time(status):
         }
         with pytest.raises(mcp.HttpError, match=str(status)):
             client.connect(site.url.replace("mcp", "end"))
-    assert len(site.asked) == 6 + 4
+    assert len(site.asked) == 6 + 4 + 4  # server/discover, then initialize
 
 
 @parametrize(
@@ -6803,17 +6803,95 @@ test_client_and_hostile_servers = scripts(
     (
         each(
             r"""
-== over HTTP, @2 is an error and no era | bare | on: http 2025-11-25 | connect: {"timeout": @1}
+== after @2, `initialize` is tried once: @3 | bare | on: http 2025-11-25 | connect: {"timeout": @1}
 call connect
 > server/discover
 @2
-raises @3
+> initialize
+@3
+raises @4
 """,
             r"""
-0.05 |  | TimeoutError discover
-9 | << 502 {} starting | HttpError 502
+1 |  |  | TimeoutError s (tried server/discover, then initialize; if
+9 | << 502 {} starting | << 503 {} still | HttpError : still (tried server/discover, then initialize; if
+9 | << 429 {} slowly | << 429 {"Retry-After": "soon"} x | HttpError revision= or --revision
+9 | << 429 {"Retry-After": "999"} x | << 404 {} none | HttpError : none (tried server/discover
+9 | << 200 {} <html> | << 200 {} <html> | Malformed (tried server/discover
+9 | << 500 {} x | < error {INTERNAL_ERROR} broken | RpcError broken (tried server/discover
 """,
         )
+        + each(
+            r"""
+== after @1, the session is opened all the same | bare | on: http 2025-11-25
+call connect
+> server/discover
+@1
+@SESSION
+""",
+            r"""
+<< 500 {} x
+<< 502 {} <html>
+<< 503 {} starting
+<< 429 {} slowly
+<< 200 {} <html>
+<< 200 {} []
+""",
+        )
+        + r"""
+== a body of status 400 that is the response to its request is its error | on: http 2025-11-25
+call read_resource x:y
+> resources/read
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32602, "message": "no session"}}
+raises RpcError {INVALID_PARAMS} no session
+call read_resource x:y
+> resources/read
+<< 500 {} {"error": {"code": -32603, "message": "broken"}, "id":{ID}}
+raises RpcError {INTERNAL_ERROR} broken
+call read_resource x:y
+> resources/read
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}9, "error": {"code": -32602, "message": "x"}}
+raises HttpError 400
+== pages that bring nothing new end a list | on: memory 2025-11-25 modern
+call list_prompts
+prompts/list => {"prompts": [{"name": "a"}], "nextCursor": "x"}
+prompts/list => {"prompts": [], "nextCursor": "x"}
+prompts/list => {"prompts": [{"name": "a"}], "nextCursor": ""}
+prompts/list => {"prompts": [{"name": "b"}, {"name": "a"}], "nextCursor": "x"}
+prompts/list => {"prompts": [{"name": "b"}], "nextCursor": "y"}
+prompts/list => {"prompts": [{"name": "a"}], "nextCursor": "z"}
+prompts/list => {"prompts": [{"name": "a"}], "nextCursor": "x"}
+returns [{"name": "a"}, {"name": "b"}, {"name": "a"}]
+== resources are told apart by their URIs | on: memory 2025-11-25 modern | limits: {"MAX_STUCK_PAGES": 1}
+call list_resources
+resources/list => {"resources": [{"name": "a", "uri": "x:1"}], "nextCursor": "x"}
+resources/list => {"resources": [{"name": "a", "uri": "x:2"}], "nextCursor": "x"}
+resources/list => {"resources": [{"name": "b", "uri": "x:2"}], "nextCursor": "x"}
+returns [{"uri": "x:1"}, {"uri": "x:2"}]
+== who names a prompt asks for it, declared or not | on: memory | declare: {"experimental": {}}
+call list_prompts
+returns []
+call get_prompt p
+prompts/get => {"messages": []}
+returns {"messages": []}
+call get_prompt q
+prompts/get => error {METHOD_NOT_FOUND} no prompts
+raises RpcError {METHOD_NOT_FOUND}
+== a call that waits in vain says what came instead | on: pipe 2025-11-25 modern
+call list_prompts
+> prompts/list
+< {"prompts": []}
+returns []
+call read_resource x:y timeout=0.3
+> 1 resources/read
+<< {"jsonrpc": "2.0", "id": "{ID:1}", "result": {"contents": []}}
+> - notifications/cancelled {"requestId": {ID:1}}
+raises TimeoutError unknown id: {'jsonrpc': '2.0', 'id': '
+call read_resource x:y timeout=0.3
+> 1 resources/read
+<< Listening on port 3000
+> - notifications/cancelled {"requestId": {ID:1}}
+raises TimeoutError Listening on port 3000
+"""
         + r"""
 == an answer that is not JSON fails its call at once | on: pipe 2025-11-25 modern
 call list_prompts
@@ -6873,7 +6951,8 @@ returns []
         )
     )
     .replace("@FORM", FORM)
-    .replace("@PAGE", PAGE),
+    .replace("@PAGE", PAGE)
+    .replace("@SESSION", SESSION),
     "client",
 )
 
@@ -7287,6 +7366,378 @@ def test_the_recipe_for_asyncio():
 
     with client.connect(fixture(Stage(reached.put))) as one:
         asyncio.run(main(one))
+
+
+# ---- what else is out there: balancers, proxies, and servers of other people
+
+
+def test_client_waits_for_a_busy_server():
+    """429 and 503 say in Retry-After when to come again, at most until the timeout."""
+    busy = [(503, "0"), (429, "0"), (429, "0"), (503, "0")]
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if busy and method in ("server/discover", "tools/call"):
+            status, seconds = busy.pop()
+            yield http_answer(status, {"Retry-After": seconds}, "later")
+        else:
+            yield http_answer(200, JSON, text)
+
+    with limits(RETRY_SECONDS=0.01), answering(answer) as site:
+        with client.connect(site.url, timeout=PATIENCE) as one:
+            assert one.modern and busy == []
+            busy += [(503, "x"), (503, "0")]
+            with pytest.raises(mcp.HttpError, match="503"):
+                one.call_tool("x")
+            for seconds in ("99", "9" * 400, "-1e999", "nan", "Mon, 01 Jan 2024"):
+                busy.append((429, seconds))
+                with contextlib.suppress(mcp.HttpError):
+                    one.call_tool("x", timeout=5)
+            assert busy == []
+            asked = [message["method"] for _, _, message in site.asked]
+            assert asked[:5] == ["server/discover"] * 5
+
+
+def probed(answer: str, rest: str, **options):
+    """Connect to a program that says a word to stderr before it answers the probe."""
+    code = f"""if True:
+        import fcntl, json, sys, termios, time
+        def answer(**members):
+            message = json.loads(sys.stdin.readline())
+            print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], **members}}), flush=True)
+        print("about discover\\n" * 94, file=sys.stderr, flush=True)
+        while any(fcntl.ioctl(2, termios.FIONREAD, bytes(4))):
+            time.sleep(0.001)
+        time.sleep(0.05)  # it has been read, and is passed on now
+        {answer}
+        {rest}
+        sys.stdin.readline(); print("at work", file=sys.stderr, flush=True); sys.stdin.read()
+    """
+    options = {"timeout": PATIENCE, **options}
+    return client.connect([sys.executable, "-c", code], **options)
+
+
+LEGACY_RESULT = "answer(result={'protocolVersion': '2025-11-25', 'capabilities': {}})"
+LEGACY_RESULT += "; sys.stdin.readline()"
+MODERN_RESULT = (
+    f"answer(result={{'supportedVersions': {MODERN}, 'capabilities': {{}}}})"
+)
+
+
+@needs_posix
+@parametrize(
+    "answer, rest, probe, noise",
+    [
+        ("answer(error={'code': -32601, 'message': 'no'})", LEGACY_RESULT, PATIENCE, 0),
+        ("sys.stdin.readline()", LEGACY_RESULT, 0.3, 94),  # it may wait for its user
+        (MODERN_RESULT, "", PATIENCE, 94),
+    ],
+    ids=["refused", "silent", "modern"],
+)
+def test_what_a_server_writes_about_the_probe_is_held_back(answer, rest, probe, noise):
+    said: queue.Queue = queue.Queue()
+    with probed(answer, rest, stderr=said.put, probe=probe) as one:
+        one.notify("notifications/x")
+        lines = list(iter(functools.partial(said.get, timeout=PATIENCE), "at work"))
+    assert lines.count("about discover") == noise, lines
+
+
+@needs_posix
+def test_what_a_server_writes_about_the_probe_is_in_the_error():
+    said: list[str] = []
+    refuses = "answer(error={'code': -32601, 'message': 'no'})"
+    with pytest.raises(client.Disconnected, match="about discover"):
+        probed(refuses, "sys.exit(5)", stderr=said.append)
+
+
+def test_a_hang_up_at_discovery_is_followed_by_initialize():
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if method == "server/discover":
+            return
+        yield http_answer(200 if text else 202, JSON, text)
+
+    with answering(answer) as site, client.connect(site.url, timeout=PATIENCE) as one:
+        assert one.version == "2025-11-25" and one.list_prompts() == []
+
+
+def test_a_server_that_is_not_there_is_asked_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(client.Disconnected) as caught:
+            client.connect(f"http://127.0.0.1:{free.getsockname()[1]}/mcp", proxy="")
+    assert "tried" not in str(caught.value)
+
+
+@parametrize("opens", [b"", b"id: 1\ndata:\n\n", b": ping\n\n"])
+def test_a_stream_that_brings_nothing_is_opened_less_and_less_often(opens):
+    times: list[float] = []
+    enough = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "GET":
+            times.append(time.monotonic())
+            if len(times) == 7:
+                enough.set()
+            data = b'data: {"jsonrpc": "2.0", "method": "notifications/x"}\n\n'
+            yield STREAM + (data if len(times) == 5 else opens)
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    with limits(RETRY_SECONDS=0.02), answering(answer) as site:
+        with client.connect(site.url, revision=LEGACY[0], on_notification=print):
+            assert enough.wait(PATIENCE)
+    waits = [later - earlier for earlier, later in zip(times, times[1:])]
+    assert all(wait >= least for wait, least in zip(waits, [0.02, 0.04, 0.08, 0.16]))
+    assert waits[4] < waits[3]  # one brought a message
+
+
+def test_cookies_of_a_balancer_are_kept(tmp_path):
+    """By name, as they came; a header of one's own is sent instead of them."""
+    given = iter([["route=a; Path=/; HttpOnly", "x=1, 2"], ["route=b==; Max-Age=9"]])
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        head = http_answer(200, JSON, text)
+        lines = b"".join(
+            b"Set-Cookie: " + one.encode() + b"\r\n" for one in next(given, [])
+        )
+        yield head.replace(b"\r\n", b"\r\n" + lines, 1)
+
+    with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
+        with client.connect(site.url, record=file) as one:
+            for _ in "12":
+                one.list_prompts()
+        client.connect(site.url, headers={"Cookie": "own"}).close()
+    sent = [headers.get("cookie") for _, headers, _ in site.asked]
+    assert sent == [None, "route=a; x=1, 2", "route=b==; x=1, 2", "own"]
+    assert "route" not in (tmp_path / "t").read_text()
+
+
+def test_a_server_cannot_fill_a_client_with_cookies():
+    numbers = itertools.count()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        lines = b"".join(b"Set-Cookie: %d=x\r\n" % next(numbers) for _ in range(9))
+        yield http_answer(200, JSON, text).replace(b"\r\n", b"\r\n" + lines, 1)
+
+    with limits(MAX_COOKIES=3), answering(answer) as site:
+        with client.connect(site.url) as one:
+            for _ in "123":
+                one.list_prompts()
+    assert [headers.get("cookie", "").count("=") for _, headers, _ in site.asked] == [
+        0,
+        9,
+        9,
+        9,
+    ]
+
+
+def plain(verb: str, headers: dict, method: str, text: str):
+    yield http_answer(200, JSON, text)
+
+
+@parametrize("given", ["option", "environment", "bare", "no_proxy", "none"])
+def test_client_goes_through_a_proxy(given, monkeypatch):
+    for name in [*os.environ]:
+        if name.lower().endswith("_proxy") or name == "REQUEST_METHOD":
+            monkeypatch.delenv(name)
+    with answering(plain) as site, answering(plain) as proxy:
+        place = proxy.url[: -len("/mcp")]
+        options = {}
+        if given == "option":
+            options["proxy"] = place + "/"
+        else:
+            monkeypatch.setenv(
+                "http_proxy", place.replace("http://", "") if given == "bare" else place
+            )
+        if given == "no_proxy":
+            monkeypatch.setenv("no_proxy", "example.org,127.0.0.1")
+        if given == "none":
+            options["proxy"] = ""
+        with client.connect(site.url, **options) as one:
+            one.list_prompts()
+        client.fetch("GET", site.url + "?x=1", {})
+        assert len(proxy.asked) + len(site.asked) == 3
+        if given in ("no_proxy",):
+            assert proxy.asked == []
+        elif given in ("environment", "bare"):
+            assert [headers[":path"] for _, headers, _ in proxy.asked] == [
+                site.url,
+                site.url,
+                site.url + "?x=1",
+            ]
+            assert proxy.asked[0][1]["host"] == site.url.split("/")[2]
+        else:
+            assert len(proxy.asked) == (2 if given == "option" else 1)
+
+
+@parametrize(
+    "wrong", ["socks5://localhost:1", "http://me:s3cret@localhost:1", "http://"]
+)
+def test_a_proxy_that_cannot_be_used_is_an_error(wrong):
+    with pytest.raises(client.Disconnected) as caught:
+        client.connect("http://localhost:1/mcp", proxy=wrong)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_error_names_the_proxy():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(client.Disconnected, match="through the proxy 127.0.0.1"):
+            client.connect("https://example.invalid/mcp", proxy=place)
+
+
+class Tunnel(Site):
+    """A proxy that answers CONNECT, and is the server behind it, too."""
+
+    def __init__(self, answer, context):
+        super().__init__(answer)
+        self.context = context
+
+    def finish_request(self, connection, address):
+        with connection.makefile("rb") as file:
+            self.read(file)
+        connection.sendall(b"HTTP/1.1 200 -\r\n\r\n")
+        with contextlib.suppress(OSError):  # the client does not trust us
+            with self.context.wrap_socket(connection, server_side=True) as link:
+                super().finish_request(link, address)
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
+def test_client_tunnels_to_https_through_a_proxy(tmp_path, monkeypatch):
+    make_certificate(str(tmp_path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    url = f"https://{HOST}/mcp"
+    with answering(plain, functools.partial(Tunnel, context=context)) as proxy:
+        place = proxy.url[: -len("/mcp")]
+        with client.connect(url, proxy=place, cacert=str(tmp_path / "cert")) as one:
+            assert one.list_prompts() == []
+        targets = {headers[":path"] for _, headers, _ in proxy.asked}
+        assert targets == {f"{HOST}:443", "/mcp"}
+        monkeypatch.setenv("https_proxy", place)
+        with pytest.raises(client.Disconnected, match="(?i)certificate"):
+            client.connect(url)
+    with pytest.raises(OSError, match="nothing"):
+        client.connect(url, cacert=str(tmp_path / "nothing"))
+
+
+def test_a_compressed_answer_is_named():
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield http_answer(200, {**JSON, "Content-Encoding": "gzip"}, text)
+
+    with answering(answer) as site:
+        with pytest.raises(client.Disconnected, match="compressed.*gzip"):
+            client.connect(site.url)
+
+
+@played(select("* memory http"))
+def test_client_hears_of_what_has_a_name(version, carrier):
+    """Of the names that Server.notify() sends to, with the rest."""
+    server, name = fixture(Stage()), "notifications/example.org/moved"
+    with connected(version, carrier, server) as one:
+        with one.listen(["tools", name]) as subscription:
+            assert sorted(subscription.granted) == [name, "tools"]
+            for method in ("notifications/other/x", name):
+                server.notify(method, {"x": 1})
+            server.changed("tools")
+            changes = iter(subscription)
+            assert [begin(next, changes).result(PATIENCE) for _ in "12"] == [
+                name,
+                "tools",
+            ]
+        with one.listen(name) as subscription:
+            server.notify(name)
+            assert begin(next, iter(subscription)).result(PATIENCE) == name
+
+
+def test_a_server_without_subscriptions_grants_no_names():
+    with talk(MODERN[0], "memory", client="yes") as t:
+        t(
+            """
+        call listen notifications/x/y
+        subscriptions/listen => error {METHOD_NOT_FOUND}
+        raises ServerLacks notifications/x/y
+        """
+        )
+
+
+def test_an_event_keeps_what_is_known_of_it():
+    tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
+    junk = "".join(f"f{n}: {n}\nid: {n}\nevent: {n}\n" for n in range(60_000))
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        data = f"data: {text}\n\n".encode()
+        if method == "prompts/list":
+            data = junk.encode() + b"event: message\n" + data
+        yield STREAM + data
+
+    with answering(answer) as site, client.connect(site.url) as one:
+        tracemalloc.start()
+        assert one.list_prompts() == []
+        assert tracemalloc.get_traced_memory()[1] < 9_000_000  # it was 21
+        tracemalloc.stop()
+
+
+def test_the_default_say_emits_no_control_sequences(capsys):
+    transport = client.MemoryTransport(fixture(Stage()))
+    transport.say("\x1b[2J\x9b1m \u202ea\u2066 \r\n\u2028 é 漢 \U0001f600\ttail")
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "é 漢 \U0001f600" in printed
+    assert all(one.isprintable() for one in printed.rstrip("\n"))
+    assert all(word in printed for word in ("x1b[2J", "x9b1m", "u202ea", "u2066"))
+
+
+def test_a_line_that_is_too_long_says_so():
+    after = "sys.stdin.readline(); print('x' * 200_000, flush=True); sys.stdin.read()"
+    with limits(MAX_MESSAGE_BYTES=100_000):
+        with program("", after, stderr=lambda line: None) as one:
+            with pytest.raises(TimeoutError, match="larger than 100000 bytes"):
+                one.call_tool("x", timeout=0.5)
+
+
+def test_the_time_of_a_login_is_not_that_of_connecting():
+    """A legacy server is asked twice, and its user takes longer than the timeout."""
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if headers.get("authorization") != "t":
+            yield http_answer(401, {})
+        elif method == "server/discover":
+            yield http_answer(404, {}, "what?")
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    def log_in(refusal):
+        end = time.monotonic() + 1.2
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        return {"Authorization": "t"}
+
+    with answering(answer) as site:
+        with client.connect(site.url, authorize=log_in, timeout=1) as one:
+            assert not one.modern
+
+
+@parametrize("beside", [True, False])
+def test_a_client_in_a_package_finds_the_module_beside_it(beside, tmp_path):
+    vendor = tmp_path / "pkg" / "vendor"
+    vendor.mkdir(parents=True)
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (vendor / "__init__.py").touch()
+    for path in (MCP_REF, Path(client.__file__)):
+        shutil.copy(path, vendor / path.name)
+    if not beside:  # as a module of the application's own
+        shutil.move(vendor / "mcp_ref.py", tmp_path / "mcp_ref.py")
+    module = "pkg.vendor.mcp_ref" if beside else "mcp_ref"
+    code = f"""if True:
+        from pkg.vendor.mcp_client import connect
+        from {module} import Server
+        server = Server("s")
+        server.tool(lambda: "hello", name="hi")
+        print(connect(server).call_tool("hi")["content"][0]["text"])
+    """
+    words = [sys.executable, "-S", "-E", "-c", code]
+    found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert found.stdout == "hello\n", found.stderr
 
 
 COMMANDS = r"""

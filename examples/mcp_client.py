@@ -13,19 +13,40 @@ published revision. It imports mcp_ref.py, so copy both; mcp_cli.py is a command
 
 Since 2026-07-28 (*modern*) each request carries version and capabilities in its
 `_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects
-which, once. A call goes call_tool -> request (answers questions, retries) -> _exchange
-(one message, one response) -> Transport.send; a response, Client.receive ->
-Request.settle. Methods of Client block the caller. Threads: mcp-read, -write, -stderr
-and -watch for a stdio server; mcp-post for each POST; mcp-stream for a legacy session's
-stream, mcp-answer for each question from its server; mcp-listen for a subscription's
-callback; mcp-call for each message to a Server object.
+which, once.
+
+The file goes from the small parts to the large one, so that a name is defined before it
+is used. Section 1 has limits and exceptions, 2 checks of what a server sends, 3 one
+request, 4 and 5 the transports, 6 subscriptions, 7 the client. To follow one call from
+its caller to the bytes and back:
+
+    Client.call_tool        the params of a method, and the shape of its result
+    Client.request          answers the server's questions, retries
+    Client._exchange        one message out, one response back
+    Transport.send          returns at once; another thread writes the message
+
+    the bytes of the response, on the thread that reads them
+    Client.receive          which kind of message, and whose
+    Request.settle          into the inbox of its request
+    Request.next            the caller's thread, which has waited there all along
+
+Methods of Client block the caller. These threads do the rest:
+
+    mcp-write, mcp-read     all messages to and from a server on stdio
+    mcp-stderr, mcp-watch   what it writes to stderr; its exit
+    mcp-call                one message to a Server object in this process
+    mcp-post                one POST (or DELETE), and the stream that answers it
+    mcp-stream              [legacy] the stream of a session over HTTP
+    mcp-answer              [legacy] one question from the server
+    mcp-listen              the callback of one subscription
 
 Known limits: `on_log` and `on_notification` run on the reading thread, so they must not
 call the client; results are not cached or checked against an outputSchema; a
 subscription is not renewed when its connection is lost; the timeout of a call to a
 legacy server runs on while its question is answered; a tools/call that was
 sent on a kept connection which ends at that moment is Disconnected, because the server
-may have run it; proxies are not supported.
+may have run it; `Retry-After` is read in seconds, not as a date; a proxy that asks for
+a password, or for TLS on the way to itself, is not supported.
 
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); README has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
@@ -47,10 +68,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
-from selectors import EVENT_READ, DefaultSelector
+from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
 from typing import Any, NamedTuple, Optional
@@ -58,8 +80,11 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
-except ImportError:  # in the checkout, it is one folder up
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+except ImportError:
+    if __package__:  # both files are vendored in a package
+        sys.modules["mcp_ref"] = import_module(".mcp_ref", __package__)
+    else:  # in the checkout, it is one folder up
+        sys.path.append(str(Path(__file__).resolve().parents[1]))
 from mcp_ref import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -94,32 +119,50 @@ from mcp_ref import (
 __version__ = "1.0.0"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
-    MAX_CHANGE MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS
-    MAX_REDIRECTS MAX_ROUNDS MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES
+    MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_ROUNDS MAX_STUCK_PAGES
+    MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
 """.split()
 
+
+# ==== 1. Limits and exceptions ================================
+# Nothing that a server sends is trusted, so all of it is bounded; an invalid message
+# fails only the call it belongs to. RpcError is the server's own error; all other
+# exceptions are local and carry no code.
+
+# ---- of a request
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
-# how long a server on stdio may take to start (npx and uvx install it first); a silent
-# one counts as legacy
-PROBE_SECONDS = 10
 MAX_ROUNDS = 10  # rounds of questions in one request
-MAX_PAGES = 1000  # pages of one list
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
-MAX_UNREAD = 1000  # changes that a subscription keeps for its reader
-MAX_CHANGE = 2**14  # characters of each, unless no other waits
-# in one result; of a legacy server, open at a time: more are ignored
+# Questions in one result; of a legacy server, open at a time: more are ignored.
 MAX_QUESTIONS = 64
-# wait for a server to exit: after closing its stdin, after SIGTERM
+
+# ---- of a list
+MAX_PAGES = 1000  # pages of one list
+MAX_STUCK_PAGES = 3  # ... one after another that bring no new item
+MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
+
+# ---- of a subscription
+MAX_UNREAD = 1000  # changes kept for its reader
+MAX_CHANGE = 2**14  # characters of each, unless no other waits
+
+# ---- of a server on stdio
+# How long it may take to start: npx and uvx install it first. A silent one counts as
+# legacy.
+PROBE_SECONDS = 10
+# The wait for its exit: after its stdin was closed, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
-MAX_LAST_LINES = 20  # lines of a server's stderr quoted when it exits
+MAX_LAST_LINES = 20  # lines of its stderr quoted when it exits
 MAX_LINE_TEXT = 500  # characters of each
+
+# ---- of HTTP
 MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
+MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
 RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
 
 Message = dict[str, Any]
@@ -128,6 +171,7 @@ Hook = Optional[Callable[..., Any]]
 
 class Disconnected(ConnectionError):
     """The server cannot be reached, does not speak MCP, or has disconnected.
+
     `exit_status`: of a process that has ended, if it is known. `session_lost`: [legacy]
     the server no longer knows our session, and the next request opens another."""
 
@@ -147,19 +191,226 @@ class RequestCancelled(Exception):
     """Someone called cancel() on this request."""
 
 
-# ==== 1. A request ============================================
+# What a request fails with, but for our own doing (cancel(), a callback).
+_FAILURES = (RpcError, HttpError, OSError, Malformed)
+
+
+# ==== 2. Checks of what the other side sends ==================
+# Pure functions: no connection, no state.
+
+
+def _object(value: Any, *names: str) -> Message:
+    """Return a value, or a member at any depth, if it is an object, else an empty
+    one."""
+    for name in names:
+        value = _object(value).get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _member(value: Any, name: str, kind: type) -> Any:
+    """Return a member of an object; Malformed if it is missing or of another type."""
+    if type(_object(value).get(name)) is not kind:  # true is not an int
+        raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
+    return value[name]
+
+
+def _result(response: Message) -> Any:
+    """Return the result of a response; RpcError if it is an error, Malformed if
+    neither."""
+    error = response.get("error")
+    if error is None:
+        return _member(response, "result", dict)
+    code = _member(error, "code", int)
+    raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
+
+
+def _thread(name: str, target: Any, *arguments: Any) -> None:
+    # A daemon: it holds nobody up at the end of the process.
+    Thread(target=target, args=arguments, name=name, daemon=True).start()
+
+
+def _called(function: Any, *arguments: Any) -> Any:
+    """Call an application's function; it may be async, or take only the first
+    argument."""
+    import asyncio
+    import inspect
+
+    needed = [
+        one
+        for one in inspect.signature(function).parameters.values()
+        if one.kind <= one.POSITIONAL_OR_KEYWORD and one.default is one.empty
+    ]
+    result = function(*arguments[: max(1, len(needed))])
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+# ---- the form of an elicitation
+
+# The keywords of a form's fields; others, such as `pattern`, are ignored: a pattern can
+# take for ever to match.
+_FIELD = """
+    type minLength maxLength minimum maximum enum oneOf const items anyOf minItems maxItems
+""".split()
+
+
+def _known_keywords(part: Message) -> Message:
+    """Return a part of a form without unknown keywords: client/elicitation §Requested
+    Schema."""
+    return {name: part[name] for name in _FIELD if name in part}
+
+
+def _form(form: Message) -> tuple[Message, Schema]:
+    """Return the fields of a form, and the schema of its content.
+
+    Any exception: the form is wrong."""
+    fields = form["properties"]
+    # Decoding calls the hook for each object, from the innermost outwards.
+    known = json.loads(json.dumps(list(fields.values())), object_hook=_known_keywords)
+    return fields, Schema(
+        {
+            "type": "object",
+            "properties": dict(zip(fields, known)),
+            "additionalProperties": False,
+            "required": list(map(str, form.get("required", []))),
+        }
+    )
+
+
+def _roots(given: Any) -> Message:
+    """Return the result of roots/list; ValueError if a root is wrong (client/roots)."""
+    if isinstance(given, (str, Path, dict)):
+        given = [given]
+    roots = []
+    for root in given or []:
+        if not isinstance(root, dict):
+            uri = str(root)
+            if "://" not in uri:
+                uri = Path(os.path.abspath(uri)).as_uri()
+            root = {"uri": uri}
+        uri = str(root["uri"])
+        if not uri.startswith("file://") or ".." in unquote(uri).split("/"):
+            raise ValueError(
+                f"a root must be a folder, or a file: URI without ..: {uri}"
+            )
+        roots.append(root)
+    return {"roots": roots}
+
+
+# ---- arguments that HTTP repeats in headers
+
+
+def _marked(schema: Any, value: Any) -> Iterator[Any]:
+    """Yield header, type and value of each argument with an x-mcp-header, at any
+    depth."""
+    for name, part in _object(schema, "properties").items():
+        inner = _object(value).get(name)
+        if "x-mcp-header" in _object(part):
+            yield part["x-mcp-header"], part.get("type"), inner
+        yield from _marked(part, inner)
+
+
+def _mirrors(schema: Any, arguments: Any) -> Message:
+    """Return the headers that repeat arguments; Malformed if the schema has an invalid
+    one. (basic/transports/streamable-http §Custom Headers from Tool Parameters)"""
+    marked = list(_marked(schema, arguments))
+    names = {
+        name.lower()
+        for name, json_type, _ in marked
+        if type(name) is str
+        and json_type in ("string", "integer", "boolean")
+        and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
+    }
+
+    # One that stands elsewhere (below `items`, for instance), has a wrong type or a
+    # wrong name, or repeats another one's, is in the text but not among the names.
+    if len(names) != json.dumps(schema).count('"x-mcp-header":'):
+        raise Malformed(
+            "each x-mcp-header must be a unique name of a string, integer or boolean"
+        )
+    return {
+        f"Mcp-Param-{name}": mirror(value)
+        for name, _, value in marked
+        if value is not None
+    }
+
+
+# ---- URLs
+
+
+def _shown(url: str) -> str:
+    """Return a URL for a message: without user, password and query."""
+    return re.sub("//[^/]*@", "//", re.split("[?#]", url)[0])[:200]
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of an http or https URL; ValueError for others."""
+    parts = urlsplit(url)
+    ports = {"http": 80, "https": 443}
+    if parts.scheme not in ports or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(
+            "expected an http(s) URL without a password (for a program, a list: "
+            f"[sys.executable, 'server.py']); found {_shown(url)}"
+        )
+    return parts.scheme, parts.hostname, parts.port or ports[parts.scheme]
+
+
+def _check_url(url: Any) -> None:
+    """Check a URL that a server wants a user to open: ValueError if it is not plain."""
+    if not re.fullmatch(r"https?://[!-\[\]-~]{1,4000}", str(url)):
+        raise ValueError("url must be http(s), printable ASCII, without a backslash")
+    _origin(url)
+
+
+def url_warnings(url: str, server_url: str = "") -> list[str]:
+    """Return what a user should know before a URL from a server is opened."""
+    scheme, host, _ = _origin(url)
+    warnings = []
+    if server_url and host != _origin(server_url)[1]:
+        warnings.append(f"it leads to {host}, not to the server's host")
+    if "xn--" in host:
+        warnings.append(f"{host} has letters that may look like others")
+    if scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        warnings.append("what you enter there is not encrypted")
+    return warnings
+
+
+# ==== 3. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
-# It waits for a lock that is used as a flag: a signal handler may release that, but
-# could wait for itself in put() of a Queue; and after one that took long, get() of a
-# SimpleQueue may wait for ever (CPython 3.9 to 3.13).
+#
+# The story of a request, over any transport:
+#
+#   1. Its caller makes it, and Client._transmit() puts it among `client.running`.
+#   2. A thread of the transport sends the message. What fails there is settle()d like
+#      a response: the caller learns of it in next(), and nowhere else.
+#   3. The thread that reads finds it in `running` by the id of what came: progress is
+#      put() into the inbox, the response settle()s it.
+#   4. The caller gets the response, or an exception: the server's error, the deadline,
+#      cancel(), the loss of the connection.
+#   5. Client._finish() takes it out of `running`, whatever happened, and cancels it on
+#      the server if there was no response. What comes later has an unknown id.
 
 
 class Request:
     """A request, from sending to response. Any thread may cancel() it.
 
-    `tag`: see connect(). A notification, or an answer to the server's question, is one
-    without a `response`: it is settled when it is sent."""
+    A notification, or our answer to a server's question, is a Request without a
+    response (`response=False`): it is settled when it is sent.
+
+    state       true while ...                              what changes it
+    waiting     the caller is inside next() or wait()       the caller
+    settled     its response, or an exception in its        settle(), by the thread
+                place, has arrived                          that reads or posts
+    cancelled   someone gave it up                          cancel(), any thread
+    over        the caller waits no longer; what still      Client._finish(), the caller
+                comes is of no use, and its thread ends
+
+    `settled` and `cancelled` do not exclude each other: next() looks at `cancelled`
+    first. No lock is needed: each flag is only ever set, and a deque is thread-safe.
+
+    `tag`: see connect(). `timeout`: seconds for the response; `extend`: progress resets
+    it, until `last` (a time). `deadline`: the time at which next() gives up; it moves
+    when `timeout` is extended, and while a user logs in."""
 
     def __init__(
         self,
@@ -172,26 +423,40 @@ class Request:
         longest: float = LONGEST_SECONDS,
         response: bool = True,
     ) -> None:
-        self.client, self.id = client, next(client.ids)
-        self.method, self.tag, self.response = method, tag, response
-        self.on_progress, self.extend = on_progress, extend
+        self.client = client
+        self.id = next(client.ids)
+        self.method = method
+        self.tag = tag
+        self.response = response
+        self.on_progress = on_progress
+        self.extend = extend
         self.timeout = client.timeout if timeout is None else timeout
         self.last = monotonic() + longest
         self.deadline = min(monotonic() + self.timeout, self.last)
-        # settled: a response or an exception has arrived
-        self.cancelled = self.settled = False
-        self.over = Event()  # set when the caller stops waiting
+
+        self.settled = False
+        self.cancelled = False
+        self.over = Event()
         self.inbox: Any = deque()
-        self._came = Lock()  # not taken: look into the inbox
-        self.wire: Any = None  # its connection, over HTTP
-        # the state of its event stream
-        self.last_id, self.retry = "", RETRY_SECONDS
+        # This lock is a flag: while it is free, there may be something new in the
+        # inbox. The plain forms hang: a signal handler that calls cancel() could wait
+        # for itself in put() of a Queue, but may always release a lock; and after a
+        # handler that took long, get() of a SimpleQueue may wait for ever (CPython 3.9
+        # to 3.13).
+        self._news = Lock()
+
+        # ---- over HTTP only
+        self.wire: Any = None  # its connection, while it has one
+        self.last_id = ""  # of the last event of its stream that had an id
+        self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
+        self.slower = 1  # ... times this, which grows while it brings nothing
 
     def put(self, *items: Any) -> None:
         """Deliver messages, and have next() look up; a signal handler may, too."""
         self.inbox.extend(items)
-        with suppress(RuntimeError):  # it is not taken
-            self._came.release()
+        # It is free already: next() has yet to look at what was put before.
+        with suppress(RuntimeError):
+            self._news.release()
 
     def settle(self, outcome: Any) -> None:
         """Deliver the response, or an exception in its place."""
@@ -207,981 +472,79 @@ class Request:
 
     def hang_up(self) -> None:
         """End the request's exchange over HTTP, if it is still its own."""
-        wire = self.wire
+        wire = self.wire  # another thread may take it away
         if wire:
             wire.hang_up(self)
 
     def next(self) -> Any:
         """Return the next message, or raise the exception in its place."""
         while True:
-            left = self.deadline - monotonic()
             if self.cancelled:
                 raise RequestCancelled(f"{self.method} was cancelled")
+            left = self.deadline - monotonic()
             if left <= 0:
                 raise TimeoutError(
                     f"no answer to {self.method} within {self.timeout:g} s"
+                    f"{self.client.stray}"
                 )
             if self.inbox:
                 item = self.inbox.popleft()
                 if isinstance(item, BaseException):
                     raise item
                 return item
-            # The deadline may move meanwhile; and a signal that comes just before this
-            # wait does not end it (seen with Python 3.9).
-            self._came.acquire(timeout=min(left, 1))
+            # At most a second, because the deadline may move meanwhile, and because a
+            # signal that comes just before this wait does not end it (seen with
+            # Python 3.9).
+            self._news.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
         """Wait for the response and return it; report progress until then."""
         while True:
-            item = self.next()
-            if "method" not in item:
-                return item
+            message = self.next()
+            if "method" not in message:
+                return message
             if self.extend:  # basic/patterns/cancellation §Timeouts
                 self.deadline = min(monotonic() + self.timeout, self.last)
-            if self.on_progress and item["method"] == "notifications/progress":
+            if self.on_progress and message["method"] == "notifications/progress":
                 self.on_progress(
-                    *map(item["params"].get, ("progress", "total", "message"))
+                    *map(message["params"].get, ("progress", "total", "message"))
                 )
 
 
-# ==== 2. The client ===========================================
-# Nothing that a server sends is trusted: an invalid message fails only the call it
-# belongs to. RpcError is the server's own error; all other exceptions are local and
-# carry no code.
-
-
-class Client(AbstractContextManager["Client"]):
-    """A connection to one server; a context manager. connect() is another name for it.
-
-    `target`: a URL; a command, as a list; a Server, to be called in this process; a
-    Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
-    user, such as those that a server on stdio writes to stderr; `headers`, `tls`,
-    `authorize`: see HttpTransport. `revision`: speak this one or fail. `timeout`:
-    seconds for a response, and for connecting; `probe`: how long a server on stdio may
-    be silent before it counts as legacy.
-
-    `elicit(params)` fills in a form: returns a dict of values, None (declined) or
-    "cancel"; or the protocol's {"action": ..., "content": ...}. `visit(params)` shows
-    params["url"] in full to the user, with its url_warnings(), and opens it if they
-    agree: returns True or False. `sample(params)` asks a model: returns text or a whole
-    result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
-    or a function that returns them. Each of these four declares its capability, may be
-    async, and may take a second argument: the tags of the calls.
-
-    `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`:
-    name and version of this client. `declare`: further capabilities, such as
-    {"extensions": {...}}. `log_level`: the least severe level for `on_log`.
-    `trace(way, message)`: called with each message sent (way ">") or received ("<").
-    `record`: a binary file for them, as MCP_TRACE.
-
-    Any thread may use it. `version` is the revision in use, `modern` whether it is a
-    modern one; `server_info`, `capabilities` and `instructions` come from the server.
-    Methods block, and raise RpcError (the server's error), TimeoutError,
-    RequestCancelled, Disconnected, Malformed, ServerLacks, HttpError and AskError (one
-    of your functions refused to answer). For extensions: `result_types[type] =
-    function(method, result, tag)` turns a result of that resultType into a complete
-    one; `mirrored[method]` names the param that HTTP repeats in Mcp-Name."""
-
-    def __init__(
-        self,
-        target: str | Iterable[str] | Server | Transport,
-        *,
-        env: Any = None,
-        cwd: Any = None,
-        stderr: Hook = None,
-        headers: Any = None,
-        tls: Any = None,
-        authorize: Hook = None,
-        revision: str = "",
-        timeout: float = CALL_SECONDS,
-        probe: float = PROBE_SECONDS,
-        elicit: Hook = None,
-        visit: Hook = None,
-        sample: Hook = None,
-        roots: Any = None,
-        on_log: Hook = None,
-        on_notification: Hook = None,
-        info: Any = None,
-        declare: Any = None,
-        log_level: str = "",
-        trace: Hook = None,
-        record: Any = None,
-    ) -> None:
-        self.timeout, self._pinned, self._probe = timeout, revision, probe
-        self._info = info or {"name": "mcp_ref", "version": __version__}
-        modes = {"form": elicit, "url": visit}
-        self._modes = {mode: ask for mode, ask in modes.items() if ask}
-        self._declare = declare or {}
-        self._sample, self._roots, self._on_log = sample, roots, on_log
-        self._on_notification = on_notification
-        self._trace, self._file = trace or (lambda *_: None), record
-        self.log_level = log_level or ("info" if on_log else "")
-
-        if isinstance(target, str):
-            self.transport: Any = HttpTransport(target, headers, tls, authorize)
-        elif isinstance(target, Server):
-            self.transport = MemoryTransport(target)
-        elif isinstance(target, Transport):
-            self.transport = target
-        else:
-            self.transport = StdioTransport(target, env, cwd)
-        if stderr:
-            self.transport.say = stderr
-        self._prepare()
-        self.open()
-
-    def _prepare(self) -> None:
-        if self._pinned not in ("", *versions()):
-            raise ValueError(
-                f"unknown revision {self._pinned!r}; expected one of {versions()}"
-            )
-        if not callable(self._roots):
-            _roots(self._roots)  # ValueError, if they are wrong
-        self.transport.client = self
-        self.closed = False
-        self.ids = itertools.count(1)
-        # _opening guards connecting and _open_until, the end of the time for it
-        self._opening, self._open_until = RLock(), 0.0
-        self._questions = Semaphore(MAX_QUESTIONS)
-        # requests without a response, and messages that are not sent yet, by id
-        self.running: Any = {}
-        self.subscriptions: Any = []
-        self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
-        self.tools: Message = {}
-        self.result_types: Message = {}
-        self._speak(self._pinned or versions()[0])
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End subscriptions, pending calls, the connection and, on stdio, the
-        server."""
-        for subscription in list(self.subscriptions):
-            subscription.close()
-        self.closed = True
-        self.lost(Disconnected("the client was closed"))
-        with self._opening:  # a thread inside open() gets no more answers, so it leaves
-            self.transport.stop()
-
-    def open(self, timeout: Any = None) -> None:
-        """Connect, unless connected. A server that has exited is restarted."""
-        seconds = self.timeout if timeout is None else min(timeout, self.timeout)
-        end = monotonic() + seconds
-        if not self._opening.acquire(timeout=min(seconds, LONGEST_SECONDS)):
-            raise TimeoutError(f"not connected within {seconds:g} s")
-        try:
-            if self.closed:
-                raise Disconnected("the client is closed")
-            # up: connected, or this thread is inside open() already
-            if not self.transport.up:
-                before, self._open_until = self.version, end
-                try:
-                    self.transport.start()
-                    self._find_era()
-                except BaseException:
-                    self.transport.stop()
-                    self._speak(before)
-                    raise
-        finally:
-            self._opening.release()
-
-    # A modern server answers server/discover, or with an error that only modern servers
-    # know. Anything else may come from a legacy one, which is then asked to initialize:
-    # the transports' §Backward Compatibility.
-
-    def _find_era(self) -> None:
-        """Agree on a revision with the server."""
-        wanted = self.version  # ours, or that of the connection before
-        if not self.modern:
-            return self._initialize(wanted)
-
-        try:
-            return self._discover(wanted)
-        except RpcError as refusal:
-            if refusal.code == UNSUPPORTED_VERSION:
-                return self._choose(refusal)
-            if refusal.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
-                raise
-        except HttpError as refusal:
-            if refusal.status // 100 != 4 or refusal.status in (401, 403, 429):
-                raise
-        except OSError:  # TimeoutError or Disconnected
-            # A process that does not know the method may also be silent, or exit, but
-            # not before it has read anything. Over HTTP, neither says anything.
-            if self._pinned or self.transport.mirrors or self.transport.unread:
-                raise
-        except Malformed:
-            pass
-
-        if self._pinned:
-            raise Disconnected(f"the server does not support {wanted}")
-        if not self.transport.up:
-            self.transport.start()  # it exited on server/discover
-        try:
-            self._initialize(versions("legacy")[0])
-        except RpcError as refusal:  # it is modern, and was slow
-            if refusal.code != UNSUPPORTED_VERSION:
-                raise
-            self._choose(refusal)
-
-    def _discover(self, version: str) -> None:
-        """Send server/discover, and agree on this version. RpcError with
-        UNSUPPORTED_VERSION if the server supports others."""
-        self._speak(version)
-        timeout = self._open_until - monotonic()
-        if not (self._pinned or self.transport.mirrors):
-            timeout = min(timeout / 2, self._probe)
-        result = self._exchange(Request(self, "server/discover", timeout), {})
-
-        named = _member(result, "supportedVersions", list)
-        if version not in named:  # server/discover §Response
-            raise RpcError(UNSUPPORTED_VERSION, "", {"supported": named})
-        self._take_over(result, _object(result, "_meta").get(META_SERVER))
-
-    def _choose(self, refusal: Any) -> None:
-        """Take one of the versions that a modern server named when it refused ours."""
-        named = _member(refusal.data, "supported", list)
-        usable = [one for one in versions() if one in named]
-        if self._pinned or not usable:
-            raise Disconnected(
-                f"the server does not support {self.version}; it supports {named}"
-            )
-        if rules(usable[0]).modern:
-            self._discover(usable[0])
-        else:
-            self._initialize(usable[0])
-
-    def _initialize(self, version: str) -> None:
-        """[legacy] Open a session: [2025-11-25] basic/lifecycle §Initialization."""
-        self._speak(version)
-        params = {
-            "protocolVersion": version,
-            "capabilities": self._offers,
-            "clientInfo": self._info,
-        }
-        result = self._exchange(
-            Request(self, "initialize", self._open_until - monotonic()), params
-        )
-
-        agreed = _member(result, "protocolVersion", str)
-        if agreed not in versions("legacy") or self._pinned not in ("", agreed):
-            raise Disconnected(
-                f"the server does not support {self.version}; it offers {agreed}"
-            )
-        self._speak(agreed)
-        self._take_over(result, result.get("serverInfo"))
-        self._notify(
-            "notifications/initialized", timeout=self._open_until - monotonic()
-        ).wait()
-        if self._offers or self._on_log or self._on_notification:
-            with suppress(Exception):  # 405: there is no such stream
-                self.transport.listen()
-        if self.log_level and "logging" in self.capabilities:
-            self.request(
-                "logging/setLevel",
-                {"level": self.log_level},
-                timeout=self._open_until - monotonic(),
-            )
-
-    def _take_over(self, result: Message, info: Any) -> None:
-        self.capabilities = _member(result, "capabilities", dict)
-        self.server_info, self.instructions = _object(info), result.get("instructions")
-
-    def _speak(self, version: str) -> None:
-        """Set the revision to speak, and the capabilities to declare in it."""
-        edition = rules(version)
-        self.version, self.modern = version, edition.modern
-        self._offers: Message = {**self._declare}
-        if self._modes and "elicitation/create" in edition.methods:
-            named = self._modes if "URL elicitation" in edition.features else []
-            self._offers["elicitation"] = {mode: {} for mode in named}
-        if self._sample:
-            self._offers.setdefault("sampling", {})
-        if self._roots is not None:
-            self._offers["roots"] = {}
-
-    def request(
-        self,
-        method: str,
-        params: Message | None = None,
-        *,
-        started: Any = None,
-        **options: Any,
-    ) -> Any:
-        """Send a request, answer the server's questions, return the result.
-
-        `started`: called with each Request before it is sent; you can cancel() it
-        later. `timeout`: seconds for each response; `on_progress`: called with
-        progress, total and message, on this thread; `extend`: progress resets the
-        timeout, up to `longest` seconds."""
-        more: Message = {}
-        for attempt in range(MAX_ROUNDS + 1):
-            request = Request(self, method, **options)
-            if started:
-                started(request)
-            self.open(request.timeout)
-            try:
-                result = self._exchange(request, {**(params or {}), **more})
-            except Disconnected as problem:
-                # [2025-11-25] basic/transports §Session Management
-                if attempt or not problem.session_lost:
-                    raise
-                continue
-            except RpcError as problem:
-                # streamable-http §Client Behavior: list the tools again
-                if attempt or problem.code != HEADER_MISMATCH:
-                    raise
-                self.tools = {}
-                continue
-
-            kind = str(result.get("resultType", "complete"))
-            if kind == "complete" or not self.modern:
-                return result
-            if kind in self.result_types:
-                return self.result_types[kind](method, result, request.tag)
-            if kind != "input_required":
-                raise Malformed(f"unknown result of {method}: {result!r:.200}")
-            more = self._more_input(method, result, request.tag)
-            if request.cancelled:  # while a question was being answered
-                raise RequestCancelled(f"{method} was cancelled")
-        raise Malformed(f"{method} asked for input more than {MAX_ROUNDS} times")
-
-    def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification, unless the revision does not define it."""
-        self.open()
-        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
-            self._notify(method, params).wait()
-
-    def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
-        """Send a notification; return a Request, settled once it is sent."""
-        message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
-        return self._transmit(message, Request(self, method, timeout, response=False))
-
-    def _exchange(self, request: Request, params: Message) -> Any:
-        """Send one request, wait for its response, return the result."""
-        try:
-            return _result(self._begin(request, params).wait())
-        finally:
-            self._finish(request)
-
-    def _begin(self, request: Request, params: Message) -> Request:
-        """Send a request; its messages arrive in its inbox."""
-        meta: Message = {}
-        if self.modern:  # basic/index §_meta
-            meta = {
-                META_VERSION: self.version,
-                META_CLIENT: self._info,
-                META_CAPABILITIES: self._offers,
-            }
-            if self.log_level:
-                meta[META_LOG_LEVEL] = self.log_level
-        if request.on_progress or request.extend:
-            meta["progressToken"] = request.id
-        meta.update(params.get("_meta", {}))
-        if meta:
-            params = {**params, "_meta": meta}
-        message = {
-            "jsonrpc": "2.0",
-            "id": request.id,
-            "method": request.method,
-            "params": params,
-        }
-        if request.cancelled:
-            return request
-        return self._transmit(message, request)
-
-    def _transmit(self, message: Message, request: Request) -> Request:
-        self.running[request.id] = request
-        self._trace(">", message)
-        if not self.transport.mirrors:
-            self.record(">", message=message)
-        try:
-            if self.closed:  # lost() may have missed this request
-                raise Disconnected("the client is closed")
-            self.transport.send(message, request)
-        except Exception as problem:  # raised in the waiting thread
-            request.settle(problem)
-        return request
-
-    def _finish(self, request: Request) -> None:
-        """Stop waiting; cancel the request if it has no response:
-        basic/patterns/cancellation."""
-        # Over HTTP, hang_up() cancels a modern request. It also settles it, so check
-        # first.
-        waiting = not (request.settled or self.modern and self.transport.mirrors)
-        request.over.set()
-        self.running.pop(request.id, None)
-        if not request.settled:  # else its connection may serve another request
-            wire = request.wire
-            if wire:
-                self.record(">", wire.place, closed=True)
-            request.hang_up()
-        if waiting and request.method not in ("initialize", "server/discover"):
-            self._notify("notifications/cancelled", {"requestId": request.id})
-
-    def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle what came, for `request` if known; Malformed if it is not JSON. Never
-        blocks."""
-        try:
-            message = decode(data)
-        except RpcError as problem:
-            self.record("<", place, text=data.decode("utf-8", "replace"))
-            text = f"expected a message, found {data[:200]!r} ({problem})"
-            ident = None
-            with suppress(ValueError, RecursionError):  # NaN, for instance, is not JSON
-                ident = _object(json.loads(data.decode("utf-8", "replace"))).get("id")
-            if not is_id(ident) or ident not in self.running:
-                raise Malformed(text)
-            self.running[ident].settle(Malformed(text))
-            return
-
-        # An array is a batch: [2025-03-26] basic/index §Batching
-        for one in message if isinstance(message, list) else [message]:
-            self._trace("<", one)
-            self.record("<", place, message=one)
-            kind = ""
-            with suppress(RpcError):  # other JSON is ignored
-                kind = kind_of(one)
-            if kind == "response":
-                # An error without an id: our message was unreadable. HTTP tells which.
-                found = request if "error" in one else None
-                if is_id(one.get("id")):
-                    found = self.running.get(one["id"])
-                if found:
-                    found.settle(one)
-            elif kind == "notification":
-                self._take_notification(one, _object(one, "params"))
-            # A modern server may not ask: .../stdio §Receiving Messages
-            elif kind and not self.modern and self._questions.acquire(blocking=False):
-                _thread("mcp-answer", self._take_question, one, request)
-
-    def record(self, way: str, place: Any = None, **more: Any) -> None:
-        """Record what was sent (">") or received ("<"); `place`: the exchange, over
-        HTTP."""
-        if self._file:
-            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            line = {
-                "time": f"{now[:-6]}Z",
-                "way": way,
-                **(place or {"on": "stdio"}),
-                **more,
-            }
-            # the disk is full, or the line is too long
-            with suppress(OSError, ValueError):
-                self._file.write(encode(line))
-
-    def lost(self, problem: BaseException) -> None:
-        """Fail all pending calls: the connection is lost."""
-        for request in list(self.running.values()):
-            request.settle(problem)
-            request.hang_up()
-
-    def _take_notification(self, message: Message, params: Message) -> None:
-        """Pass a notification to the request that it names, and to callbacks."""
-        name, meta = message["method"], _object(params, "_meta")
-        ident = params.get(
-            "progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId"))
-        )
-        found: Any = [] if self.modern else list(self.subscriptions)
-        if is_id(ident) and ident in self.running:
-            found.append(self.running[ident])
-        for request in found:
-            waiting = len(request.inbox)
-            fits = waiting < MAX_UNREAD and len(str(params)) < MAX_CHANGE
-            if fits or not waiting:
-                request.put({"method": name, "params": params})
-            elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:
-                # Its reader must know that it missed something.
-                request.put(Malformed("changes were not read, or too large"))
-        if self._on_log and name == "notifications/message":
-            self._on_log(params)
-        if self._on_notification:
-            self._on_notification(message)
-
-    def _more_input(self, method: str, result: Message, tag: Any) -> Message:
-        """Answer the questions in a modern result; return the params to add to the
-        retry: basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
-        more = {}
-        if "requestState" in result:
-            more["requestState"] = result["requestState"]
-        if "inputRequests" in result:
-            questions = _member(result, "inputRequests", dict)
-            if len(questions) > MAX_QUESTIONS:
-                raise Malformed(f"{method} asked {len(questions)} questions at once")
-            more["inputResponses"] = {
-                key: self.answer(question, tag) for key, question in questions.items()
-            }
-        if not more:
-            raise Malformed(f"{method} asked for no input: {result!r:.200}")
-        return more
-
-    def answer(self, question: Any, tag: Any = None) -> Message:
-        """Answer a modern server's question, {"method", "params"}; AskError if it is
-        refused."""
-        try:
-            return self._answer(_object(question), [tag])
-        except RpcError as problem:  # a modern server cannot be sent an error
-            raise (AskError if problem.code == -1 else Malformed)(
-                f"the server's question was not answered: {problem}"
-            ) from None
-
-    def _answer(self, question: Message, tags: list[Any]) -> Message:
-        """Return the result for a question; RpcError if there is none."""
-        method, params = question.get("method"), _object(question, "params")
-        if method == "ping":
-            return {}
-        if method == "elicitation/create" and self._modes:
-            return self._answer_elicitation(params, tags)
-        if method == "roots/list" and self._roots is not None:
-            roots = self._roots
-            return _roots(_called(roots, params, tags) if callable(roots) else roots)
-        if method == "sampling/createMessage" and self._sample:
-            return self._answer_sampling(params, tags)
-        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method!r:.80}")
-
-    def _answer_sampling(self, params: Message, tags: list[Any]) -> Message:
-        """Have a model answer: client/sampling."""
-        needed = {"tools", "toolChoice"} & params.keys()
-        if needed and "tools" not in self._offers["sampling"]:
-            raise RpcError(INVALID_PARAMS, "sampling.tools was not declared")
-        answer = _called(self._sample, params, tags)
-        if answer is None:  # [2025-11-25] client/sampling §Error Handling
-            raise RpcError(-1, "User rejected sampling request")
-        if isinstance(answer, str):  # shorthand for a text answer
-            answer = {"content": {"type": "text", "text": answer}}
-        return {"role": "assistant", "model": "unknown", **answer}
-
-    def _answer_elicitation(self, params: Message, tags: list[Any]) -> Message:
-        """Have the user fill in a form or visit a page: client/elicitation."""
-        mode = str(params.get("mode", "form"))
-        fields: Message = {}
-        schema = Schema({})
-        try:
-            ask = self._modes[mode]
-            if mode == "url":
-                _check_url(params.get("url"))
-            else:
-                fields, schema = _form(_object(params, "requestedSchema"))
-        except Exception as problem:  # a form can be wrong in many ways
-            raise RpcError(
-                INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
-            ) from None
-
-        answer = _called(ask, params, tags)
-        action = _object(answer).get("action")
-        if action in ("accept", "decline", "cancel") and "action" not in fields:
-            if mode == "url" or action != "accept":
-                return {"action": action}
-            answer = answer.get("content", {})
-        elif mode == "url":
-            return {"action": "accept" if answer is True else "decline"}
-        elif answer in (None, False, "decline", "cancel"):
-            return {"action": answer or "decline"}
-
-        content = {
-            name: part["default"]
-            for name, part in fields.items()
-            if "default" in _object(part)
-        }
-        content.update(answer)
-        if schema.flaw(content):
-            raise ValueError(
-                f"the answer does not match the form: {schema.flaw(content)}"
-            )
-        return {"action": "accept", "content": content}
-
-    def _take_question(self, message: Message, request: Any) -> None:
-        """[legacy] Answer a request from the server; runs on mcp-answer."""
-        method = message["method"]
-        asking = [request] if request else list(self.running.values())
-        try:
-            tags = [one.tag for one in asking if one.response]
-            answer: Message = {"result": self._answer(message, tags)}
-            encode(answer)
-        except Exception as problem:  # a callback may raise anything
-            self.transport.say(f"{method!r:.200} failed: {problem!r}")
-            code = problem.code if isinstance(problem, RpcError) else INTERNAL_ERROR
-            answer = {"error": {"message": f"{problem}", "code": code}}
-
-        reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
-        with suppress(Exception):  # until it is sent, the question counts as open
-            self._transmit(reply, Request(self, method, response=False)).wait()
-        self._questions.release()
-
-    def _ask(
-        self, method: str, params: Any, member: str, *needed: str, **options: Any
-    ) -> Message:
-        """Send a request whose result has a list `member` of objects with strings
-        `needed`."""
-        self.open(options.get("timeout"))
-        capability = METHODS[method].capability
-        if capability not in self.capabilities:
-            raise ServerLacks(f"the server does not declare {capability}")
-        result: Message = self.request(method, params, **options)
-        for item in _member(result, member, list):
-            for name in needed:
-                _member(item, name, str)
-        return result
-
-    def _list(self, method: str, member: str, *needed: str) -> list[Message]:
-        """Fetch all pages of a list: server/utilities/pagination."""
-        found: list[Message] = []
-        params: Message = {}
-        size = 0
-        for _ in range(MAX_PAGES):
-            try:
-                result = self._ask(method, params, member, "name", *needed)
-            except ServerLacks:
-                return found
-            size += len(encode(result))
-            if size > MAX_LIST_BYTES:
-                break
-            found += result[member]
-            if result.get("nextCursor") is None:  # "" is a valid cursor
-                return found
-            params = {"cursor": _member(result, "nextCursor", str)}
-        raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
-
-    def list_tools(self) -> list[Message]:
-        """Return all tools, over HTTP without those with invalid headers: server/tools
-        §Tool."""
-        tools = self._list("tools/list", "tools")
-        self.tools = {tool["name"]: tool for tool in tools}
-        for tool in list(tools) if self.transport.mirrors and self.modern else ():
-            try:  # .../streamable-http §Schema Extension
-                _mirrors(tool.get("inputSchema"), {})
-            except (Malformed, RecursionError) as problem:
-                self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
-                tools.remove(tool)
-        return tools
-
-    def call_tool(
-        self, name: str, arguments: Message | None = None, **options: Any
-    ) -> Message:
-        """Call a tool. Returns {"content": [...]}, with "structuredContent" if it has
-        any, and "isError" if the tool failed. Options: see request(). (server/tools
-        §Calling Tools)"""
-        params = {"name": name, "arguments": arguments or {}}
-        return self._ask("tools/call", params, "content", "type", **options)
-
-    def list_resources(self) -> list[Message]:
-        """Return all resources: server/resources §Resource."""
-        return self._list("resources/list", "resources", "uri")
-
-    def list_resource_templates(self) -> list[Message]:
-        """Return all resource templates: server/resources §Resource Templates."""
-        return self._list(
-            "resources/templates/list", "resourceTemplates", "uriTemplate"
-        )
-
-    def read_resource(self, uri: str, **options: Any) -> list[Message]:
-        """Read a resource. Returns its contents: [{"uri", "text" or "blob" (base64),
-        ...}]."""
-        found = self._ask("resources/read", {"uri": uri}, "contents", "uri", **options)
-        return list(found["contents"])
-
-    def list_prompts(self) -> list[Message]:
-        """Return all prompts: server/prompts §Prompt."""
-        return self._list("prompts/list", "prompts")
-
-    def get_prompt(self, name: str, arguments: Any = None, **options: Any) -> Message:
-        """Get a prompt; its arguments are strings. Returns {"messages": [...], ...}."""
-        params = {"name": name, "arguments": arguments or {}}
-        return self._ask("prompts/get", params, "messages", "role", **options)
-
-    def complete(
-        self, reference: str, argument: str, value: str, known: Any = None
-    ) -> list[str]:
-        """Return completions of `value`, typed so far for an argument of a prompt or
-        template. `known`: the arguments already filled in.
-        (server/utilities/completion)"""
-        params: Message = {"argument": {"name": argument, "value": value}}
-        params["ref"] = {"type": "ref/prompt", "name": reference}
-        if "://" in reference or "{" in reference:  # a name may contain a colon
-            params["ref"] = {"type": "ref/resource", "uri": reference}
-        if known:
-            params["context"] = {"arguments": known}
-        result = self.request("completion/complete", params)
-        values: list[str] = _member(_object(result, "completion"), "values", list)
-        if any(type(one) is not str for one in values):
-            raise Malformed(f"completions must be strings: {values!r:.200}")
-        return values
-
-    def ping(self) -> None:
-        """Check that the server answers: by ping or, in the modern era,
-        server/discover."""
-        self.request("server/discover" if self.modern else "ping")
-
-    def set_level(self, level: str) -> None:
-        """Ask for log messages of this level (mcp_ref.LOG_LEVELS) and above.
-        [deprecated]"""
-        self.open()
-        if not self.modern:
-            self.request("logging/setLevel", {"level": level})
-        self.log_level = level  # modern: sent with each request
-
-    def listen(
-        self, wanted: Iterable[str], callback: Any = None, timeout: Any = None
-    ) -> Subscription:
-        """Subscribe to changes of "tools", "prompts", "resources" or URIs. See
-        Subscription."""
-        self.open()
-        if isinstance(wanted, str):
-            wanted = [wanted]
-        subscription = Subscription(self, list(wanted), timeout)
-        if callback:
-
-            def forward() -> None:
-                with suppress(Disconnected):
-                    for change in subscription:
-                        callback(change)
-
-            _thread("mcp-listen", forward)
-        return subscription
-
-
-# ==== 3. Subscriptions ========================================
-# Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox.
-# Legacy: a session is told of all changed lists, and of URIs given to
-# resources/subscribe, until it ends. ([2025-11-25] server/resources §Subscriptions)
-
-
-class Subscription(Request, AbstractContextManager["Subscription"]):
-    """A server's changes: iterate over it, or give listen() a callback; close() it at
-    the end.
-
-    Each change is "tools", "prompts", "resources" or a URI. `granted` lists what the
-    server agreed to. Iteration stops when the subscription ends; Disconnected if the
-    connection is lost."""
-
-    def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
-        super().__init__(client, "subscriptions/listen", timeout)
-        self.granted: list[str] = []
-        client.subscriptions.append(self)
-        try:
-            (self._open_modern if client.modern else self._open_legacy)(wanted)
-            if not self.granted:
-                raise ServerLacks(f"the server does not announce changes of {wanted}")
-        except BaseException:
-            self.close()
-            raise
-        self.deadline = inf
-
-    def _open_modern(self, wanted: list[str]) -> None:
-        asked: Message = {
-            what + "ListChanged": True for what in wanted if ":" not in what
-        }
-        uris = [what for what in wanted if ":" in what]
-        if uris:
-            asked["resourceSubscriptions"] = uris
-        first = self.client._begin(self, {"notifications": asked}).next()
-        if (
-            "params" not in first
-            and _object(first, "error").get("code") != METHOD_NOT_FOUND
-        ):
-            _result(first)  # .../subscriptions §Acknowledgment
-        agreed = {
-            "resourceSubscriptions": [],
-            **_object(first, "params", "notifications"),
-        }
-        uris = _member(agreed, "resourceSubscriptions", list)
-        self.granted = [
-            what for what in wanted if what in uris or agreed.get(what + "ListChanged")
-        ]
-
-    def _open_legacy(self, wanted: list[str]) -> None:
-        with suppress(TimeoutError):  # it may open with its first event
-            self.client.transport.listen()
-        self.client.running[self.id] = self
-        for what in wanted:
-            kind, needed = (
-                ("resources", "subscribe") if ":" in what else (what, "listChanged")
-            )
-            if _object(self.client.capabilities, kind).get(needed):
-                if ":" in what:
-                    self.client.request("resources/subscribe", {"uri": what})
-                self.granted.append(what)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            try:
-                message = self.next()
-            except Exception as problem:
-                if self.cancelled:  # by close()
-                    return
-                self.put(problem)  # for the next iteration
-                raise
-            name = message.get("method", "/")
-            what = name.split("/")[-2:][0]
-            if name == "notifications/resources/updated":
-                # may lie below a URI in `granted`
-                what = str(message["params"].get("uri"))
-            if name in ("/", "notifications/cancelled"):
-                self.close()
-            elif any(
-                (what + "/").startswith(one.rstrip("/") + "/") for one in self.granted
-            ):
-                yield what
-
-    def close(self) -> None:
-        """End the subscription; do nothing if it has ended."""
-        with suppress(ValueError):
-            self.client.subscriptions.remove(self)
-            self.cancel()
-            self.settled = self.settled or not self.client.modern  # nothing to cancel
-            self.client._finish(self)
-
-
-# ==== 4. Checks and other small functions =====================
-
-
-def _result(response: Message) -> Any:
-    """Return the result of a response; RpcError if it is an error, Malformed if
-    neither."""
-    error = response.get("error")
-    if error is None:
-        return _member(response, "result", dict)
-    code = _member(error, "code", int)
-    raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
-
-
-def _member(value: Any, name: str, kind: type) -> Any:
-    """Return a member of an object; Malformed if it is missing or of another type."""
-    if type(_object(value).get(name)) is not kind:  # true is not an int
-        raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
-    return value[name]
-
-
-def _object(value: Any, *names: str) -> Message:
-    """Return a value, or a member at any depth, if it is an object, else an empty
-    one."""
-    for name in names:
-        value = _object(value).get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _thread(name: str, target: Callable[..., Any], *arguments: Any) -> None:
-    Thread(target=target, args=arguments, name=name, daemon=True).start()
-
-
-def _called(function: Any, *arguments: Any) -> Any:
-    """Call an application's function; it may be async, or take only the first
-    argument."""
-    import asyncio
-    import inspect
-
-    needed = [
-        one
-        for one in inspect.signature(function).parameters.values()
-        # positional, without default
-        if one.kind < 2 and one.default is one.empty
-    ]
-    found = function(*arguments[: max(1, len(needed))])
-    return asyncio.run(found) if inspect.iscoroutine(found) else found
-
-
-# The keywords of a form's fields; others, such as `pattern`, are ignored.
-_FIELD = """type minLength maxLength minimum maximum enum oneOf const items anyOf minItems
-    maxItems"""
-
-
-def _field(part: Message) -> Message:
-    """Return a part of a form: client/elicitation §Requested Schema."""
-    return {name: part[name] for name in _FIELD.split() if name in part}
-
-
-def _form(form: Message) -> tuple[Message, Schema]:
-    """Return the fields of a form, and the schema of its content."""
-    fields = form["properties"]
-    known = json.loads(json.dumps(list(fields.values())), object_hook=_field)
-    return fields, Schema(
-        {
-            "type": "object",
-            "properties": dict(zip(fields, known)),
-            "additionalProperties": False,
-            "required": list(map(str, form.get("required", []))),
-        }
-    )
-
-
-def _roots(found: Any) -> Message:
-    """Return the result of roots/list; ValueError if a root is wrong (client/roots)."""
-    roots = []
-    for root in [found] if isinstance(found, (str, Path, dict)) else found or []:
-        if not isinstance(root, dict):
-            uri = str(root)
-            if "://" not in uri:
-                uri = Path(os.path.abspath(uri)).as_uri()
-            root = {"uri": uri}
-        uri = str(root["uri"])
-        if not uri.startswith("file://") or ".." in unquote(uri).split("/"):
-            raise ValueError(
-                f"a root must be a folder, or a file: URI without ..: {uri}"
-            )
-        roots.append(root)
-    return {"roots": roots}
-
-
-def _marked(schema: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield header, type and value of each argument with an x-mcp-header, at any
-    depth."""
-    for name, part in _object(schema, "properties").items():
-        inner = _object(value).get(name)
-        if "x-mcp-header" in _object(part):
-            yield part["x-mcp-header"], part.get("type"), inner
-        yield from _marked(part, inner)
-
-
-def _mirrors(schema: Any, arguments: Any) -> Message:
-    """Return the headers that repeat arguments; Malformed if the schema has an invalid
-    one. (basic/transports/streamable-http §Custom Headers from Tool Parameters)"""
-    found = list(_marked(schema, arguments))
-    names = {
-        name.lower()
-        for name, kind, _ in found
-        if type(name) is str
-        and kind in ("string", "integer", "boolean")
-        and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
-    }
-    if len(names) != json.dumps(schema).count('"x-mcp-header":'):
-        raise Malformed(
-            "each x-mcp-header must be a unique name of a string, integer or boolean"
-        )
-    return {
-        f"Mcp-Param-{name}": mirror(value)
-        for name, _, value in found
-        if value is not None
-    }
-
-
-# ==== 5. Transports: in this process, and stdio ===============
-# send() returns at once; responses come back through Client.receive(), exceptions
-# through Request.settle(). What gets no response settles its request once it is sent.
+# ==== 4. Transports: in this process, and stdio ===============
+# A transport carries messages and knows nothing of their meaning. What comes back goes
+# to Client.receive(), exceptions to Request.settle(). What gets no response settles its
+# request once it is sent.
 
 
 class Transport:
     """The base of transports. Each has start(), to connect or raise Disconnected;
     stop(), which start() may follow; and send(message, request), which does not
-    wait."""
+    wait.
+
+    The client calls start() and stop() under its lock for connecting, and send() from
+    any thread."""
 
     client: Client  # set by the client
-    up = False  # started, and not lost since
-    unread = False  # it was lost before it had read anything
-    # headers repeat parts of the body, and closing the connection cancels
+    up = False  # true while it is started, and not lost since
+    # True after start() if the server was not reached, or lost before it had read
+    # anything.
+    unread = False
+    # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
 
     def say(self, line: str) -> None:
-        """Print a line for the user, on stderr."""
-        print(line, file=sys.stderr)
+        """Print a line for the user, on stderr. What a terminal would obey is
+        escaped."""
+        print(
+            "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line),
+            file=sys.stderr,
+        )
 
-    def _run(self, name: str, request: Request, work: Callable[[], Any]) -> None:
+    def _run(self, name: str, request: Request, work: Any) -> None:
         """Do a request's work on a new thread; an exception settles the request."""
 
         def run() -> None:
@@ -1207,9 +570,12 @@ class MemoryTransport(Transport):
         self.server = server
 
     def start(self) -> None:
-        self.up, self.peer = True, Peer(self._deliver)
+        # The peer is what the server knows us by: a new one is a new connection.
+        self.peer = Peer(self._deliver)
+        self.up = True
 
     def stop(self) -> None:
+        # The server abandons what it does for a peer that is closed.
         if self.up:
             self.up = False
             self.peer.close()
@@ -1236,9 +602,53 @@ _INHERITED = """
 """.split()
 
 
+def _lines(file: Any) -> Iterator[bytes]:
+    """Return the lines of a file; one that is too long comes in pieces."""
+    return iter(lambda: file.readline(MAX_MESSAGE_BYTES + 1), b"")
+
+
+def _kill(process: Any, name: str) -> None:
+    """Send a signal to a server and its children; on Windows, end the server."""
+    with suppress(OSError):  # no process is left, which is what we want
+        if os.name == "nt":
+            process.kill()
+        else:
+            os.killpg(process.pid, getattr(signal, name))
+
+
+def _left_unread(process: Any) -> bool:
+    """Tell whether a process left what we sent (on Linux; elsewhere rarely)."""
+    try:
+        import fcntl
+        import termios
+
+        return any(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)))
+    except ValueError:  # it is closed: writing to it failed
+        return True
+    except (ImportError, OSError):
+        return False
+
+
 class StdioTransport(Transport):
     """A server that we start: basic/transports/stdio. `env`: variables in addition to
-    _INHERITED. `stderr`: called with each line that it writes there."""
+    _INHERITED. `stderr`: called with each line that it writes there.
+
+    state       process   up      ends with
+    stopped     None      False   start()
+    serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
+    lost        a Popen   False   stop(), which start() calls first
+
+    start() makes for each process: `loss`, the exception for calls once it is lost;
+    `outgoing`, pairs of a line and its request for mcp-write (None ends that thread);
+    `exited`, set when it has exited; `silent`, set when its stderr has ended.
+
+    start() and stop() run under the client's lock for connecting. The four threads of a
+    process get it as an argument, because `process` may be the next one when they end;
+    each ends with its pipe, or with the process."""
+
+    process: Any = None
+    heard = False  # true once this process has said something
+    last_lines: Any = ()  # the end of its stderr, cut to MAX_LINE_TEXT
 
     def __init__(
         self,
@@ -1251,7 +661,6 @@ class StdioTransport(Transport):
             self.say = stderr  # type: ignore[method-assign]
         self.command = list(command)
         self.cwd = cwd
-        self.process: Any = None
         self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.env.update(env or {})
 
@@ -1260,25 +669,25 @@ class StdioTransport(Transport):
         from subprocess import PIPE, Popen
 
         self.stop()
-        self.heard = self.unread = False  # heard: it has said something
+        self.heard = False
+        self.unread = False
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
-        self.exited, self.silent = Event(), Event()
-        self.last_lines: Any = []
-        try:  # on Windows, which() finds npx.cmd
-            program = (
-                shutil.which(self.command[0], path=self.env.get("PATH"))
-                or self.command[0]
-            )
+        self.exited = Event()
+        self.silent = Event()
+        self.last_lines = []
+        try:
+            # On Windows, which() finds npx.cmd.
+            path = shutil.which(self.command[0], path=self.env.get("PATH"))
             process = self.process = Popen(
-                [program, *self.command[1:]],
+                [path or self.command[0], *self.command[1:]],
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
                 env=self.env,
                 cwd=self.cwd,
-                start_new_session=True,
-            )  # a process group
+                start_new_session=True,  # a process group, to be ended whole
+            )
         except (OSError, ValueError, IndexError) as problem:
             raise Disconnected(f"cannot start {self.command}: {problem}") from None
         self.up = True
@@ -1288,6 +697,7 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
+        # mcp-write takes it from there.
         self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
@@ -1295,6 +705,7 @@ class StdioTransport(Transport):
     def _write(self, process: Any) -> None:
         """Write lines; runs on mcp-write, the only thread that a slow server can
         block."""
+        # The server has closed its stdin, or is gone: _lose() tells those who wait.
         with suppress(OSError), process.stdin:
             for line, request in iter(self.outgoing.get, None):
                 process.stdin.write(line)
@@ -1335,21 +746,24 @@ class StdioTransport(Transport):
     def _lose(self, process: Any) -> None:
         """Mark the server as gone; fail pending calls, quoting the end of its
         stderr."""
+        # A pipe may end a moment before the process, and both before the last line.
         if self.exited.wait(1):
             self.silent.wait(0.2)
         if self.up and process is self.process:
             self.unread = _left_unread(process)
             said = "\n".join(self.last_lines)
-            self.loss = problem = Disconnected(
+            loss = Disconnected(
                 f"the server is gone (exit status {process.poll()})\n{said}"
             )
-            problem.exit_status = process.returncode
+            loss.exit_status = process.returncode
+            self.loss = loss
             self.up = False
-            self.client.lost(problem)
+            self.client.lost(loss)
 
     def stop(self) -> None:
         """Shut down the server: basic/transports/stdio §Shutdown."""
-        process, self.up = self.process, False
+        process = self.process
+        self.up = False
         if process:
             self.outgoing.put(None)
             # A server that never said a word has nothing to finish.
@@ -1367,37 +781,22 @@ class StdioTransport(Transport):
             self.silent.wait(patience)
 
 
-def _left_unread(process: Any) -> bool:
-    """Tell whether a process left what we sent (on Linux; elsewhere rarely)."""
-    try:
-        import fcntl
-        import termios
-
-        return any(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)))
-    except ValueError:  # it is closed: writing to it failed
-        return True
-    except (ImportError, OSError):
-        return False
-
-
-def _lines(file: Any) -> Iterator[bytes]:
-    """Return the lines of a file; one that is too long comes in pieces."""
-    return iter(lambda: file.readline(MAX_MESSAGE_BYTES + 1), b"")
-
-
-def _kill(process: Any, name: str) -> None:
-    """Send a signal to a server and its children; on Windows, end the server."""
-    with suppress(OSError):  # no process is left
-        if os.name == "nt":
-            process.kill()
-        else:
-            os.killpg(process.pid, getattr(signal, name))
-
-
-# ==== 6. HTTP =================================================
+# ==== 5. Transports: HTTP =====================================
 # Each message is a POST on its own thread, which may block; the caller waits in
 # Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
 # by GET; HTTP+SSE has no other.
+#
+# Connections are kept, and used for one exchange after another. So a connection can be
+# gone when it is used again, and this request is not to blame: what was not sent whole,
+# and what only reads, is then sent once more on another connection. A call that the
+# server may have run is not.
+#
+# A message goes down through these, and each knows only the next:
+#
+#     _post            what the response means; HTTP+SSE
+#     _open            redirects, authorization, a busy server
+#     _send            headers, cookies, a kept connection that has ended
+#     _Wire.exchange   bytes
 
 
 class _Call(NamedTuple):
@@ -1412,24 +811,50 @@ class _Call(NamedTuple):
 class _Wire:
     """An HTTP connection, for one exchange after another.
 
-    It belongs to one request at a time, its `owner`: all is done by that request's
-    thread, but any thread may hang up for it. `lock` guards `owner`. `place`: what
-    record() says about the exchange. `since`: when it was last kept, 0 if never;
-    `sent`: all of a request has been sent since."""
+    state    owner       true while ...
+    in use   a Request   that request's thread sends, and reads the response
+    kept     None        it waits in HttpTransport.idle for another request
+    ended                nothing: it is dropped, and never used again
 
-    def __init__(self, url: str, tls: Any, timeout: float) -> None:
-        scheme, self.host, port = _origin(url)
+    `lock` guards `owner` alone. Everything is done by the owner's thread, but for
+    hang_up(), which any thread may call for the owner: the lock makes sure that it does
+    not end the exchange of the next one.
+
+    exchange() makes these of the response: `status`; `headers`, with names in lower
+    case; `is_stream`; `body`, all of it, but nothing of a stream."""
+
+    owner: Any = None
+    since = 0.0  # the time when it was last kept; 0 in its first exchange
+    sent = False  # true once all of this exchange's request has been sent
+    session = ""  # the session that the request named
+    response: Any = None  # http.client's, once the head has come; None until then
+
+    def __init__(self, url: str, tls: Any, timeout: float, proxy: Any) -> None:
+        from urllib.request import getproxies, proxy_bypass
+
+        scheme, host, port = _origin(url)
+        self.host = host  # as errors name it
         self.lock = Lock()
-        self.owner: Any = None
-        self.since, self.sent = 0.0, False
-        self.session, self.place = "", {"on": 0}
-        self.response: Any = None
+        self.place: Message = {"on": 0}  # what Client.record() says about the exchange
+        self.prefix = ""  # of a path, for a proxy that must see the whole URL
         with self.failing():
-            self.connection: Any = (
-                HTTPConnection(self.host, port, timeout=timeout)
-                if scheme == "http"
-                else HTTPSConnection(self.host, port, timeout=timeout, context=tls)
-            )
+            if proxy is None and not proxy_bypass(urlsplit(url).netloc):
+                proxy = getproxies().get(scheme)
+            address = (host, port)
+            if proxy:
+                address = _origin(proxy if "://" in proxy else f"http://{proxy}")[1:]
+                self.host = f"{host} (through the proxy {address[0]})"
+
+            if scheme == "http":
+                self.connection: Any = HTTPConnection(*address, timeout=timeout)
+                if proxy:
+                    self.prefix = f"http://{urlsplit(url).netloc}"
+            else:
+                self.connection = HTTPSConnection(
+                    *address, timeout=timeout, context=tls
+                )
+                if proxy:
+                    self.connection.set_tunnel(host, port)
             self.connection.connect()
             self.socket = self.connection.sock
 
@@ -1440,9 +865,8 @@ class _Wire:
             yield
         except (OSError, HTTPException, ValueError) as problem:
             # http.client quotes the value of an invalid header, which may be a secret.
-            raise kind(
-                f"{self.host}: {str(problem).partition(' value b')[0] or type(problem).__name__}"
-            ) from None
+            text = str(problem).partition(" value b")[0]
+            raise kind(f"{self.host}: {text or type(problem).__name__}") from None
 
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
@@ -1452,48 +876,63 @@ class _Wire:
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
         self.response = None
         with self.failing():
-            self.connection.request(verb, f"/{target.lstrip('/')}", body, headers)
+            self.connection.request(
+                verb, f"{self.prefix}/{target.lstrip('/')}", body, headers
+            )
             self.sent = True
             self.response = self.connection.getresponse()
-            found = self.response.headers
+            fields = self.response.headers
             self.status = self.response.status
-            kind = found.get_content_type()
             self.is_stream = (
-                stream and self.status == 200 and kind == "text/event-stream"
+                stream
+                and self.status == 200
+                and fields.get_content_type() == "text/event-stream"
             )
             self.body = b""
+            if "Content-Encoding" in fields:  # http.client asks for "identity"
+                raise ValueError(f"compressed, unasked: {fields['Content-Encoding']}")
             if not self.is_stream:
-                # enough for decode() to refuse
+                # One byte more than decode() accepts: enough to be refused.
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
                 if self.response.length and len(self.body) <= MAX_MESSAGE_BYTES:
                     raise ValueError("the body was cut off")
         self.place["status"] = self.status
-        self.headers = {name.lower(): ", ".join(found.get_all(name)) for name in found}
+        self.headers = {
+            name.lower(): ", ".join(fields.get_all(name)) for name in fields
+        }
 
-    def events(self, request: Request) -> Iterator[tuple[str, str]]:
-        """Yield (kind, data) of each event in a stream (HTML Standard, section 9.2);
+    def events(self, request: Request) -> Iterator[Any]:
+        """Yield (name, data) of each event in a stream (HTML Standard, section 9.2);
         store its id and `retry` in the request. Malformed if an event is too large."""
-        event: Any = {}
+        event: Message = {}
+        data: Any = []
         size = 0
         with self.failing():
             text = io.TextIOWrapper(self.response, "utf-8-sig", "replace")
             try:
                 for line in iter(lambda: text.readline(MAX_MESSAGE_BYTES), ""):
-                    name, _, value = line.rstrip("\n").partition(":")
-                    event.setdefault(name, []).append(value.removeprefix(" "))
+                    field, _, value = line.rstrip("\n").partition(":")
+                    value = value.removeprefix(" ")
+                    if field == "data":
+                        data.append(value)
+                    elif field in ("event", "id", "retry"):  # others are not kept
+                        event[field] = value
                     size += len(line)
-                    if size > MAX_MESSAGE_BYTES + 1000:  # field names count, too
+                    if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
                         raise Malformed(
                             f"the server sent an event of more than {size} characters"
                         )
                     if line == "\n":
-                        request.last_id = event.get("id", [request.last_id])[-1]
+                        request.last_id = event.get("id", request.last_id)
+                        # It has no `retry`, or one that is not a number.
                         with suppress(ValueError, KeyError):
-                            request.retry = max(50, int(event["retry"][-1][:9])) / 1000
-                        data = "\n".join(event.get("data", ()))
-                        if data:  # an event may have only an id
-                            yield event.get("event", ["message"])[-1], data
-                        event, size = {}, 0
+                            request.retry = max(50, int(event["retry"][:9])) / 1000
+                        if any(data):  # an event may have only an id
+                            request.slower = 1
+                            yield event.get("event", "message"), "\n".join(data)
+                        event = {}
+                        data = []
+                        size = 0
             finally:
                 text.detach()  # else it would close the response
 
@@ -1501,7 +940,8 @@ class _Wire:
         """End the owner's exchange, from any thread: a read or write that blocks fails.
         `close`: free the socket, too, on its own thread (on Windows, on any: nothing
         else ends a read there)."""
-        with self.lock, suppress(OSError):  # it is closed
+        # The socket is closed already: there is nothing left to end.
+        with self.lock, suppress(OSError):
             if self.owner is not owner:
                 return
             if close:
@@ -1512,22 +952,25 @@ class _Wire:
     def free(self) -> bool:
         """Leave the owner; tell whether another request may use the connection."""
         with self.lock:
-            self.owner, self.since, self.sent = None, monotonic(), False
+            self.owner = None
+            self.since = monotonic()
+            self.sent = False
         return self.response and not self.response.will_close
 
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
+        # Whatever fails here says no, and nothing has been sent yet. (TypeError and
+        # ValueError: http.client, of a stream that was cut; select(), of a process with
+        # a thousand open files.)
         with suppress(OSError, HTTPException, ValueError, TypeError):
             self.socket.settimeout(0)
             self.response.read(65536)  # the end of a stream, if it has come
-            with DefaultSelector() as selector:
-                selector.register(self.socket, EVENT_READ)
-                return (
-                    self.response.isclosed()
-                    and not selector.select(0)
-                    and monotonic() - self.since < IDLE_SECONDS
-                )
+            return (
+                self.response.isclosed()
+                and not select([self.socket], [], [], 0)[0]  # bytes, or its end
+                and monotonic() - self.since < IDLE_SECONDS
+            )
         return False
 
 
@@ -1541,7 +984,7 @@ def fetch(
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
     case) and body. `timeout`: seconds to connect to each address of the host, and as
     many for the rest. Raises Disconnected, also on timeout."""
-    wire = _Wire(url, None, timeout)
+    wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
     timer.start()
@@ -1555,43 +998,6 @@ def fetch(
         wire.hang_up(None, close=True)
 
 
-def _origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of an http or https URL; ValueError for others."""
-    parts = urlsplit(url)
-    ports = {"http": 80, "https": 443}
-    if parts.scheme not in ports or not parts.hostname or "@" in parts.netloc:
-        raise ValueError(
-            "expected an http(s) URL without a password (for a program, a list: "
-            f"[sys.executable, 'server.py']); found {_shown(url)}"
-        )
-    return parts.scheme, parts.hostname, parts.port or ports[parts.scheme]
-
-
-def _shown(url: str) -> str:
-    """Return a URL for a message: without user, password and query."""
-    return re.sub("//[^/]*@", "//", re.split("[?#]", url)[0])[:200]
-
-
-def _check_url(url: Any) -> None:
-    """Check a URL that a server wants a user to open: ValueError if it is not plain."""
-    if not re.fullmatch(r"https?://[!-\[\]-~]{1,4000}", str(url)):
-        raise ValueError("url must be http(s), printable ASCII, without a backslash")
-    _origin(url)
-
-
-def url_warnings(url: str, server_url: str = "") -> list[str]:
-    """Return what a user should know before a URL from a server is opened."""
-    scheme, host, _ = _origin(url)
-    found = []
-    if server_url and host != _origin(server_url)[1]:
-        found.append(f"it leads to {host}, not to the server's host")
-    if "xn--" in host:
-        found.append(f"{host} has letters that may look like others")
-    if scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
-        found.append("what you enter there is not encrypted")
-    return found
-
-
 class HttpTransport(Transport):
     """A server at a URL: Streamable HTTP or, if it supports nothing newer, HTTP+SSE
     [legacy].
@@ -1599,25 +1005,64 @@ class HttpTransport(Transport):
     `headers`: a dict, or a function of (verb, url) that returns one, called for each
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
     `seconds` say how long it may take, not counting a person; returns `headers` for all
-    requests from then on, or None to give up. `tls`: an ssl.SSLContext. Redirects must
-    stay within the origin. `lock` guards asking for authorization."""
+    requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
+    PEM file with the certificate authorities to trust. `proxy`: such as
+    "http://host:3128" for every host, "" for none; by default, what the
+    environment says (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
+    Redirects must stay within the origin. Cookies are kept as long as the client, and
+    go back to the origin only: balancers find a server again by them.
+
+    state                     session   sse     post_to   stream
+    stopped (`up` is False)   any       any     any       None, or over
+    modern                    ""        False   ""        None
+    legacy, without session   ""        False   ""        a GET, if the server has one
+    legacy, in a session      its id    False   ""        a GET, if the server has one
+    HTTP+SSE                  ""        True    a URL     a GET, always
+
+    start() and stop() run under the client's lock for connecting; a thread that posts
+    sets `session` when `initialize` is answered, and one that finds the session lost
+    clears it, with `up`. The stream's own thread sets `post_to`. `lock` guards asking
+    for authorization, and nothing else: a person may take minutes under it."""
 
     mirrors = True
-    stream: Any = None  # [legacy] of the session; belongs to no request
+    session = ""
+    sse = False
+    post_to = ""  # where messages are posted, if not to `url`
+    stream: Any = None  # [legacy] the request that keeps the session's stream open
 
     def __init__(
-        self, url: str, headers: Any = None, tls: Any = None, authorize: Any = None
+        self,
+        url: str,
+        headers: Any = None,
+        tls: Any = None,
+        authorize: Any = None,
+        proxy: Any = None,
+        cacert: str = "",
     ) -> None:
-        self.url, self.tls, self.authorize = url, tls, authorize
+        self.url = url
         self.origin = _origin(url)
-        self.own = headers or {}
-        self.granted: Any = {}
+        self.headers = headers or {}
+        self.proxy = proxy
+        self.tls = tls
+        if cacert:
+            import ssl
+
+            os.stat(cacert)  # its error names the file, that of ssl does not
+            self.tls = ssl.create_default_context(cafile=cacert)
+        self.authorize = authorize
+        self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
-        self.idle: Any = []  # kept connections
+        self.idle: Any = []  # kept connections; a list's pop and append are atomic
+        # Cookies, as they came, by name. (Reading and setting one is atomic.)
+        self.cookies: Message = {}
 
     def start(self) -> None:
-        # sse: tried or in use
-        self.up, self.session, self.sse, self.post_to = True, "", False, ""
+        # Nothing is connected yet: the first message does that.
+        self.session = ""
+        self.sse = False
+        self.post_to = ""
+        self.unread = True  # until there is a connection
+        self.up = True
 
     def stop(self) -> None:
         """Delete the session, and close its stream."""
@@ -1628,7 +1073,8 @@ class HttpTransport(Transport):
             self._run(
                 "mcp-post", deletion, lambda: self._open(_Call("DELETE", {}, deletion))
             )
-            with suppress(Exception):  # the session expires anyway
+            # Many servers refuse it, some are gone: the session expires anyway.
+            with suppress(Exception):
                 deletion.wait()
         self.up = False
         self._end_stream(Disconnected("the client was closed"))
@@ -1643,50 +1089,58 @@ class HttpTransport(Transport):
     def _headers_of(self, message: Message) -> Message:
         """Return the headers that repeat the body: .../streamable-http §Request
         Metadata."""
-        client, method = self.client, message.get("method", "")
+        client = self.client
+        method = message.get("method", "")
         params = message.get("params", {})
-        found = {
+        headers = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
         }
         if client.modern:
-            found["Mcp-Method"] = method
+            headers["Mcp-Method"] = method
             member = client.mirrored.get(method)
             if isinstance(params.get(member), str):
-                found["Mcp-Name"] = mirror(params[member])
+                headers["Mcp-Name"] = mirror(params[member])
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # its schema says which arguments become headers
+                    # Its schema says which arguments become headers.
                     client.list_tools()
-                schema = client.tools.get(name, {}).get("inputSchema")
-                found.update(_mirrors(schema, params.get("arguments")))
-        return found
+                schema = _object(client.tools, name).get("inputSchema")
+                headers.update(_mirrors(schema, params.get("arguments")))
+        return headers
 
     def _post(self, message: Message, request: Request) -> None:
         """Post a message, and handle the response."""
         wire = self._open(_Call("POST", self._headers_of(message), request, message))
-        status, opens = wire.status, request.method == "initialize"
+        status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
                 raise self._refusal(wire)
             return
 
-        if opens and status == 200:  # [2025-11-25] basic/transports §Session Management
+        is_opening = request.method == "initialize"
+        if is_opening and status == 200:
+            # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
-        # The body of a refusal may be a message that says more.
-        error = '"error"' if self.client.modern else str(UNSUPPORTED_VERSION)
+        # The body of a refusal may be the response, which says more.
+        if self.client.modern:
+            answers: Any = b'"error"' in wire.body
+        else:  # in a session, 404 says that it is lost
+            ours = rb'"id": ?%d\b' % request.id
+            answers = status != 404 and re.search(ours, wire.body)
         if wire.is_stream:
             self._read_answer(wire, request)
-        elif status < 400 or error.encode() in wire.body:
-            body, place = wire.body, wire.place
+        elif status < 400 or answers:
+            body = wire.body
+            place = wire.place
             self._release(request)  # so that the next request can use it
             self.client.receive(body, request, place)
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
-        elif opens and status in (400, 404, 405):
-            # HTTP+SSE is the oldest transport.
-            self.sse = True
+        elif is_opening and status in (400, 404, 405):
+            self.sse = True  # HTTP+SSE is the oldest transport
+            # Whatever the stream fails with: the refusal of the POST says more.
             with suppress(HttpError, OSError):
                 self.listen(request.deadline - monotonic())
             if not self.post_to:
@@ -1707,42 +1161,48 @@ class HttpTransport(Transport):
                 raise Disconnected(
                     f"the stream ended without a response to {request.method}"
                 )
-            request.over.wait(request.retry)
+            self._pause(request)
             wire = self._get(request)
 
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
-        """Receive a stream's messages until it ends or breaks, which is the same, or
-        until its owner has the response."""
+        """Receive a stream's messages until it ends or breaks, or until its owner has
+        the response."""
+        # A stream that breaks has ended: the caller decides what to do next.
         with suppress(Disconnected):
-            for kind, data in wire.events(request):
-                if kind == "message":
+            for name, data in wire.events(request):
+                if name == "message":
                     self.client.receive(data.encode(), owner, wire.place)
-                elif kind == "endpoint" and self.sse:
+                elif name == "endpoint" and self.sse:
                     self._take_endpoint(wire, data.strip())
                 if owner and owner.settled:
                     return
 
+    def _pause(self, request: Request) -> None:
+        """Wait before a stream is opened again: twice as long each time, while none
+        brings a message, up to 16 times what the server asked for."""
+        request.over.wait(request.retry * request.slower)
+        request.slower = min(request.slower * 2, 16)
+
     def _refusal(self, wire: _Wire) -> Any:
         """Return the exception for an HTTP response that is not a message."""
-        status, said = wire.status, wire.body.decode("utf-8", "replace")
-        self.client.record("<", wire.place, text=said)
+        status = wire.status
+        text = wire.body.decode("utf-8", "replace")
+        self.client.record("<", wire.place, text=text)
         # A lost session must be 404, but widely copied servers answer 400 and mention
         # the session.
-        is_lost = status == 404 or (
-            status == 400
-            and "session" in said.lower()
-            and str(INVALID_PARAMS) not in said
-        )
+        names_session = "session" in text.lower() and str(INVALID_PARAMS) not in text
+        is_lost = status == 404 or (status == 400 and names_session)
         if wire.session and is_lost:
             lost = Disconnected("the server no longer knows the session")
             lost.session_lost = True
             if wire.session == self.session:
-                self.session, self.up = "", False  # the next request reconnects
+                self.session = ""
+                self.up = False  # the next request reconnects
                 self._end_stream(lost)
             return lost
         return HttpError(
             status,
-            f"{_shown(self.url)} sent {status} {wire.response.reason}: {said:.500}",
+            f"{_shown(self.url)} sent {status} {wire.response.reason}: {text:.500}",
             wire.headers,
             self.url,
         )
@@ -1758,6 +1218,7 @@ class HttpTransport(Transport):
             stream.next()
 
     def _end_stream(self, problem: BaseException) -> None:
+        # All subscriptions end with it: they live on this stream.
         if self.stream:
             self.stream.over.set()
             self.stream.hang_up()
@@ -1776,7 +1237,7 @@ class HttpTransport(Transport):
                 self._read_stream(wire, stream, None)
                 if self.sse:
                     raise Disconnected("the server ended its stream")
-                stream.over.wait(stream.retry)
+                self._pause(stream)
         except Exception as problem:
             self._end_stream(problem)
             if self.post_to:
@@ -1784,11 +1245,11 @@ class HttpTransport(Transport):
                 self.client.lost(problem)
             raise
 
-    def _take_endpoint(self, wire: _Wire, place: str) -> None:
+    def _take_endpoint(self, wire: _Wire, path: str) -> None:
         """Take the URL that messages are posted to: [2024-11-05] basic/transports §HTTP
         with SSE."""
         with wire.failing(Malformed):
-            url = urljoin(self.url, place)
+            url = urljoin(self.url, path)
             if _origin(url) != self.origin:
                 raise ValueError(f"its endpoint is on another origin: {_shown(url)}")
         self.post_to = url
@@ -1807,69 +1268,88 @@ class HttpTransport(Transport):
     # ---- an exchange: redirects, then authorization, then the connection
 
     def _open(self, call: _Call) -> _Wire:
-        """Send an HTTP request, follow redirects, and read the head of the response.
+        """Send an HTTP request, and read the head of the response; go on while it is a
+        redirect, asks for authorization, or says when the server will be less busy.
         HttpError on 401, 403 and too many redirects."""
-        url = self.post_to if call.message and self.post_to else self.url
+        url = self.url
+        if call.message and self.post_to:
+            url = self.post_to
         for _ in range(MAX_REDIRECTS + 1):
-            wire = self._send_authorized(call, url)
-            if not 300 <= wire.status < 400:
+            authorized = self.authorized
+            wire = self._send(call, url, authorized)
+            while self._is_busy(wire, call.request):
+                wire = self._send(call, url, authorized)
+            if 300 <= wire.status < 400:
+                with wire.failing(Malformed):
+                    url = urljoin(url, wire.headers.get("location", ""))
+                    if _origin(url) != self.origin:
+                        raise HttpError(
+                            wire.status, f"a redirect to another origin: {_shown(url)}"
+                        )
+            elif wire.status not in (401, 403):
                 return wire
-            with wire.failing(Malformed):
-                url = urljoin(url, wire.headers.get("location", ""))
-                if _origin(url) != self.origin:
-                    raise HttpError(
-                        wire.status, f"a redirect to another origin: {_shown(url)}"
-                    )
-        raise self._refusal(wire)
-
-    def _send_authorized(self, call: _Call, url: str) -> _Wire:
-        """Send an HTTP request; while it is refused, ask `authorize` for headers."""
-        for _ in range(MAX_REDIRECTS + 1):
-            granted = self.granted
-            wire = self._send(call, url, granted)
-            if wire.status not in (401, 403):
-                return wire
-            if not self.authorize or call.verb == "DELETE":  # leaving begins no login
+            elif self.authorize and call.verb != "DELETE":  # leaving begins no login
+                self._ask_to_authorize(self._refusal(wire), authorized, call.request)
+            else:
                 break
-            self._ask_for_grant(self._refusal(wire), granted, call.request)
         raise self._refusal(wire)
 
-    def _ask_for_grant(self, refusal: Any, granted: Any, request: Request) -> None:
-        """Get headers from `authorize`, one thread at a time; raise the refusal if it
-        has none."""
-        seconds = refusal.seconds = request.deadline - monotonic()
-        # A user may have to log in.
-        request.deadline += LOGIN_SECONDS
-        with self.lock:  # threads that wait here use the same headers
-            if self.granted is granted:  # else another thread has new ones
-                found = _called(self.authorize, refusal)
-                if found is None:
-                    raise refusal
-                self.granted = found
-        request.deadline = monotonic() + seconds
-        request.put()
+    def _is_busy(self, wire: _Wire, request: Request) -> bool:
+        """Wait if the server says in how many seconds to ask again; tell whether it
+        did. Nothing is waited for that lies beyond the request's time. (Both statuses
+        say that the request was not served, so a call may go out again, too.)"""
+        if wire.status in (429, 503):
+            with suppress(KeyError, ValueError):  # it does not say, or says a date
+                pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
+                if monotonic() + pause < request.deadline:
+                    request.over.wait(pause)
+                    return True
+        return False
 
-    def _send(self, call: _Call, url: str, granted: Any) -> _Wire:
+    def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
+        """Get headers from `authorize`, one thread at a time, instead of those that
+        were refused; raise the refusal if it has none."""
+        began = monotonic()
+        refusal.seconds = request.deadline - began
+        request.deadline += LOGIN_SECONDS  # a user may have to log in
+        with self.lock:  # threads that wait here use the same headers
+            if self.authorized is refused:  # else another thread has new ones
+                headers = _called(self.authorize, refusal)
+                if headers is None:
+                    raise refusal
+                self.authorized = headers
+        # Neither the request's time nor that for connecting runs meanwhile.
+        spent = monotonic() - began
+        request.deadline += spent - LOGIN_SECONDS
+        self.client.open_until += spent
+
+    def _send(self, call: _Call, url: str, authorized: Any) -> _Wire:
         """Send an HTTP request, and read the head of the response."""
-        verb, message, session = call.verb, call.message, self.session
+        verb = call.verb
+        session = self.session
         shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
         body = None
-        if message:
-            shown["message"], body = message, encode(message)[:-1]
-        sent = {"User-Agent": "mcp_ref", **call.headers}
+        if call.message:
+            shown["message"] = call.message
+            body = encode(call.message)[:-1]
+        headers = {"User-Agent": "mcp_ref", **call.headers}
         if session:
-            sent["Mcp-Session-Id"] = session
+            headers["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
-            sent["MCP-Protocol-Version"] = self.client.version
-        shown["headers"] = {**sent}  # what is added next may be secret
-        for more in (self.own, granted):
-            sent.update(more(verb, url) if callable(more) else more)
-
+            headers["MCP-Protocol-Version"] = self.client.version
+        shown["headers"] = {**headers}  # what is added next may be secret
+        if self.cookies:
+            headers["Cookie"] = "; ".join(self.cookies.values())
+        for more in (self.headers, authorized):
+            headers.update(more(verb, url) if callable(more) else more)
         wire = self._take_wire(call.request)
         wire.session = session
         self.client.record(">", wire.place, **shown)
         try:
-            wire.exchange(verb, url, sent, body)
+            wire.exchange(verb, url, headers, body)
+            if len(self.cookies) < MAX_COOKIES:
+                for cookie in wire.response.headers.get_all("Set-Cookie", []):
+                    self.cookies[cookie.partition("=")[0]] = cookie.partition(";")[0]
             return wire
         except Disconnected:
             # A kept connection may end at any time. The message may go out again if not
@@ -1879,7 +1359,7 @@ class HttpTransport(Transport):
             is_over = self.client.closed or call.request.over.is_set()
             if not wire.since or not may_repeat or is_over:
                 raise
-        return self._send(call, url, granted)
+        return self._send(call, url, authorized)
 
     # ---- connections
 
@@ -1887,12 +1367,13 @@ class HttpTransport(Transport):
         """Take a connection that is kept, or open one, for a request."""
         self._release(request)
         wire = None
-        with suppress(IndexError):
+        with suppress(IndexError):  # none is kept
             wire = self.idle.pop()
         if wire and not wire.is_fresh():
             wire.hang_up(None, close=True)
             wire = None
-        wire = wire or _Wire(self.url, self.tls, CALL_SECONDS)
+        wire = wire or _Wire(self.url, self.tls, CALL_SECONDS, self.proxy)
+        self.unread = False
 
         # The caller's deadline ends every wait for a response.
         wire.socket.settimeout(None if request.response else request.timeout)
@@ -1906,11 +1387,940 @@ class HttpTransport(Transport):
 
     def _release(self, request: Request) -> None:
         """Keep a request's connection for others, if it can serve them."""
-        wire, request.wire = request.wire, None
+        wire = request.wire
+        request.wire = None
         if wire and wire.free() and self.up and len(self.idle) < MAX_IDLE:
             self.idle.append(wire)
         elif wire:
             wire.hang_up(None, close=True)
+
+
+# ==== 6. Subscriptions ========================================
+# Modern: one request, subscriptions/listen, stays open; changes arrive in its inbox.
+# Legacy: a session is told of all changed lists, and of URIs given to
+# resources/subscribe, until it ends. ([2025-11-25] server/resources §Subscriptions)
+
+
+class Subscription(Request, AbstractContextManager["Subscription"]):
+    """A server's changes: iterate over it, or give listen() a callback; close() it at
+    the end.
+
+    Each change is "tools", "prompts", "resources", a URI, or the name of a notification
+    that Server.notify() sends, such as "notifications/example.org/x". `granted` lists
+    what the server agreed to. Iteration stops when the subscription ends; Disconnected
+    if the connection is lost.
+
+    Its states are those of a Request. It is waiting from the server's agreement on,
+    with no deadline; what ends it is an exception in its inbox (the connection is
+    lost), close(), or the server: by the response to subscriptions/listen, or by
+    notifications/cancelled. It stands in `client.subscriptions` until close()."""
+
+    def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
+        super().__init__(client, "subscriptions/listen", timeout)
+        self.granted: list[str] = []
+        client.subscriptions.append(self)
+        try:
+            if client.modern:
+                self._open_modern(wanted)
+            else:
+                self._open_legacy(wanted)
+            if not self.granted:
+                raise ServerLacks(f"the server does not announce changes of {wanted}")
+        except BaseException:
+            self.close()
+            raise
+        self.deadline = inf
+
+    def _open_modern(self, wanted: list[str]) -> None:
+        asked: Message = {}
+        for what in wanted:
+            if ":" in what:
+                asked.setdefault("resourceSubscriptions", []).append(what)
+            elif "/" in what:
+                asked[what] = True
+            else:
+                asked[what + "ListChanged"] = True
+        first = self.client._begin(self, {"notifications": asked}).next()
+        # .../subscriptions §Acknowledgment: it comes before everything else. A server
+        # that does not know the method has no changes to tell.
+        is_response = "params" not in first
+        if is_response and _object(first, "error").get("code") != METHOD_NOT_FOUND:
+            _result(first)
+
+        agreed = {
+            "resourceSubscriptions": [],
+            **_object(first, "params", "notifications"),
+        }
+        uris = _member(agreed, "resourceSubscriptions", list)
+        for what in wanted:
+            # Names are not acknowledged: they are not in the specification's filter.
+            is_name = what in asked and not is_response
+            if is_name or what in uris or agreed.get(what + "ListChanged"):
+                self.granted.append(what)
+
+    def _open_legacy(self, wanted: list[str]) -> None:
+        # Only URIs are asked for. Other changes come without asking, if the server
+        # declares that it tells of them.
+        # The head of the stream may come with its first event only: it counts as open.
+        with suppress(TimeoutError):
+            self.client.transport.listen()
+        self.client.running[self.id] = self
+        for what in wanted:
+            is_uri = ":" in what
+            capability = "resources" if is_uri else what
+            member = "subscribe" if is_uri else "listChanged"
+            is_name = "/" in what and not is_uri  # a session is told without asking
+            if is_name or _object(self.client.capabilities, capability).get(member):
+                if is_uri:
+                    self.client.request("resources/subscribe", {"uri": what})
+                self.granted.append(what)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                message = self.next()
+            except Exception as problem:
+                if self.cancelled:  # by close()
+                    return
+                self.put(problem)  # for the next iteration
+                raise
+            method = message.get("method")
+            if method in (None, "notifications/cancelled"):  # the server has ended it
+                self.close()
+                return
+            what = method
+            if method not in self.granted:
+                what = method.removeprefix("notifications/").removesuffix(
+                    "/list_changed"
+                )
+            if method == "notifications/resources/updated":
+                what = str(message["params"].get("uri"))
+            # It may be a part of what was asked for: it lies below that URI.
+            if any(
+                f"{what}/".startswith(one.rstrip("/") + "/") for one in self.granted
+            ):
+                yield what
+
+    def close(self) -> None:
+        """End the subscription; do nothing if it has ended."""
+        with suppress(ValueError):  # it is not among them: close() was called before
+            self.client.subscriptions.remove(self)
+            self.cancel()
+            if not self.client.modern:
+                self.settled = True  # nothing is open, so there is nothing to cancel
+            self.client._finish(self)
+
+
+# ==== 7. The client ===========================================
+
+
+class Client(AbstractContextManager["Client"]):
+    """A connection to one server; a context manager. connect() is another name for it.
+
+    `target`: a URL; a command, as a list; a Server, to be called in this process; a
+    Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
+    user, such as those that a server on stdio writes to stderr (but not what a legacy
+    one writes before it has refused server/discover); `headers`, `tls`, `authorize`,
+    `proxy`, `cacert`: see HttpTransport. `revision`: speak this one or
+    fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
+    server on stdio may be silent before it counts as legacy.
+
+    `elicit(params)` fills in a form: returns a dict of values, None (declined) or
+    "cancel"; or the protocol's {"action": ..., "content": ...}. `visit(params)` shows
+    params["url"] in full to the user, with its url_warnings(), and opens it if they
+    agree: returns True or False. `sample(params)` asks a model: returns text or a whole
+    result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
+    or a function that returns them. Each of these four declares its capability, may be
+    async, and may take a second argument: the tags of the calls.
+
+    `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`:
+    name and version of this client. `declare`: further capabilities, such as
+    {"extensions": {...}}. `log_level`: the least severe level for `on_log`.
+    `trace(way, message)`: called with each message sent (way ">") or received ("<").
+    `record`: a binary file for them, as MCP_TRACE.
+
+    Any thread may use it. `version` is the revision in use, `modern` whether it is a
+    modern one; `server_info`, `capabilities` and `instructions` come from the server.
+    Methods block, and raise RpcError (the server's error), TimeoutError,
+    RequestCancelled, Disconnected, Malformed, ServerLacks, HttpError and AskError (one
+    of your functions refused to answer). For extensions: `result_types[type] =
+    function(method, result, tag)` turns a result of that resultType into a complete
+    one; `mirrored[method]` names the param that HTTP repeats in Mcp-Name.
+
+    state          transport.up   closed   true while ...
+    connecting     False or True  False    one thread is in open() and holds `_opening`
+    connected      True           False    requests go out
+    disconnected   False          False    the connection was lost; the next request
+                                           connects again, which may find another era
+    closed         False          True     for ever after close()
+
+    `_opening` guards connecting: start() and stop() of the transport, what _speak()
+    sets (`version`, `modern`; `_declared`, the capabilities that we declare), what
+    _take_over() sets, and `open_until`, the end of the time for connecting. A thread
+    that holds it may send requests meanwhile (an RLock). `running`, `subscriptions` and
+    the transport's lists need no lock: each is used by single operations, or copied
+    first."""
+
+    def __init__(
+        self,
+        target: str | Iterable[str] | Server | Transport,
+        *,
+        env: Any = None,
+        cwd: Any = None,
+        stderr: Hook = None,
+        headers: Any = None,
+        tls: Any = None,
+        authorize: Hook = None,
+        proxy: Any = None,
+        cacert: str = "",
+        revision: str = "",
+        timeout: float = CALL_SECONDS,
+        probe: float = PROBE_SECONDS,
+        elicit: Hook = None,
+        visit: Hook = None,
+        sample: Hook = None,
+        roots: Any = None,
+        on_log: Hook = None,
+        on_notification: Hook = None,
+        info: Any = None,
+        declare: Any = None,
+        log_level: str = "",
+        trace: Hook = None,
+        record: Any = None,
+    ) -> None:
+        if isinstance(target, str):
+            self.transport: Any = HttpTransport(
+                target, headers, tls, authorize, proxy, cacert
+            )
+        elif isinstance(target, Server):
+            self.transport = MemoryTransport(target)
+        elif isinstance(target, Transport):
+            self.transport = target
+        else:
+            self.transport = StdioTransport(target, env, cwd)
+        if stderr:
+            self.transport.say = stderr
+
+        self.timeout = timeout
+        self._pinned, self._probe = revision, probe
+        self._sample, self._roots = sample, roots
+        self._on_log, self._on_notification = on_log, on_notification
+        self._info = info or {"name": "mcp_ref", "version": __version__}
+        self._further = declare or {}
+        self.log_level = log_level
+        self._trace, self._record_file = trace, record
+        self._prepare({"form": elicit, "url": visit})
+        self.open()
+
+    def _prepare(self, modes: Message) -> None:
+        """Check the options, and make what the client keeps. `modes`: the functions
+        that elicit, by the protocol's names."""
+        if self._pinned not in ("", *versions()):
+            raise ValueError(
+                f"unknown revision {self._pinned!r}; expected one of {versions()}"
+            )
+        if not callable(self._roots):
+            _roots(self._roots)  # ValueError, if they are wrong
+        if self._on_log and not self.log_level:
+            self.log_level = "info"
+        self._modes = {mode: ask for mode, ask in modes.items() if ask}
+        self.transport.client = self
+        self.closed = False  # true once close() was called
+        # What came since the last request was sent, and answers none: for its error.
+        self.stray = ""
+        self.ids = itertools.count(1)
+        self._opening = RLock()
+        # One for each question that a legacy server may have open.
+        self._questions = Semaphore(MAX_QUESTIONS)
+        # By id: requests without a response, and messages that are not sent yet.
+        self.running: Any = {}
+        self.subscriptions: Any = []
+        self.tools: Message = {}  # those that were listed last, by name
+        self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
+        self.result_types: Message = {}
+        self._speak(self._pinned or versions()[0])
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End subscriptions, pending calls, the connection and, on stdio, the
+        server."""
+        for subscription in list(self.subscriptions):
+            subscription.close()
+        self.closed = True
+        self.lost(Disconnected("the client was closed"))
+        with self._opening:  # a thread inside open() gets no more answers, so it leaves
+            self.transport.stop()
+
+    def open(self, timeout: Any = None) -> None:
+        """Connect, unless connected. A server that has exited is restarted."""
+        seconds = self.timeout if timeout is None else min(timeout, self.timeout)
+        end = monotonic() + seconds
+        if not self._opening.acquire(timeout=min(seconds, LONGEST_SECONDS)):
+            raise TimeoutError(f"not connected within {seconds:g} s")
+        try:
+            if self.closed:
+                raise Disconnected("the client is closed")
+            # up: connected, or this thread is inside open() already
+            if not self.transport.up:
+                before = self.version
+                self.open_until = end
+                try:
+                    self.transport.start()
+                    self._find_era()
+                except BaseException:
+                    self.transport.stop()
+                    self._speak(before)
+                    raise
+        finally:
+            self._opening.release()
+
+    # ---- connecting: which revision the server speaks
+    #
+    #   open          once; other threads wait for it. The transport starts, and then:
+    #   _find_era     server/discover first, unless a legacy revision is wanted
+    #   _discover     a modern server answers, with the versions that it has
+    #   _fall_back    what any other outcome means
+    #   _choose       a modern server has refused our version, and named its own
+    #   _initialize   a legacy server, or one that says nothing about its era
+    #
+    # A modern server answers server/discover, or with an error that only modern servers
+    # know. Anything else may come from a legacy one, which is then asked to initialize:
+    # the transports' §Backward Compatibility.
+
+    def _find_era(self) -> None:
+        """Agree on a revision with the server."""
+        # `version` is ours, or that of the connection before.
+        if not self.modern:
+            return self._initialize(self.version)
+        try:
+            self._discover(self.version)
+        except _FAILURES as problem:
+            self._fall_back(problem)
+
+    def _fall_back(self, problem: Any) -> None:
+        """Go on after server/discover has failed: with another version, or with
+        `initialize`, which is tried once. Raise the failure if neither makes sense.
+
+        server/discover                             what is done
+        -32022                                      take a version that it names
+        -32020, -32021                              raise it: no legacy one knows these
+        401, 403                                    raise it: a login was not possible
+        not connected; exited without reading       raise it: nothing has been asked yet
+        any other error, status, page or silence    initialize, unless a revision is
+                                                    wanted"""
+        code = getattr(problem, "code", getattr(problem, "status", 0))
+        if code == UNSUPPORTED_VERSION:
+            return self._choose(problem)
+        if self._pinned and isinstance(problem, RpcError):
+            raise Disconnected(f"the server does not support {self.version}")
+        if (
+            code in (HEADER_MISMATCH, MISSING_CAPABILITY, 401, 403)
+            or self.transport.unread
+            or self._pinned
+        ):
+            raise problem
+
+        if not self.transport.up:
+            self.transport.start()  # it exited on server/discover
+        try:
+            self._initialize(versions("legacy")[0])
+        except _FAILURES as refusal:
+            if getattr(refusal, "code", 0) != UNSUPPORTED_VERSION:
+                refusal.args = (
+                    f"{refusal} (tried server/discover, then initialize; if you know "
+                    "the server's revision, revision= or --revision names it)",
+                )
+                raise
+            self._choose(refusal)  # it is modern, and was slow
+
+    def _discover(self, version: str) -> None:
+        """Send server/discover, and agree on this version. RpcError with
+        UNSUPPORTED_VERSION if the server supports others."""
+        self._speak(version)
+        timeout = self.open_until - monotonic()
+        if not self._pinned:
+            timeout /= 2  # the rest is for initialize
+            if not self.transport.mirrors:
+                timeout = min(timeout, self._probe)
+        # Servers on the first official SDK write 94 lines to stderr about a method that
+        # they do not know: what is written until the answer is shown after it, unless
+        # that is such an error.
+        say = self.transport.say
+        held: Any = deque(maxlen=MAX_UNREAD)
+        self.transport.say = held.append
+        try:
+            result = self._exchange(Request(self, "server/discover", timeout), {})
+        except RpcError:
+            held.clear()
+            raise
+        finally:
+            self.transport.say = say
+            while held:
+                say(held.popleft())
+
+        supported = _member(result, "supportedVersions", list)
+        if version not in supported:  # server/discover §Response
+            raise RpcError(UNSUPPORTED_VERSION, "", {"supported": supported})
+        self._take_over(result, _object(result, "_meta").get(META_SERVER))
+
+    def _choose(self, refusal: Any) -> None:
+        """Take one of the versions that a modern server named when it refused ours."""
+        supported = _member(refusal.data, "supported", list)
+        common = [version for version in versions() if version in supported]
+        if self._pinned or not common:
+            raise Disconnected(
+                f"the server does not support {self.version}; it supports {supported}"
+            )
+        if rules(common[0]).modern:
+            self._discover(common[0])
+        else:
+            self._initialize(common[0])
+
+    def _initialize(self, version: str) -> None:
+        """[legacy] Open a session: [2025-11-25] basic/lifecycle §Initialization."""
+        self._speak(version)
+        params = {
+            "protocolVersion": version,
+            "capabilities": self._declared,
+            "clientInfo": self._info,
+        }
+        request = Request(self, "initialize", self.open_until - monotonic())
+        result = self._exchange(request, params)
+
+        agreed = _member(result, "protocolVersion", str)
+        if agreed not in versions("legacy") or self._pinned not in ("", agreed):
+            raise Disconnected(
+                f"the server does not support {self.version}; it offers {agreed}"
+            )
+        self._speak(agreed)
+        self._take_over(result, result.get("serverInfo"))
+        self._notify(
+            "notifications/initialized", timeout=self.open_until - monotonic()
+        ).wait()
+        if self._declared or self._on_log or self._on_notification:
+            # Many servers have no such stream (405): then they ask and tell nothing
+            # outside of a call.
+            with suppress(Exception):
+                self.transport.listen()
+        if self.log_level and "logging" in self.capabilities:
+            self.request(
+                "logging/setLevel",
+                {"level": self.log_level},
+                timeout=self.open_until - monotonic(),
+            )
+
+    def _take_over(self, result: Message, info: Any) -> None:
+        """Take what the server says of itself."""
+        self.capabilities = _member(result, "capabilities", dict)
+        self.server_info = _object(info)
+        self.instructions = result.get("instructions")
+
+    def _speak(self, version: str) -> None:
+        """Set the revision to speak, and the capabilities to declare in it."""
+        edition = rules(version)
+        self.version = version
+        self.modern = edition.modern
+        declared: Message = {**self._further}
+        if self._modes and "elicitation/create" in edition.methods:
+            # Before there were URLs, the capability had no members.
+            has_modes = "URL elicitation" in edition.features
+            declared["elicitation"] = {mode: {} for mode in self._modes if has_modes}
+        if self._sample:
+            declared.setdefault("sampling", {})
+        if self._roots is not None:
+            declared["roots"] = {}
+        self._declared = declared
+
+    # ---- sending
+
+    def request(
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        started: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Send a request, answer the server's questions, return the result.
+
+        `started`: called with each Request before it is sent; you can cancel() it
+        later. `timeout`: seconds for each response; `on_progress`: called with
+        progress, total and message, on this thread; `extend`: progress resets the
+        timeout, up to `longest` seconds."""
+        more: Message = {}
+        for attempt in range(MAX_ROUNDS + 1):
+            request = Request(self, method, **options)
+            if started:
+                started(request)
+            self.open(request.timeout)
+            try:
+                result = self._exchange(request, {**(params or {}), **more})
+            except Disconnected as problem:
+                # The next attempt opens another session: [2025-11-25] basic/transports
+                # §Session Management.
+                if attempt or not problem.session_lost:
+                    raise
+                continue
+            except RpcError as problem:
+                # Our headers do not match, so list the tools again: streamable-http
+                # §Client Behavior.
+                if attempt or problem.code != HEADER_MISMATCH:
+                    raise
+                self.tools = {}
+                continue
+
+            result_type = str(result.get("resultType", "complete"))
+            if result_type == "complete" or not self.modern:
+                return result
+            if result_type in self.result_types:
+                return self.result_types[result_type](method, result, request.tag)
+            if result_type != "input_required":
+                raise Malformed(f"unknown result of {method}: {result!r:.200}")
+            more = self._more_input(method, result, request.tag)
+            if request.cancelled:  # while a question was being answered
+                raise RequestCancelled(f"{method} was cancelled")
+        raise Malformed(f"{method} asked for input more than {MAX_ROUNDS} times")
+
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification, unless the revision does not define it."""
+        self.open()
+        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
+            self._notify(method, params).wait()
+
+    def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
+        """Send a notification; return a Request, settled once it is sent."""
+        message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
+        return self._transmit(message, Request(self, method, timeout, response=False))
+
+    def _exchange(self, request: Request, params: Message) -> Any:
+        """Send one request, wait for its response, return the result."""
+        try:
+            return _result(self._begin(request, params).wait())
+        finally:
+            self._finish(request)
+
+    def _begin(self, request: Request, params: Message) -> Request:
+        """Send a request; its messages arrive in its inbox."""
+        self.stray = ""
+        meta: Message = {}
+        if self.modern:  # basic/index §_meta
+            meta[META_VERSION] = self.version
+            meta[META_CLIENT] = self._info
+            meta[META_CAPABILITIES] = self._declared
+            if self.log_level:
+                meta[META_LOG_LEVEL] = self.log_level
+        if request.on_progress or request.extend:
+            meta["progressToken"] = request.id
+        meta.update(params.get("_meta", {}))
+        if meta:
+            params = {**params, "_meta": meta}
+        message = {
+            "jsonrpc": "2.0",
+            "id": request.id,
+            "method": request.method,
+            "params": params,
+        }
+        if request.cancelled:
+            return request
+        return self._transmit(message, request)
+
+    def _transmit(self, message: Message, request: Request) -> Request:
+        """Give a message to the transport; any exception goes to who waits for it."""
+        self.running[request.id] = request
+        if self._trace:
+            self._trace(">", message)
+        if not self.transport.mirrors:  # over HTTP, the transport records it
+            self.record(">", message=message)
+        try:
+            if self.closed:  # lost() may have missed this request
+                raise Disconnected("the client is closed")
+            self.transport.send(message, request)
+        except Exception as problem:  # raised in the waiting thread
+            request.settle(problem)
+        return request
+
+    def _finish(self, request: Request) -> None:
+        """Stop waiting; cancel the request if it has no response:
+        basic/patterns/cancellation."""
+        # Look before hang_up(), which settles the request. Over HTTP, it is the
+        # cancellation of a modern one.
+        hangs_up_to_cancel = self.modern and self.transport.mirrors
+        must_cancel = not (request.settled or hangs_up_to_cancel)
+        request.over.set()
+        self.running.pop(request.id, None)
+        wire = request.wire
+        if wire and not request.settled:  # else it may serve another request already
+            self.record(">", wire.place, closed=True)
+            wire.hang_up(request)
+        if must_cancel and request.method not in ("initialize", "server/discover"):
+            self._notify("notifications/cancelled", {"requestId": request.id})
+
+    # ---- receiving
+
+    def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
+        """Handle what came, for `request` if known; Malformed if it is not JSON. Never
+        blocks."""
+        try:
+            message = decode(data)
+        except RpcError as problem:
+            text = data.decode("utf-8", "replace")
+            self.record("<", place, text=text)
+            flaw = f"expected a message, found {data[:200]!r} ({problem})"
+            ident = None
+            # Python reads more than JSON has, such as NaN; what it cannot read either
+            # has no id.
+            with suppress(ValueError, RecursionError):
+                ident = _object(json.loads(text)).get("id")
+            if not is_id(ident) or ident not in self.running:
+                # The first says most: the next may be the rest of a line too long.
+                self.stray = self.stray or f"; {flaw}"
+                raise Malformed(flaw) from None
+            self.running[ident].settle(Malformed(flaw))
+            return
+
+        # An array is a batch: [2025-03-26] basic/index §Batching
+        for one in message if isinstance(message, list) else [message]:
+            if self._trace:
+                self._trace("<", one)
+            self.record("<", place, message=one)
+            self._take_message(one, request)
+
+    def _take_message(self, message: Any, request: Any) -> None:
+        """Give a message to the request that waits for it, or to who else must know."""
+        kind = ""
+        with suppress(RpcError):  # other JSON is ignored
+            kind = kind_of(message)
+        if kind == "response":
+            if is_id(message.get("id")):
+                request = self.running.get(message["id"])
+            elif "error" not in message:
+                request = None
+            # An error without an id: our message was unreadable. HTTP tells which.
+            if request:
+                request.settle(message)
+            else:
+                self.stray = f"; an answer came to an unknown id: {message!r:.200}"
+        elif kind == "notification":
+            self._take_notification(message, _object(message, "params"))
+        # A modern server may not ask: .../stdio §Receiving Messages
+        elif kind and not self.modern and self._questions.acquire(blocking=False):
+            _thread("mcp-answer", self._take_question, message, request)
+
+    def _take_notification(self, message: Message, params: Message) -> None:
+        """Pass a notification to the request that it names, and to callbacks."""
+        name = message["method"]
+        meta = _object(params, "_meta")
+        # Of progress, of a modern change, of a cancellation.
+        ident = params.get(
+            "progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId"))
+        )
+        receivers: Any = [] if self.modern else list(self.subscriptions)
+        if is_id(ident) and ident in self.running:
+            receivers.append(self.running[ident])
+        for request in receivers:
+            waiting = len(request.inbox)
+            fits = waiting < MAX_UNREAD and len(str(params)) < MAX_CHANGE
+            if fits or not waiting:
+                request.put({"method": name, "params": params})
+            elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:
+                # Its reader must know that it missed something.
+                request.put(Malformed("changes were not read, or too large"))
+        if self._on_log and name == "notifications/message":
+            self._on_log(params)
+        if self._on_notification:
+            self._on_notification(message)
+
+    def lost(self, problem: BaseException) -> None:
+        """Fail all pending calls: the connection is lost."""
+        for request in list(self.running.values()):
+            request.settle(problem)
+            request.hang_up()
+
+    def record(self, way: str, place: Any = None, **more: Any) -> None:
+        """Record what was sent (">") or received ("<"); `place`: the exchange, over
+        HTTP."""
+        if self._record_file:
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            line = {
+                "time": f"{now[:-6]}Z",
+                "way": way,
+                **(place or {"on": "stdio"}),
+                **more,
+            }
+            # The disk is full, or the line is too long: the call itself goes on.
+            with suppress(OSError, ValueError):
+                self._record_file.write(encode(line))
+
+    # ---- answering the server's questions
+
+    def _more_input(self, method: str, result: Message, tag: Any) -> Message:
+        """Answer the questions in a modern result; return the params to add to the
+        retry: basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
+        more = {}
+        if "requestState" in result:
+            more["requestState"] = result["requestState"]
+        if "inputRequests" in result:
+            questions = _member(result, "inputRequests", dict)
+            if len(questions) > MAX_QUESTIONS:
+                raise Malformed(f"{method} asked {len(questions)} questions at once")
+            more["inputResponses"] = {
+                key: self.answer(question, tag) for key, question in questions.items()
+            }
+        if not more:
+            raise Malformed(f"{method} asked for no input: {result!r:.200}")
+        return more
+
+    def answer(self, question: Any, tag: Any = None) -> Message:
+        """Answer a modern server's question, {"method", "params"}; AskError if it is
+        refused."""
+        try:
+            return self._answer(_object(question), [tag])
+        except RpcError as problem:  # a modern server cannot be sent an error
+            kind = AskError if problem.code == -1 else Malformed
+            raise kind(f"the server's question was not answered: {problem}") from None
+
+    def _take_question(self, message: Message, request: Any) -> None:
+        """[legacy] Answer a request from the server; runs on mcp-answer."""
+        method = message["method"]
+        asking = [request] if request else list(self.running.values())
+        try:
+            tags = [one.tag for one in asking if one.response]
+            answer: Message = {"result": self._answer(message, tags)}
+            encode(answer)
+        except Exception as problem:  # a callback may raise anything
+            self.transport.say(f"{method!r:.200} failed: {problem!r}")
+            code = problem.code if isinstance(problem, RpcError) else INTERNAL_ERROR
+            answer = {"error": {"message": f"{problem}", "code": code}}
+
+        reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
+        # Until it is sent, the question counts as open. If it cannot be sent, nobody
+        # waits for it.
+        with suppress(Exception):
+            self._transmit(reply, Request(self, method, response=False)).wait()
+        self._questions.release()
+
+    def _answer(self, question: Message, tags: Any) -> Message:
+        """Return the result for a question; RpcError if there is none."""
+        method = question.get("method")
+        params = _object(question, "params")
+        if method == "ping":
+            return {}
+        if method == "elicitation/create" and self._modes:
+            return self._answer_elicitation(params, tags)
+        if method == "roots/list" and self._roots is not None:
+            roots = self._roots
+            return _roots(_called(roots, params, tags) if callable(roots) else roots)
+        if method == "sampling/createMessage" and self._sample:
+            return self._answer_sampling(params, tags)
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method!r:.80}")
+
+    def _answer_sampling(self, params: Message, tags: Any) -> Message:
+        """Have a model answer: client/sampling."""
+        needs_tools = "tools" in params or "toolChoice" in params
+        if needs_tools and "tools" not in self._declared["sampling"]:
+            raise RpcError(INVALID_PARAMS, "sampling.tools was not declared")
+        answer = _called(self._sample, params, tags)
+        if answer is None:  # [2025-11-25] client/sampling §Error Handling
+            raise RpcError(-1, "User rejected sampling request")
+        if isinstance(answer, str):  # shorthand for a text answer
+            answer = {"content": {"type": "text", "text": answer}}
+        return {"role": "assistant", "model": "unknown", **answer}
+
+    def _answer_elicitation(self, params: Message, tags: Any) -> Message:
+        """Have the user fill in a form or visit a page: client/elicitation."""
+        mode = str(params.get("mode", "form"))
+        fields: Message = {}
+        schema = Schema({})
+        try:
+            function = self._modes[mode]
+            if mode == "url":
+                _check_url(params.get("url"))
+            else:
+                fields, schema = _form(_object(params, "requestedSchema"))
+        except Exception as problem:  # a form can be wrong in many ways
+            raise RpcError(
+                INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
+            ) from None
+
+        answer = _called(function, params, tags)
+        action = _object(answer).get("action")
+        is_ours = action not in ("accept", "decline", "cancel") or "action" in fields
+        if mode == "url" and is_ours:
+            return {"action": "accept" if answer is True else "decline"}
+        if is_ours and answer in (None, False, "decline", "cancel"):
+            return {"action": answer or "decline"}
+        if not is_ours:
+            if mode == "url" or action != "accept":
+                return {"action": action}
+            answer = answer.get("content", {})
+
+        content = {}
+        for name, part in fields.items():
+            if "default" in _object(part):
+                content[name] = part["default"]
+        content.update(answer)
+        flaw = schema.flaw(content)
+        if flaw:
+            raise ValueError(f"the answer does not match the form: {flaw}")
+        return {"action": "accept", "content": content}
+
+    # ---- methods: lists
+
+    def _ask(
+        self, method: str, params: Any, member: str, *needed: str, **options: Any
+    ) -> Message:
+        """Send a request whose result has a list `member` of objects with strings
+        `needed`. ServerLacks if the server does not declare the capability."""
+        self.open(options.get("timeout"))
+        capability = METHODS[method].capability
+        # Some servers have prompts and declare none; who names one knows better.
+        if capability not in self.capabilities and method != "prompts/get":
+            raise ServerLacks(f"the server does not declare {capability}")
+        result: Message = self.request(method, params, **options)
+        for item in _member(result, member, list):
+            for name in needed:
+                _member(item, name, str)
+        return result
+
+    def _list(self, method: str, member: str, key: str = "name") -> list[Message]:
+        """Fetch all pages of a list: server/utilities/pagination. `key`: the member
+        that tells its items apart. Cursors say nothing, so what ends a list that goes
+        round in circles is that its pages bring nothing new."""
+        items: list[Message] = []
+        known: set[str] = set()
+        params: Message = {}
+        size = 0
+        stuck = 0
+        for _ in range(MAX_PAGES):
+            try:
+                page = self._ask(method, params, member, "name", key)
+            except ServerLacks:
+                return items
+            size += len(encode(page))
+            if size > MAX_LIST_BYTES:
+                break
+            stuck += 1
+            keys = {item[key] for item in page[member]}
+            if keys - known:
+                known |= keys
+                items += page[member]
+                stuck = 0
+            if page.get("nextCursor") is None:  # "" is a valid cursor
+                return items
+            if stuck == MAX_STUCK_PAGES:
+                self.transport.say(f"{method}: {stuck} pages brought nothing new")
+                return items
+            params = {"cursor": _member(page, "nextCursor", str)}
+        raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
+
+    def list_tools(self) -> list[Message]:
+        """Return all tools, over HTTP without those with invalid headers: server/tools
+        §Tool."""
+        tools = self._list("tools/list", "tools")
+        self.tools = {tool["name"]: tool for tool in tools}
+        if not (self.transport.mirrors and self.modern):
+            return tools
+        valid = []
+        for tool in tools:
+            try:  # .../streamable-http §Schema Extension
+                _mirrors(tool.get("inputSchema"), {})
+                valid.append(tool)
+            except (Malformed, RecursionError) as problem:
+                self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
+        return valid
+
+    def list_resources(self) -> list[Message]:
+        """Return all resources: server/resources §Resource."""
+        return self._list("resources/list", "resources", "uri")
+
+    def list_resource_templates(self) -> list[Message]:
+        """Return all resource templates: server/resources §Resource Templates."""
+        return self._list(
+            "resources/templates/list", "resourceTemplates", "uriTemplate"
+        )
+
+    def list_prompts(self) -> list[Message]:
+        """Return all prompts: server/prompts §Prompt."""
+        return self._list("prompts/list", "prompts")
+
+    # ---- methods: one thing
+
+    def call_tool(
+        self, name: str, arguments: Message | None = None, **options: Any
+    ) -> Message:
+        """Call a tool. Returns {"content": [...]}, with "structuredContent" if it has
+        any, and "isError" if the tool failed. Options: see request(). (server/tools
+        §Calling Tools)"""
+        params = {"name": name, "arguments": arguments or {}}
+        return self._ask("tools/call", params, "content", "type", **options)
+
+    def read_resource(self, uri: str, **options: Any) -> list[Message]:
+        """Read a resource. Returns its contents: [{"uri", "text" or "blob" (base64),
+        ...}]."""
+        result = self._ask("resources/read", {"uri": uri}, "contents", "uri", **options)
+        return list(result["contents"])
+
+    def get_prompt(self, name: str, arguments: Any = None, **options: Any) -> Message:
+        """Get a prompt; its arguments are strings. Returns {"messages": [...], ...}."""
+        params = {"name": name, "arguments": arguments or {}}
+        return self._ask("prompts/get", params, "messages", "role", **options)
+
+    def complete(
+        self, reference: str, argument: str, value: str, known: Any = None
+    ) -> list[str]:
+        """Return completions of `value`, typed so far for an argument of a prompt or
+        template. `known`: the arguments already filled in.
+        (server/utilities/completion)"""
+        ref = {"type": "ref/prompt", "name": reference}
+        if "://" in reference or "{" in reference:  # a name may contain a colon
+            ref = {"type": "ref/resource", "uri": reference}
+        params: Message = {"argument": {"name": argument, "value": value}, "ref": ref}
+        if known:
+            params["context"] = {"arguments": known}
+        result = self.request("completion/complete", params)
+        values: list[str] = _member(_object(result, "completion"), "values", list)
+        if any(type(one) is not str for one in values):
+            raise Malformed(f"completions must be strings: {values!r:.200}")
+        return values
+
+    def ping(self) -> None:
+        """Check that the server answers: by ping or, in the modern era,
+        server/discover."""
+        self.request("server/discover" if self.modern else "ping")
+
+    def set_level(self, level: str) -> None:
+        """Ask for log messages of this level (mcp_ref.LOG_LEVELS) and above.
+        [deprecated]"""
+        self.open()
+        if not self.modern:
+            self.request("logging/setLevel", {"level": level})
+        self.log_level = level  # modern: sent with each request
+
+    def listen(
+        self, wanted: Iterable[str], callback: Any = None, timeout: Any = None
+    ) -> Subscription:
+        """Subscribe to changes of "tools", "prompts", "resources" or URIs, and to
+        notifications by their names (with a slash, without a colon). See
+        Subscription."""
+        self.open()
+        if isinstance(wanted, str):
+            wanted = [wanted]
+        subscription = Subscription(self, list(wanted), timeout)
+        if callback:
+
+            def forward() -> None:
+                # The connection is lost, or closed: so is the subscription.
+                with suppress(Disconnected):
+                    for change in subscription:
+                        callback(change)
+
+            _thread("mcp-listen", forward)
+        return subscription
 
 
 connect = Client

@@ -368,6 +368,7 @@ def _iso(seconds: float) -> str:
 # ----------------------------------------------------------------------------
 
 POLL_SECONDS = 0.02, 60.0  # shortest and longest wait between polls
+POLL_MS = 1000  # wait between polls, unless the server says how long
 MAX_MISSES = 3  # consecutive polls that may fail because of the network
 MAX_ASKED = 100  # questions of one task
 
@@ -437,8 +438,12 @@ class ClientTasks:
             if left <= 0:
                 raise TimeoutError(f"task {ident!r} did not end in time")
             if not answers or misses:
-                wish = state.get("pollIntervalMs", 1000) / 1000
-                time.sleep(min(max(POLL_SECONDS[0], wish), POLL_SECONDS[1], left))
+                wish = state.get("pollIntervalMs", POLL_MS)
+                if wish < 0:
+                    wish = POLL_MS
+                # Bound it first: an integer may be too large to become a float.
+                wish = min(wish, 1000 * POLL_SECONDS[1]) / 1000
+                time.sleep(min(max(POLL_SECONDS[0], wish), left))
 
     def _follow(self, method: str, created: Message, tag: Any) -> Message:
         """Turn a CreateTaskResult into the result of its task."""

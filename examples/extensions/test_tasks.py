@@ -293,6 +293,18 @@ class Played:  # stands in for a client: the answers are a list; an exception is
             [0.25, 0.02, 60, 1],
             "x",
         ),
+        *[
+            ([{**WORKS, "pollIntervalMs": n}, DONE], ["get"] * 2, [pause], "x")
+            for n, pause in (
+                (10**400, 60),
+                (-(10**400), 1),
+                (-1, 1),
+                (-0.5, 1),
+                (float("inf"), 60),
+                (float("-inf"), 1),
+                (float("nan"), 0.02),
+            )
+        ],
         (
             [
                 ASKS,
