@@ -8141,7 +8141,7 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
     words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "call"]
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [*words, str(tmp_path / "evil.py"), "good"],
+        [*words, "--env", "PYTHONPATH", str(tmp_path / "evil.py"), "good"],
         stdin=slave,
         stdout=slave,
         stderr=slave,

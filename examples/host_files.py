@@ -415,15 +415,12 @@ def _seconds(raw: Message, *members: str) -> float | None:
     """Return a time in seconds. Claude and Gemini have milliseconds, others seconds:
     nobody means a quarter of an hour with 1000 or less than a second with 999."""
     for member in members:
-        found = raw.get(member)
-        if (
-            isinstance(found, (int, float))
-            and not isinstance(found, bool)
-            and found > 0
-        ):
+        found: Any = raw.get(member)
+        if type(found) in (int, float) and 0 < found < 1e9:
             if member.endswith("_sec"):
                 return float(found)
-            return found / 1000 if found >= 1000 or member.endswith("_ms") else found
+            is_milli = found >= 1000 or member.endswith("_ms")
+            return float(found / 1000 if is_milli else found)
     return None
 
 

@@ -7,17 +7,19 @@
     python3 mcp_cli.py call add --a 2 --b 3 -- npx some-server
     python3 mcp_cli.py read https://mcp.example.com/mcp note:///todo
 
-`--help` explains the rest. It needs mcp_client.py and mcp_ref.py beside it; `--login`
-needs oauth.py, too. One file of all four, for your `bin`:
+`--help` explains the rest. It needs mcp_client.py and mcp_ref.py beside it. To find a
+server by its name in a host's configuration, it needs host_files.py, and for `--login`
+oauth.py. One file of all five, for your `bin`:
 
-    mkdir mcp && cp mcp_ref.py examples/mcp_cl*.py examples/extensions/oauth.py mcp
+    mkdir mcp && cp mcp_ref.py examples/{mcp_cl*,host_files,extensions/oauth}.py mcp
     python3 -m compileall -qb mcp
     python3 -m zipapp mcp -m mcp_cli:start -p "/usr/bin/env python3" -o ~/bin/mcp
 
 The sections: 1 the command line; 2 where the server is; 3 a tool's arguments, by its
-schema; 4 the verbs; 5 what is printed; 6 questions to the user; 7 the exit status.
-Nothing that a server sends is printed before clean() has replaced its control
-characters.
+schema; 4 lists; 5 the verbs; 6 what is printed; 7 questions to the user; 8 the shell;
+9 the exit status. Nothing that a server sends is printed before clean() has replaced
+its control characters. What one part of an answer does wrong costs one line on stderr;
+the rest is shown.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -41,12 +44,11 @@ from mcp_client import (
     Client,
     Disconnected,
     Malformed,
-    ServerLacks,
     StdioTransport,
-    connect,
+    Subscription,
     url_warnings,
 )
-from mcp_ref import AskError, HttpError, RpcError
+from mcp_ref import HttpError, RpcError
 
 Message = dict[str, Any]
 # What ends us; Windows has no SIGHUP.
@@ -68,15 +70,20 @@ HELP = """usage: mcp_cli.py VERB [OPTIONS] TARGET [...]
   info TARGET                     revision, name, capabilities, instructions
   request TARGET METHOD [JSON]    send any request; print its result as JSON
   login TARGET                    log in with a browser and keep the token
+  shell TARGET                    many of these lines on one connection
 
 TARGET is a URL, a FILE.py (it is run; if it then serves nothing, its functions become
-tools), an executable file, or a name in the configuration of a host. A server with
-another command stands at the end, after `--`, in place of TARGET.
+tools), a name in the configuration of a host, or an executable file (./NAME: a bare
+word is looked up in the configuration first). A server with another command stands at
+the end, after `--`, in place of TARGET. A server that is started gets the variables
+that hosts give (HOME, PATH, the locale, proxies, certificates), and no others of yours
+unless you name them: --env.
 
 ARGUMENTS: --name VALUE, --name=VALUE or name=VALUE, converted as the tool's schema says.
 Repeat it for a list; a list or an object may also be JSON; --flag and --no-flag are
-booleans. VALUE may be @FILE (its contents; @@ stands for one @) or - (standard input).
-A single {...}, or - for one on standard input, gives arguments as JSON, unchecked.
+booleans, and so are yes, y, true, 1 and no, n, false, 0. VALUE may be @FILE (its
+contents; @@ stands for one @) or - (standard input). A single {...}, or - for one on
+standard input, gives arguments as JSON, unchecked.
 
 OPTIONS stand before the tool's name; what follows the name belongs to the tool.
 """
@@ -85,16 +92,19 @@ OPTIONS stand before the tool's name; what follows the name belongs to the tool.
 # Those in REPEATED may be given several times.
 OPTIONS = {
     "--config": ("FILE", "look TARGET up in this file (mcpServers)"),
-    "--env": ("NAME=VALUE", "set a variable for the server"),
+    "--env": ("NAME[=VALUE]", "set a variable for the server, or pass on yours"),
+    "--all-env": ("", "pass on all variables, secrets, too"),
     "--cwd": ("FOLDER", "start the server in this folder"),
     "--header": ("'NAME: VALUE'", "send an HTTP header"),
+    "--proxy": ("URL", "connect through it (default: HTTPS_PROXY, NO_PROXY and so on)"),
+    "--cacert": ("FILE", "trust the certificate authorities in this PEM file"),
     "--login": ("", "log in with a browser if the server asks; tokens are kept"),
     "--answer": ("KEY=VALUE", "answer a field of the server's questions"),
     "--sample": ("TEXT", "answer the server's requests for a model's words"),
     "--root": ("FOLDER", "tell the server about a folder"),
     "--revision": ("DATE", "speak this revision of MCP or fail"),
     "--timeout": ("SECONDS", "the longest wait for an answer (60)"),
-    "--output": ("FILE", "write images, sounds and blobs there (-: standard output)"),
+    "--output": ("FILE", "write images, sounds and blobs to new files (-: stdout)"),
     "--json": ("", "print one JSON value, whatever happens"),
     "--trace": ("", "show every message on stderr"),
     "--record": ("FILE", "append every message to a file, for picture.py"),
@@ -122,6 +132,7 @@ VERBS: dict[str, tuple[int, int | None]] = {
     "info": (0, 0),
     "request": (1, 2),
     "login": (0, 0),
+    "shell": (0, 0),
 }
 NAMED = {"call", "prompt", "complete", "request"}
 
@@ -141,26 +152,32 @@ class Given:
     """What the command line says: `verb`, `words` after the target, `options` by name;
     `target` is a word, or the server's command."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], connected: bool = False) -> None:
+        """`connected`: it is a line of the shell, which has its target already."""
         self.options: dict[str, Any] = {name: [] for name in REPEATED}
-        end = arguments.index("--") if "--" in arguments else len(arguments)
+        end = len(arguments)
+        if "--" in arguments and not connected:
+            end = arguments.index("--")
         command = arguments[end + 1 :]
 
-        found = self._words(arguments[:end], has_command=bool(command))
+        found = self._words(arguments[:end], has_command=connected or bool(command))
         if not found:
             raise UsageError("expected a verb: " + ", ".join(VERBS))
         self.verb = found.pop(0)
 
         self.target: str | list[str] = command
-        if not command:
+        if not command and not connected:
             if not found:
-                raise UsageError(f"{self.verb}: which server? Expected TARGET")
+                names = ", ".join(configured_names())
+                more = f"; hosts have configured {names}" if names else ""
+                raise UsageError(f"{self.verb}: which server? Expected TARGET{more}")
             self.target = found.pop(0)
         self.words = found
 
         least, most = VERBS[self.verb]
         if len(found) < least:
-            raise UsageError(f"{self.verb}: something is missing; see --help")
+            usage = re.search(rf"(?m)^  ({self.verb} .*?)(?:  |$)", HELP)
+            raise UsageError(f"expected: {usage[1] if usage else self.verb}")
         if most is not None and len(found) > most:
             raise UsageError(f"{self.verb}: unexpected {found[most]!r}; see --help")
 
@@ -219,6 +236,16 @@ class Given:
             for key, _, value in (word.partition(mark) for word in self.options[name])
         }
 
+    def variables(self) -> dict[str, str]:
+        """Return the variables that --env sets, or passes on."""
+        found = {}
+        for word in self.options["--env"]:
+            name, equals, value = word.partition("=")
+            if not equals and name not in os.environ:
+                raise UsageError(f"--env {name}: there is no such variable")
+            found[name] = value if equals else os.environ[name]
+        return found
+
     def timeout(self) -> float:
         """Return the timeout in seconds."""
         text = self.options.get("--timeout", mcp_client.CALL_SECONDS)
@@ -243,25 +270,29 @@ def suggestion(word: str, known: Any) -> str:
     """Return what a misspelt word may have meant, as the end of a sentence."""
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), 1)
+    some = [name for name in known if len(name) <= 100][:1000]
+    near = difflib.get_close_matches(word, some, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 # ==== 2. Where the server is ==================================
 
-# Where hosts keep their configuration: the user's own files, then the project's.
-PLACES = """
-~/.claude.json
-~/.config/Claude/claude_desktop_config.json
-~/Library/Application Support/Claude/claude_desktop_config.json
-~/AppData/Roaming/Claude/claude_desktop_config.json
-~/.cursor/mcp.json
-~/.codeium/windsurf/mcp_config.json
-~/.gemini/settings.json
-.mcp.json
-.cursor/mcp.json
-.vscode/mcp.json
-"""
+# What hosts give a server that they start: no secrets. The client adds what the system
+# needs, such as HOME and PATH.
+GIVEN = """
+    ALL_PROXY CURL_CA_BUNDLE HTTPS_PROXY HTTP_PROXY LANGUAGE MCP_TRACE
+    NODE_EXTRA_CA_CERTS NO_PROXY REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE
+    VIRTUAL_ENV
+""".split()
+
+
+def inherited(environ: Any) -> dict[str, str]:
+    """Return the variables that a server gets from ours."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.upper() in GIVEN or name.startswith(("LC_", "XDG_"))
+    }
 
 
 class Server:
@@ -272,6 +303,9 @@ class Server:
         self.headers: Message = {}
         self.env: Message = {}
         self.cwd: str | None = None
+        # seconds that a host's entry gives for a call, and for the start
+        self.timeout: float | None = None
+        self.startup: float | None = None
 
 
 def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
@@ -282,10 +316,13 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
     if cwd and not os.path.isdir(cwd):
         raise UsageError(f"there is no folder {cwd!r}")
 
+    if server.timeout:
+        options.setdefault("--timeout", f"{min(server.timeout, 86400):g}")
     settings: Message = {
         "timeout": given.timeout(),
+        "probe": max(mcp_client.PROBE_SECONDS, server.startup or 0),
         "revision": options.get("--revision", ""),
-        "env": {**os.environ, **server.env, **given.pairs("--env", "=")},
+        "env": {**environment(given), **server.env, **given.variables()},
         "cwd": cwd,
         "headers": {**server.headers, **given.pairs("--header", ":")},
         "stderr": terminal.note,
@@ -309,8 +346,43 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
     if server.file:
         return open_file(server.file, settings, stack)
     if server.url:
-        return connect(server.url, **settings)
+        return started(server.url, {**settings, **network(options)})
     return start_server(server.command, settings, stack)
+
+
+def network(options: Message) -> Message:
+    """Return how to reach a URL."""
+    found: Message = {}
+    if "--proxy" in options:
+        found["proxy"] = proxy = str(options["--proxy"])
+        if not re.match(r"https?://|[^:/]+(:\d+)?$|$", proxy):
+            raise UsageError("--proxy: expected http://HOST:PORT")
+        # oauth.py reads it there
+        os.environ.update(dict.fromkeys(("http_proxy", "https_proxy"), proxy))
+    if "--cacert" in options:
+        import ssl
+
+        found["cacert"] = os.environ["SSL_CERT_FILE"] = options["--cacert"]
+        try:
+            ssl.create_default_context(cafile=found["cacert"])
+        except OSError as problem:
+            raise UsageError(f"--cacert {found['cacert']}: {problem}") from None
+    return found
+
+
+def started(target: Any, settings: Message) -> Client:
+    """Connect; what the client says of its arguments is about the command line."""
+    try:
+        return connect(target, **settings)
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def environment(given: Given) -> dict[str, str]:
+    """Return what a server gets of our environment."""
+    if "--all-env" in given.options:
+        return dict(os.environ)
+    return inherited(os.environ)
 
 
 def find_server(given: Given, terminal: Terminal) -> Server:
@@ -318,78 +390,98 @@ def find_server(given: Given, terminal: Terminal) -> Server:
     target = given.target
     if isinstance(target, list):
         return Server(command=target)
-    if "--config" not in given.options:
-        if "://" in target:
-            return Server(url=target)
-        if os.path.isfile(target):
-            path = os.path.abspath(target)
-            if path.endswith(".py"):
-                return Server(file=path)
-            if os.access(path, os.X_OK):
-                return Server(command=[path])
-            raise UsageError(f"{target} cannot be run: give a command after `--`")
+    file = given.options.get("--config")
+    if file is None and "://" in target:
+        return Server(url=target)
 
-    entry = configured(target, given.options.get("--config"), terminal)
-    command = [entry["command"], *entry.get("args", [])] if "command" in entry else []
-    url = str(entry.get("url") or entry.get("serverUrl") or "")
-    server = Server(url=url, command=command)
-    server.headers, server.env = entry.get("headers", {}), entry.get("env", {})
-    server.cwd = entry.get("cwd")
-    return server
-
-
-def configured(name: str, file: str | None, terminal: Terminal) -> Message:
-    """Return the entry of a server in the configuration of a host."""
-    known: list[str] = []
-    for place in [file] if file else PLACES.strip().splitlines():
-        path = Path(place).expanduser()
-        if not file and not path.is_file():
-            continue
-        servers = servers_in(path)
-        if name in servers:
-            terminal.note(f"{name}: found in {path}")
-            entry: Message = expanded(servers[name])
-            return entry
-        known += servers
-
-    where = file or "the configuration of a host"
-    raise UsageError(
-        f"{name!r} is not a URL or a file, and not in {where}{suggestion(name, known)}"
-    )
-
-
-def servers_in(path: Path) -> Message:
-    """Return the entries in a host's configuration, by name."""
+    # A file that lies here under the name of a configured server is not run instead.
+    is_file = file is None and os.path.isfile(target)
+    is_name = not os.path.dirname(target) and not os.path.splitext(target)[1]
+    if is_file and not is_name:
+        return program(target)
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"{path}: {problem}") from None
-    if not isinstance(content, dict):
-        return {}
-    # VS Code calls them "servers".
-    found = content.get("mcpServers") or content.get("servers")
-    if not isinstance(found, dict):
-        return {}
-    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+        return configured(target, file, terminal, may_be_file=is_file)
+    except UnknownName:
+        return program(target)
 
 
-def expanded(value: Any) -> Any:
-    """Put environment variables into the text of an entry: ${NAME}, ${env:NAME},
-    ${NAME:-default}."""
+def program(path: str) -> Server:
+    """Return the server that is a file."""
+    path = os.path.abspath(path)
+    if path.endswith(".py"):
+        return Server(file=path)
+    if os.access(path, os.X_OK):
+        return Server(command=[path])
+    raise UsageError(f"{path} cannot be run: give a command after `--`")
 
-    def variable(match: re.Match[str]) -> str:
-        name, default = match[1], match[2]
-        if name not in os.environ and default is None:
-            raise UsageError(f"the configuration needs the variable {name}: set it")
-        return os.environ.get(name) or default or ""
 
-    if isinstance(value, dict):
-        return {name: expanded(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [expanded(part) for part in value]
-    if isinstance(value, str):
-        return re.sub(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}", variable, value)
-    return value
+def configured_names() -> list[str]:
+    """Return the names that hosts have configured, those that are not disabled."""
+    try:
+        import host_files
+    except ImportError:
+        return []
+    found: list[str] = []
+    for place in host_files.places():
+        with suppress(host_files.HostFileError):
+            if place.path.is_file():
+                entries = host_files.read(place.path, host=place.host)
+                found += [entry.name for entry in entries if entry.enabled]
+    return list(dict.fromkeys(found))
+
+
+class UnknownName(Exception):
+    """No host's configuration has the name."""
+
+
+def configured(
+    name: str, file: str | None, terminal: Terminal, may_be_file: bool
+) -> Server:
+    """Return the server of this name in the configuration of a host. If there is none,
+    UnknownName if it may be a file, else UsageError."""
+    try:
+        import host_files
+    except ImportError:
+        if may_be_file:
+            raise UnknownName from None
+        raise UsageError(
+            f"{name!r} is not a URL or a file; to find it in the configuration of a "
+            "host, host_files.py must be beside mcp_cli.py"
+        ) from None
+
+    problems: list[str] = []
+
+    def note(problem: str) -> None:
+        problems.append(problem)
+        terminal.note(problem)
+
+    try:
+        place = host_files.Place("", "user", Path(file)) if file else None
+        if place and not place.path.is_file():
+            raise UsageError(f"{file}: there is no such file")
+        entry = host_files.look_up(name, note, found_in=[place] if place else None)
+        terminal.note(f"{name}: found in {entry.path}")
+        if not entry.enabled:
+            terminal.note(f"{name}: it is disabled there")
+        entry = entry.expanded(ask=terminal.ask_input, problem=terminal.note)
+    except KeyError as known:
+        # A file that could not be read may have the name.
+        if may_be_file and not problems:
+            raise UnknownName from None
+        where = file or "the configuration of a host"
+        raise UsageError(
+            f"{name!r} is not a URL or a file, and not in {where}"
+            f"{suggestion(name, known.args)}"
+            + (f"; to run the file here: ./{name}" if may_be_file else "")
+        ) from None
+    except host_files.HostFileError as problem:
+        raise UsageError(str(problem)) from None
+
+    server = Server(url=entry.url, command=entry.command)
+    server.timeout, server.startup = entry.timeout, entry.startup
+    server.headers, server.env = dict(entry.headers), dict(entry.env)
+    server.cwd = entry.cwd
+    return server
 
 
 class ServerProcess(StdioTransport):
@@ -397,26 +489,35 @@ class ServerProcess(StdioTransport):
 
     def start(self) -> None:
         with signals_wait():
-            super().start()
+            try:
+                super().start()
+            except Disconnected as problem:
+                # Arguments may be secret.
+                reason = problem.__context__
+                text = getattr(reason, "strerror", None) or type(reason).__name__
+                raise Disconnected(
+                    f"cannot start {self.command[0]!r}: {text}"
+                ) from None
 
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Have the signals that end us wait."""
     came: list[int] = []
-    ours: list[int] = []
+    ours: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            if signal.getsignal(number) is signal.default_int_handler:
+            handler: Any = signal.getsignal(number)
+            if handler in (signal.default_int_handler, end):
                 signal.signal(number, lambda number, _: came.append(number))
-                ours.append(number)
+                ours[number] = handler
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, signal.default_int_handler)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
         if came:
-            raise KeyboardInterrupt
+            ours[came[0]](came[0], None)
 
 
 def start_server(command: list[str], settings: Message, stack: ExitStack) -> Client:
@@ -424,7 +525,7 @@ def start_server(command: list[str], settings: Message, stack: ExitStack) -> Cli
     caller has the client: the stack can end the process as soon as there is one."""
     transport = ServerProcess(command, settings["env"], settings["cwd"])
     stack.callback(transport.stop)
-    return connect(transport, **settings)
+    return started(transport, settings)
 
 
 def open_file(file: str, settings: Message, stack: ExitStack) -> Client:
@@ -437,7 +538,8 @@ def open_file(file: str, settings: Message, stack: ExitStack) -> Client:
             raise
 
     # mcp_ref may be inside a zip archive, from which -m runs it, too.
-    folders = [str(Path(mcp_ref.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    more = settings["env"].get("PYTHONPATH", "")
+    folders = [str(Path(mcp_ref.__file__).parent), more]
     settings["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     words = [sys.executable, "-m", "mcp_ref", "serve", file]
     return start_server(words, settings, stack)
@@ -484,86 +586,147 @@ TYPES = {
 }
 # In which order the types of a union are tried; text is always possible.
 TRIED = ("boolean", "integer", "number", "array", "object")
+# what people type for a boolean
+WORDS = {
+    **dict.fromkeys(("true", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "no", "n", "0"), False),
+}
+# Of one schema, this much is shown: a server may send one that refers to itself.
+MOST_PARTS = 500
+DEEPEST = 4
+
+
+def as_object(value: Any) -> Message:
+    """Return an object as it is, and anything else as an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def names_in(value: Any, member: str) -> set[str]:
+    """Return the texts in a member that is a list."""
+    return {one for one in as_list(as_object(value).get(member)) if type(one) is str}
 
 
 class Parameters:
-    """The arguments that a tool or prompt takes: JSON Schemas by name."""
+    """The arguments that a tool or prompt takes: JSON Schemas by name.
+
+    A server may send anything as a schema; a member of the wrong type counts as
+    missing."""
 
     def __init__(self, owner: str, schema: Any) -> None:
         self.owner = owner
-        self.root: Message = schema if isinstance(schema, dict) else {}
-        found = self.root.get("properties")
-        self.schemas: Message = found if isinstance(found, dict) else {}
-        self.required = self.root.get("required") or []
+        self.root = as_object(schema)
+        self.schemas = as_object(self.root.get("properties"))
+        self.required = names_in(self.root, "required")
         # Names that the schema does not have are allowed if it says so itself.
-        self.is_open = self.root.get("additionalProperties") not in (None, False)
+        self.others = self.root.get("additionalProperties")
+        self.is_open = self.others not in (None, False)
+        self.left = MOST_PARTS  # parts of schemas that may still be shown
 
     def resolved(self, schema: Any) -> Message:
         """Follow references inside the schema."""
         for _ in range(10):
-            if not isinstance(schema, dict):
-                return {}
-            target = schema.get("$ref")
+            target = as_object(schema).get("$ref")
             if not isinstance(target, str) or not target.startswith("#/"):
-                return schema
+                return as_object(schema)
             schema = self.root
-            for part in target[2:].split("/"):
-                schema = schema.get(part, {}) if isinstance(schema, dict) else {}
+            for part in target[2:].split("/", 20):
+                name = part.replace("~1", "/").replace("~0", "~")
+                schema = as_object(schema).get(name, {})
         return {}
 
-    def types(self, schema: Any, depth: int = 5) -> list[str]:
+    def parts(self, schema: Any) -> list[Message]:
+        """Return a schema and those that it combines, at any depth; each once."""
+        found: dict[int, Message] = {}
+        waiting = [self.resolved(schema)]
+        while waiting and len(found) < MOST_PARTS:
+            part = waiting.pop()
+            if id(part) not in found:
+                found[id(part)] = part
+                for word in ("allOf", "oneOf", "anyOf"):
+                    more = as_list(part.get(word))[:MOST_PARTS]
+                    waiting += map(self.resolved, reversed(more))
+        return list(found.values())
+
+    def types(self, schema: Any) -> list[str]:
         """Return the types that a schema allows; [] if it does not say."""
-        schema = self.resolved(schema)
-        found = schema.get("type", [])
-        names = [found] if isinstance(found, str) else list(found)
-        for word in ("anyOf", "oneOf", "allOf"):
-            for part in schema.get(word, []) if depth else []:
-                names += self.types(part, depth - 1)
-        if not names:
-            values = [
-                *schema.get("enum", []),
-                *([schema["const"]] if "const" in schema else []),
-            ]
-            names = ["string"] if any(isinstance(one, str) for one in values) else []
+        names: list[str] = []
+        for part in self.parts(schema):
+            said = part.get("type")
+            named = [one for one in [said, *as_list(said)] if isinstance(one, str)]
+            values = [*as_list(part.get("enum")), part.get("const")]
+            if not named and any(isinstance(one, str) for one in values):
+                named = ["string"]
+            names += named
         return list(dict.fromkeys(names))
 
-    def spelled(self, schema: Any, depth: int = 4) -> str:
-        """Return a schema as a type hint."""
+    def spelled(self, schema: Any, depth: int = DEEPEST) -> str:
+        """Return a schema as a type hint; "..." for what is too large."""
+        self.left -= 1
+        if depth < 0 or self.left < 0:
+            return "..."
         schema = self.resolved(schema)
-        if "const" in schema or "enum" in schema:
-            values = schema.get("enum", [schema.get("const")])
-            return " | ".join(json.dumps(one, ensure_ascii=False) for one in values)
+        values = as_list(schema.get("enum"))
+        if "const" in schema:
+            values = [schema["const"]]
+        if values:
+            self.left -= len(values)
+            return " | ".join(map(value_text, values))
         for word in ("anyOf", "oneOf"):
-            if schema.get(word) and depth:
-                parts = [self.spelled(part, depth - 1) for part in schema[word]]
-                return " | ".join(dict.fromkeys(parts))
+            some = as_list(schema.get(word))[:MOST_PARTS]
+            if some:
+                texts = [self.spelled(part, depth - 1) for part in some]
+                return " | ".join(dict.fromkeys(texts))
 
         names = self.types(schema)
-        if names == ["array"] and "items" in schema and depth:
+        if names == ["array"] and as_object(schema.get("items")):
             return f"list[{self.spelled(schema['items'], depth - 1)}]"
         return " | ".join(TYPES.get(name, name) for name in names) or "any"
 
     def signature(self) -> str:
         """Return the arguments as in a Python function; `name?` may be left out."""
         parts = []
+        self.left = MOST_PARTS
         for name, schema in self.schemas.items():
             part = self.resolved(schema)
             mark = "" if name in self.required or "default" in part else "?"
             kind = "" if self.root.get("untyped") else f": {self.spelled(part)}"
             default = f" = {value_text(part['default'])}" if "default" in part else ""
             parts.append(name + mark + kind + default)
-        return f"{self.owner}({', '.join(parts)})"
+        return one_line(f"{self.owner}({', '.join(parts)})")
 
     def help(self) -> Iterator[str]:
-        """Yield a line for each argument, and its description."""
+        """Yield a line for each argument, its description, and what it has inside."""
+        self.left = MOST_PARTS
         for name, schema in self.schemas.items():
-            part = self.resolved(schema)
-            note = "  (required)" if name in self.required else ""
-            if "default" in part:
-                note = f"  (default: {value_text(part['default'])})"
-            yield f"  --{name} {self.spelled(part)}{note}"
-            text = part.get("description") or part.get("title", "")
-            yield from wrapped(str(text), "      ")
+            yield from self.explained(f"  --{name} ", schema, name in self.required)
+
+    def explained(self, head: str, schema: Any, is_required: bool) -> Iterator[str]:
+        """Yield a line for a value, its description, and lines for its members."""
+        part = self.resolved(schema)
+        note = "  (required)" if is_required else ""
+        if "default" in part:
+            note = f"  (default: {value_text(part['default'])})"
+        indent = " " * (len(head) - len(head.lstrip()) + 4)
+        yield one_line(head + self.spelled(part)) + one_line(note)
+        yield from wrapped(
+            str(part.get("description") or part.get("title", "")), indent
+        )
+
+        if len(indent) > 4 * DEEPEST or self.left < 0:
+            return
+        for inner in self.parts(part):
+            items = self.resolved(inner.get("items"))
+            mark = "[]." if as_object(items.get("properties")) else "."
+            owner = items if mark == "[]." else inner
+            needed = names_in(owner, "required")
+            for name, member in as_object(owner.get("properties")).items():
+                head = f"{indent}{mark}{name}: "
+                yield from self.explained(head, member, name in needed)
 
     def read(self, words: list[str], read_input: Callable[[], str]) -> Message:
         """Return the arguments that the words of the command line give."""
@@ -590,7 +753,8 @@ class Parameters:
                 kinds = self.types(self.schemas.get(name, {}))
                 if word.startswith("--no-") and word[2:] != name:
                     return name, "false"
-                if kinds == ["boolean"] and not (rest and rest[0] in ("true", "false")):
+                has_value = rest and rest[0].lower() in WORDS
+                if kinds == ["boolean"] and not has_value:
                     return name, "true"
                 if not rest:
                     raise UsageError(f"{self.owner}: --{name} needs a value")
@@ -622,7 +786,7 @@ class Parameters:
 
     def _value(self, name: str, texts: list[str]) -> Any:
         """Convert an argument; one that was given several times is a list."""
-        schema = self.resolved(self.schemas.get(name, {}))
+        schema = self.resolved(self.schemas.get(name, self.others))
         kinds = self.types(schema)
         if "array" in kinds and (len(texts) > 1 or not texts[0].startswith("[")):
             items = self._items(schema)
@@ -634,12 +798,10 @@ class Parameters:
 
     def _items(self, schema: Message) -> Any:
         """Return the schema of the items of a list, also of one in a union."""
-        for word in ("anyOf", "oneOf"):
-            for part in schema.get(word, []):
-                part = self.resolved(part)
-                if part.get("type") == "array":
-                    return part.get("items", {})
-        return schema.get("items", {})
+        for part in self.parts(schema):
+            if "items" in part:
+                return part["items"]
+        return {}
 
     def convert(self, schema: Any, text: str, name: str) -> Any:
         """Convert text to a value of one of the types that the schema allows."""
@@ -653,12 +815,16 @@ class Parameters:
 
         if "null" in kinds and text == "null":
             return None
+        # where nothing else is meant: 1 may be a number, and no a text
+        if set(kinds) <= {"boolean", "null"} and text.lower() in WORDS:
+            return WORDS[text.lower()]
         for kind in TRIED:
             if kind in kinds:
                 with suppress(ValueError):
                     return converted(kind, text)
         if "string" in kinds:
             return text
+        self.left = MOST_PARTS
         raise UsageError(
             f"{self.owner}: {name} must be {self.spelled(schema)}; found {text!r}"
         )
@@ -712,61 +878,235 @@ def value_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# ==== 4. The verbs ============================================
+# ==== 4. Lists ================================================
+# Each list stands for itself, and so does each entry: what came is shown, and what did
+# not costs a line.
+
+# method, member of its result, the texts that an entry must have
+LISTS = {
+    "tools/list": ("tools", ("name",)),
+    "prompts/list": ("prompts", ("name",)),
+    "resources/list": ("resources", ("name", "uri")),
+    "resources/templates/list": ("resourceTemplates", ("name", "uriTemplate")),
+}
+
+
+class ListingClient(Client):
+    """A client whose lists leave out what is wrong with them, and say so."""
+
+    def __init__(self, target: Any, **settings: Any) -> None:
+        self.say = settings["stderr"]
+        # of the list that is being fetched
+        self.began, self.pages, self.size = 0.0, 0, 0
+        super().__init__(target, **settings)
+
+    def request(
+        self, method: str, params: Message | None = None, **options: Any
+    ) -> Any:
+        """Send a request; sift the page if it is one of a list."""
+        if method not in LISTS:
+            return super().request(method, params, **options)
+        member, needed = LISTS[method]
+        if "cursor" not in (params or {}):
+            self.began, self.pages, self.size = time.monotonic(), 0, 0
+            page = super().request(method, params, **options)
+        elif time.monotonic() > self.began + self.timeout:
+            return self.cut_off(method, f"it goes on for {self.timeout:g} s")
+        else:
+            try:
+                page = super().request(method, params, **options)
+            except Exception as problem:  # what came before it is shown all the same
+                return self.cut_off(method, error_text(problem))
+
+        self.pages += 1
+        self.size += len(json_text(page))
+        if self.size > mcp_client.MAX_LIST_BYTES:
+            return self.cut_off(method, "it is too large")
+        if self.pages == mcp_client.MAX_PAGES and "nextCursor" in page:
+            self.cut_off(method, f"it has more than {self.pages} pages")
+            page = {name: one for name, one in page.items() if name != "nextCursor"}
+        page = finite(page)  # or the client could not measure it
+        return {**page, member: self.sifted(method, page.get(member), needed)}
+
+    def cut_off(self, method: str, reason: str) -> Message:
+        """Say why the rest of a list is missing; return a last page without entries."""
+        self.say(f"{method}: {reason}; the rest is missing")
+        return {LISTS[method][0]: []}
+
+    def sifted(self, method: str, items: Any, needed: tuple[str, ...]) -> Any:
+        """Return the entries that can be used; what is not a list as it is."""
+        if not isinstance(items, list):
+            return items
+        found: list[Message] = []
+        bad: list[Any] = []
+        for item in items:
+            if needed[-1] != "name" and as_object(item).get("name") is None:
+                item = {**item, "name": ""} if isinstance(item, dict) else item
+            texts = [as_object(item).get(name) for name in needed]
+            (found if all(isinstance(one, str) for one in texts) else bad).append(item)
+        for item in bad[:3]:
+            names = " and ".join(needed)
+            text = one_line(value_text(item))[:100]
+            self.say(f"{method}: left out an entry without a valid {names}: {text}")
+        if len(bad) > 3:
+            self.say(f"{method}: left out {len(bad) - 3} more")
+        return found
+
+
+connect = ListingClient
+
+
+def list_all(client: Client) -> tuple[dict[str, list[Message]], Message]:
+    """Return what a server offers, by the member's name, and why a list is missing."""
+    fetch = {
+        "tools": client.list_tools,
+        "prompts": client.list_prompts,
+        "resources": client.list_resources,
+        "resourceTemplates": client.list_resource_templates,
+    }
+    found: dict[str, list[Message]] = {}
+    problems: Message = {}
+    for member, function in fetch.items():
+        try:
+            found[member] = function()
+        except Exception as problem:  # any error, silence, an answer of another shape
+            problems[member] = problem
+    return found, problems
+
+
+def offered(client: Client, kind: str, terminal: Terminal) -> list[Message] | None:
+    """Return the tools or prompts of a server; None if they cannot be listed.
+
+    A server that does not declare them may have some all the same."""
+    try:
+        if kind in client.capabilities:
+            return client.list_tools() if kind == "tools" else client.list_prompts()
+        found = client.request(f"{kind}/list")[kind]
+        return found if isinstance(found, list) else None
+    except (RpcError, Malformed) as problem:
+        terminal.note(f"{kind}: {error_text(problem)}")
+        terminal.note(f"{kind} cannot be listed, so arguments are sent as they are")
+        return None
+
+
+# ==== 5. The verbs ============================================
 # Each returns the value that --json prints, and the lines that are printed without.
 
 
-def list_all(client: Client) -> Iterator[tuple[str, list[Message]]]:
-    """Yield what a server offers, by the member's name."""
-    yield "tools", client.list_tools()
-    yield "prompts", client.list_prompts()
-    yield "resources", client.list_resources()
-    yield "resourceTemplates", client.list_resource_templates()
-
-
 def run_list(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
-    found = dict(list_all(client))
-    return found, listed(found)
+    found, problems = list_all(client)
+    value: Message = dict(found)
+    if problems:
+        value["errors"] = {
+            member: error_json(problem)["error"] for member, problem in problems.items()
+        }
+    for member, problem in problems.items():
+        terminal.note(f"{words_of(member)}: {error_text(problem)}")
+    if problems and not any(found.values()):
+        terminal.failure = next(iter(problems.values()))
+        return {**error_json(terminal.failure), **value}, []
+    return value, listed(found, terminal, time.monotonic() + given.timeout())
 
 
 def run_call(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
     name, *words = given.words
-    if len(words) == 1 and (words[0] == "-" or words[0].startswith("{")):
-        arguments = Parameters(name, {}).read(words, terminal.read_input)
-    else:
-        tool = find(name, client.list_tools(), "tool")
-        parameters = Parameters(name, tool.get("inputSchema"))
-        if words == ["--help"] and "help" not in parameters.schemas:
-            return tool, tool_help(tool, parameters)
-        arguments = parameters.read(words, terminal.read_input)
+    parameters = Parameters(name, {"additionalProperties": True})
+    if len(words) != 1 or not (words[0] == "-" or words[0].startswith("{")):
+        tools = offered(client, "tools", terminal)
+        if tools is None:
+            client.tools[name] = {}  # or the client lists them for its headers
+        else:
+            tool = find(name, tools, "tool")
+            parameters = Parameters(name, tool.get("inputSchema"))
+            if words == ["--help"] and "help" not in parameters.schemas:
+                return tool, tool_help(tool, parameters)
 
-    result = client.call_tool(
-        name, arguments, on_progress=terminal.progress, started=terminal.started
+    params = {"name": name, "arguments": parameters.read(words, terminal.read_input)}
+    result = client.request(
+        "tools/call", params, on_progress=terminal.progress, started=terminal.started
     )
-    blocks = result["content"]
-    if not blocks and "structuredContent" in result:
-        blocks = [result["structuredContent"]]
-    return result, all_shown(blocks, terminal)
+    blocks = parts_of(result, "content", terminal)
+    return result, chain(all_shown(blocks, terminal), structured_lines(result, blocks))
+
+
+def parts_of(result: Message, member: str, terminal: Terminal) -> list[Any]:
+    """Return the list in a result. If it is not there, show what is, and say so."""
+    found = result.get(member)
+    if isinstance(found, list):
+        return found
+    terminal.note(f"The server sent no valid {member}, which a result must have.")
+    if found is not None:
+        return [found]
+    # what is the protocol's own, or shown anyway
+    own = ("structuredContent", "isError", "resultType", "_meta", "ttlMs", "cacheScope")
+    rest = {name: value for name, value in result.items() if name not in own}
+    return [rest] if rest else []
+
+
+def structured_lines(result: Message, blocks: list[Any]) -> Iterator[str]:
+    """Yield the structured content, unless the text says the same."""
+    if "structuredContent" in result:
+        value = result["structuredContent"]
+        if not says_all(value, blocks):
+            yield json_text(value, indent=2)
+
+
+def says_all(value: Any, blocks: list[Any]) -> bool:
+    """Tell whether blocks of text are a value, as servers write it: as JSON, a text as
+    it is, or a list in a block for each item. SDKs wrap what is not an object."""
+    texts = [one.get("text") for one in blocks if isinstance(one, dict)]
+    candidates = [value]
+    if isinstance(value, dict) and list(value) == ["result"]:
+        candidates.append(value["result"])
+    for one in candidates:
+        if any(says(text, one) for text in texts):
+            return True
+        if (
+            isinstance(one, list)
+            and len(one) == len(texts)
+            and all(map(says, texts, one))
+        ):
+            return True
+    return False
+
+
+def says(text: Any, value: Any) -> bool:
+    """Tell whether a text is a value, or its JSON."""
+    if not isinstance(text, str):
+        return False
+    if text == value:
+        return True
+    with suppress(ValueError, RecursionError):
+        return bool(json.loads(text) == value)
+    return False
 
 
 def run_prompt(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
     name, *words = given.words
-    prompt = find(name, client.list_prompts(), "prompt")
-    parameters = prompt_parameters(prompt)
-    if words == ["--help"] and "help" not in parameters.schemas:
-        return prompt, tool_help(prompt, parameters)
+    parameters = Parameters(name, {"additionalProperties": {"type": "string"}})
+    prompts = offered(client, "prompts", terminal)
+    if prompts is not None:
+        prompt = find(name, prompts, "prompt")
+        parameters = prompt_parameters(prompt)
+        if words == ["--help"] and "help" not in parameters.schemas:
+            return prompt, tool_help(prompt, parameters)
 
     arguments = parameters.read(words, terminal.read_input)
-    result = client.get_prompt(name, arguments, started=terminal.started)
+    params = {"name": name, "arguments": arguments}
+    result = client.request("prompts/get", params, started=terminal.started)
+    messages = parts_of(result, "messages", terminal)
     return result, (
-        f"{message['role']}: {shown(message.get('content'), terminal)}"
-        for message in result["messages"]
+        f"{as_object(one).get('role')}: "
+        f"{shown(as_object(one).get('content', one), terminal)}"
+        for one in messages
     )
 
 
 def run_read(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
-    contents = client.read_resource(given.words[0])
-    return {"contents": contents}, all_shown(contents, terminal)
+    params = {"uri": given.words[0]}
+    result = client.request("resources/read", params, started=terminal.started)
+    contents = parts_of(result, "contents", terminal)
+    return result, all_shown(contents, terminal)
 
 
 def run_complete(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
@@ -781,10 +1121,22 @@ def run_complete(client: Client, given: Given, terminal: Terminal) -> tuple[Any,
     return values, map(str, values)
 
 
-def run_listen(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
+def listen(
+    client: Client, given: Given, terminal: Terminal, callback: Any
+) -> Subscription:
+    """Subscribe; say what the server agreed to, and what not."""
     wanted = given.words or ["tools", "prompts", "resources"]
-    subscription = client.listen(wanted)
-    terminal.note(f"listening to {', '.join(subscription.granted)}; Ctrl-C ends it")
+    subscription = client.listen(wanted, callback)
+    terminal.note(f"listening to {', '.join(subscription.granted)}")
+    refused = [one for one in given.words if one not in subscription.granted]
+    if refused:
+        terminal.note(f"the server does not announce changes of {', '.join(refused)}")
+    return subscription
+
+
+def run_listen(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
+    subscription = listen(client, given, terminal, None)
+    terminal.note("Ctrl-C ends it")
 
     def changes() -> Iterator[Any]:
         with subscription:
@@ -823,7 +1175,7 @@ def run_request(client: Client, given: Given, terminal: Terminal) -> tuple[Any, 
     result = client.request(
         method, params, on_progress=terminal.progress, started=terminal.started
     )
-    return result, [json.dumps(result, indent=2)]
+    return result, [json_text(result, indent=2)]
 
 
 def run_login(client: Client, given: Given, terminal: Terminal) -> tuple[Any, Any]:
@@ -856,8 +1208,7 @@ def find(name: str, offered: list[Message], kind: str) -> Message:
 
 def prompt_parameters(prompt: Message) -> Parameters:
     """Return the arguments of a prompt, which are all strings."""
-    found = prompt.get("arguments")
-    offered = [one for one in found or [] if isinstance(one, dict)]
+    offered = [one for one in as_list(prompt.get("arguments")) if isinstance(one, dict)]
     schema = {
         "untyped": True,
         "properties": {
@@ -867,12 +1218,14 @@ def prompt_parameters(prompt: Message) -> Parameters:
             }
             for one in offered
         },
-        "required": [one.get("name") for one in offered if one.get("required")],
+        "required": [str(one.get("name")) for one in offered if one.get("required")],
     }
     return Parameters(prompt["name"], schema)
 
 
-# ==== 5. What is printed ======================================
+# ==== 6. What is printed ======================================
+
+MOST_TEXT = 10_000  # characters of a description
 
 # C0 but for newline and tab, DEL, C1, and what reverses the direction of text; a
 # carriage return is harmless only before a newline.
@@ -887,11 +1240,20 @@ def clean(text: str) -> str:
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def one_line(text: str) -> str:
+    """Replace what begins a line: a name cannot look like a heading."""
+    return re.sub(r"[\t\n\r]", lambda found: ascii(found[0])[1:-1], text)
+
+
 def wrapped(text: str, indent: str) -> list[str]:
-    """Return text in lines of at most 88 columns."""
+    """Return text in lines of at most 88 columns; the end of a very long one is left
+    out."""
     import textwrap
 
-    lines = []
+    if len(text) > MOST_TEXT:
+        left = len(text) - MOST_TEXT
+        text = f"{text[:MOST_TEXT]}\n({left} more characters: --json shows them)"
+    lines: list[str] = []
     for line in text.strip().splitlines():
         more = textwrap.wrap(line, 88, initial_indent=indent, subsequent_indent=indent)
         lines += more or [""]
@@ -901,20 +1263,36 @@ def wrapped(text: str, indent: str) -> list[str]:
 def entry_lines(head: str, description: Any) -> list[str]:
     """Return a list entry: on one line, if its description is short."""
     text = str(description or "").strip()
-    line = f"  {head}  {text}".rstrip()
-    if "\n" not in text and len(line) <= 88:
+    line = f"  {one_line(head)}  {text}".rstrip()
+    if len(line) <= 88 and len(text.splitlines()) <= 1:
         return [line]
-    return [f"  {head}", *wrapped(text, "      ")]
+    return [f"  {one_line(head)}", *wrapped(text, "      ")]
 
 
-def listed(found: dict[str, list[Message]]) -> Iterator[str]:
-    """Yield the lines of `list`, under headings."""
+def words_of(member: str) -> str:
+    """Return the words in the name of a member."""
+    return re.sub("([A-Z])", r" \1", member).lower()
+
+
+def listed(
+    found: dict[str, list[Message]], terminal: Terminal, end: float
+) -> Iterator[str]:
+    """Yield the lines of `list`, under headings; after `end` only names, since schemas
+    can be made to take long."""
     for member, items in found.items():
         if items:
-            words = re.sub("([A-Z])", r" \1", member).lower()
-            yield words.capitalize() + ":"
+            yield words_of(member).capitalize() + ":"
         for item in items:
-            yield from entry_lines(heading(member, item), item.get("description"))
+            if time.monotonic() > end:
+                yield f"  {one_line(item['name'])}"
+                continue
+            try:
+                lines = entry_lines(heading(member, item), item.get("description"))
+            except Exception as problem:  # whatever a server thinks of
+                name = f"{item['name']!r:.200}"
+                terminal.note(f"{words_of(member)}: {name}: {problem!r:.200}")
+                lines = [f"  {one_line(item['name'])}"]
+            yield from lines
     if not any(found.values()):
         yield "The server offers nothing."
 
@@ -926,19 +1304,32 @@ def heading(member: str, item: Message) -> str:
     if member == "prompts":
         return prompt_parameters(item).signature()
     uri = item.get("uri") or item.get("uriTemplate")
-    return f"{uri}  {item['name']}"
+    return f"{uri}  {item['name']}".rstrip()
 
 
 def tool_signature(tool: Message) -> str:
-    """Return a tool as a Python function."""
+    """Return a tool as a Python function, and what to know before calling it."""
     line = Parameters(tool["name"], tool.get("inputSchema")).signature()
     output = tool.get("outputSchema")
-    if not isinstance(output, dict):
-        return line
-    returned = Parameters("", output)
-    only = list(returned.schemas) == ["result"]  # SDKs wrap what is not an object
-    schema = returned.schemas["result"] if only else output
-    return f"{line} -> {returned.spelled(schema)}"
+    if isinstance(output, dict):
+        returned = Parameters("", output)
+        only = list(returned.schemas) == ["result"]  # SDKs wrap what is not an object
+        schema = returned.schemas["result"] if only else output
+        line += f" -> {one_line(returned.spelled(schema))}"
+    warnings = hints(tool)
+    return line + (f"  [{', '.join(warnings)}]" if warnings else "")
+
+
+def hints(tool: Message) -> list[str]:
+    """Return what its annotations say that a person should know before a call. What
+    they do not say is left open, although it counts as destructive in an open world."""
+    said = as_object(tool.get("annotations"))
+    found = []
+    if said.get("destructiveHint") is True and said.get("readOnlyHint") is not True:
+        found.append("destructive")
+    if said.get("openWorldHint") is True:
+        found.append("open world")
+    return found
 
 
 def tool_help(item: Message, parameters: Parameters) -> Iterator[str]:
@@ -970,7 +1361,7 @@ def shown(block: Any, terminal: Terminal) -> str:
     if inner.get("type") == "resource_link":
         return f"{inner.get('uri')}  {inner.get('name', '')}".rstrip()
 
-    data = inner.get("blob", inner.get("data"))
+    data = inner.get("blob") or inner.get("data")
     if isinstance(data, str) and inner.get("type") in (
         "image",
         "audio",
@@ -981,16 +1372,33 @@ def shown(block: Any, terminal: Terminal) -> str:
     return value_text(block)
 
 
+def finite(value: Any) -> Any:
+    """Return a value from JSON without infinities, which Python makes of 1e999."""
+    largest = sys.float_info.max
+    return json.loads(
+        json.dumps(value),
+        parse_constant=lambda name: -largest if name[0] == "-" else largest,
+    )
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), indent=indent)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value; one that comes in pieces as a list, piece by piece."""
     if not isinstance(value, Iterator):
-        print(json.dumps(value, indent=2), flush=True)
+        print(json_text(value, indent=2), flush=True)
         return
     print("[", end="", flush=True)
     separator = "\n"
     try:
         for one in value:
-            print(separator + json.dumps(one), end="", flush=True)
+            print(separator + json_text(one), end="", flush=True)
             separator = ",\n"
     finally:
         print("\n]", flush=True)
@@ -1004,7 +1412,22 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.flush()
 
 
-# ==== 6. The user =============================================
+# ==== 7. The user =============================================
+
+
+MOST_FILES = 100  # that one answer may write
+
+
+def new_file(path: Path, number: int) -> BinaryIO:
+    """Open a file that was not there: the second one of pic.png is called pic-2.png,
+    and so on, also if pic.png is there already. A device is written to."""
+    if path.exists() and not path.is_file():
+        return open(path, "wb")
+    for more in range(number, number + 10_000):
+        name = f"{path.stem}-{more}{path.suffix}" if more > 1 else path.name
+        with suppress(FileExistsError):
+            return open(path.with_name(name), "xb")
+    raise FileExistsError(f"{path} and 10000 numbered names exist")
 
 
 class Terminal:
@@ -1017,8 +1440,13 @@ class Terminal:
         self.answers: dict[str, str] = {}
         self.request: Any = None  # the one that waits for an answer
         self.moving = False  # a line of progress is on the screen
-        self.saved = 0
+        self.saved = 0  # files for this answer
+        self.failure: Exception | None = None  # of a part; the rest is shown
         self.one_question = threading.Lock()  # so that no answer gets to another one
+        # `turn` guards these: questions that wait for the user, or are asked; whether
+        # the shell waits for a line, which no question must get
+        self.turn = threading.Condition()
+        self.pending, self.at_prompt = 0, False
 
     # ---- notes
 
@@ -1057,7 +1485,15 @@ class Terminal:
 
     def read_input(self) -> str:
         """Read all of standard input."""
-        return sys.stdin.buffer.read().decode("utf-8")
+        try:
+            return sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise UsageError(f"standard input: {problem}") from None
+
+    def fail(self, problem: Exception) -> None:
+        """Say what went wrong with a part of an answer; the first one is the status."""
+        self.failure = self.failure or problem
+        self.note(error_text(problem))
 
     def save(self, data: str, kind: str) -> str:
         """Write content that is not text to --output; return what to print."""
@@ -1066,7 +1502,8 @@ class Terminal:
         try:
             content = base64.b64decode(data, validate=True)
         except ValueError:
-            raise Malformed(f"{kind}: the server sent invalid base64") from None
+            self.fail(Malformed(f"{kind}: the server sent invalid base64"))
+            return ""
         place = self.options.get("--output")
         if not place:
             return f"[{kind}, {len(content)} bytes: save it with --output FILE]"
@@ -1075,14 +1512,19 @@ class Terminal:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
             return ""
+        if self.saved == MOST_FILES:
+            return (
+                f"[{kind}, {len(content)} bytes: not saved, after {MOST_FILES} files]"
+            )
 
-        # The second one is called name-2.png, and so on.
         self.saved += 1
-        path = Path(place)
-        if self.saved > 1:
-            path = path.with_name(f"{path.stem}-{self.saved}{path.suffix}")
-        path.write_bytes(content)
-        self.note(f"{kind}, {len(content)} bytes: written to {path}")
+        try:
+            with new_file(Path(place), self.saved) as file:
+                file.write(content)
+        except OSError as problem:
+            self.fail(problem)
+        else:
+            self.note(f"{kind}, {len(content)} bytes: written to {file.name}")
         return ""
 
     # ---- questions
@@ -1096,7 +1538,7 @@ class Terminal:
         """Stop the clock of the call while the user thinks: a legacy server asks before
         it answers, and may ask several things at once."""
         request = self.request
-        with self.one_question:
+        with self.waiting(), self.one_question:
             if request:
                 request.deadline = float("inf")
             try:
@@ -1104,6 +1546,34 @@ class Terminal:
             finally:
                 if request:
                     request.deadline = time.monotonic() + request.timeout
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait until the shell does not wait for a line."""
+        with self.turn:
+            self.pending += 1
+            if self.at_prompt:
+                self.note("The server has a question: press Enter to see it.")
+            self.turn.wait_for(lambda: not self.at_prompt)
+        try:
+            yield
+        finally:
+            with self.turn:
+                self.pending -= 1
+                self.turn.notify_all()
+
+    @contextmanager
+    def prompting(self) -> Iterator[None]:
+        """Have questions wait while the shell waits for a line."""
+        with self.turn:
+            self.turn.wait_for(lambda: not self.pending)
+            self.at_prompt = True
+        try:
+            yield
+        finally:
+            with self.turn:
+                self.at_prompt = False
+                self.turn.notify_all()
 
     def ask(self, text: str) -> str | None:
         """Ask for a line; None at the end of input."""
@@ -1114,6 +1584,30 @@ class Terminal:
             print(file=sys.stderr)
             return None
         return line.rstrip("\n")
+
+    def ask_input(self, definition: Message) -> str | None:
+        """Ask for an ${input:...} of a host's file; None if nobody is there."""
+        if not sys.stdin.isatty():
+            return None
+        options = as_list(definition.get("options"))
+        text = str(definition.get("description") or definition["id"])
+        if options:
+            text += f" ({', '.join(map(str, options))})"
+        default = definition.get("default")
+        if default is not None:
+            text += f" [{default}]"
+        if definition.get("password") is True:
+            import getpass
+
+            answer: str | None = getpass.getpass(clean(text) + ": ")
+        else:
+            answer = self.ask(text + ": ")
+        return str(default) if answer == "" and default is not None else answer
+
+    def agrees(self, question: str) -> bool:
+        """Ask a question whose answer is no unless the user says yes."""
+        said = self.ask(question + " [y/N] ")
+        return WORDS.get((said or "").strip().lower()) is True
 
     def elicit(self, params: Message) -> Any:
         """Fill in a form."""
@@ -1130,8 +1624,7 @@ class Terminal:
 
         self.note("(Ctrl-D declines.)")
         if not form.schemas:
-            said = self.ask("Agree? [y/N] ")
-            return {} if said and said.lower() in ("y", "yes") else "decline"
+            return {} if self.agrees("Agree?") else "decline"
         while True:
             typed = [name for name in form.schemas if name not in self.answers]
             answer: Message = {}
@@ -1145,12 +1638,12 @@ class Terminal:
                     answer[name] = value
 
             # client/elicitation: the user can change what an earlier field has
-            said = ""
+            said: str | None = ""
             if len(typed) > 1:
                 said = self.ask(f"Send {value_text(answer)}? [Y/n] ")
             if said is None:
                 return "decline"
-            if not said.lower().startswith("n"):
+            if WORDS.get(said.strip().lower()) is not False:
                 return answer
 
     def prepared(self, form: Parameters) -> Any:
@@ -1206,8 +1699,7 @@ class Terminal:
         if not sys.stdin.isatty():
             self.note("There is no terminal to agree at, so it is declined.")
             return False
-        said = self.ask("Open it? [y/N] ")
-        if not said or said.lower() not in ("y", "yes"):
+        if not self.agrees("Open it?"):
             return False
 
         import webbrowser
@@ -1216,23 +1708,214 @@ class Terminal:
         return True
 
 
-# ==== 7. The exit status ======================================
+# ==== 8. The shell ============================================
+
+SHELL_HELP = """Each line is a command without its TARGET, such as:
+  list
+  call TOOL [ARGUMENTS]      call TOOL --help explains it
+  listen [WHAT ...]          print changes as they come, until you leave
+  help, quit
+Ctrl-C ends a call, Ctrl-D leaves. The tabulator completes names. Nothing that you type
+is kept.
+"""
+# the options that a line may have
+OF_A_LINE = {"--json", "--output", "--answer", "--timeout"}
+NOT_IN_SHELL = {"login", "shell"}
+
+
+class Shell:
+    """Many commands on one connection, so that state, subscriptions and questions can
+    be tried."""
+
+    def __init__(self, client: Client, given: Given, terminal: Terminal) -> None:
+        self.client, self.given, self.terminal = client, given, terminal
+        self.is_person = sys.stdin.isatty() and sys.stdout.isatty()
+        self.names: dict[str, list[str]] = {}  # what the tabulator completes, by verb
+        self.status = 0  # of the first line that failed
+
+    def run(self) -> int:
+        """Run lines until the end of input; return the exit status."""
+        if self.is_person:
+            self.prepare_terminal()
+            name = self.client.server_info.get("name")
+            self.terminal.note(f"Connected to {name}. Type help, or Ctrl-D to leave.")
+        while True:
+            try:
+                line = self.read_line()
+                if line is None or line.split() in (["quit"], ["exit"]):
+                    break
+                self.run_line(line)
+            except KeyboardInterrupt as signal_came:
+                if not self.is_person or isinstance(signal_came, Ended):
+                    raise
+                self.terminal.note("")
+        return 0 if self.is_person else self.status
+
+    def read_line(self) -> str | None:
+        """Return a line; None at the end of input."""
+        with self.terminal.prompting():
+            if not self.is_person:
+                return sys.stdin.readline() or None
+            try:
+                return input("mcp> ")
+            except EOFError:
+                print()
+                return None
+
+    def run_line(self, line: str) -> None:
+        """Run a line, and print what went wrong: the next one can be right."""
+        import shlex
+
+        as_json = "--json" in self.given.options
+        try:
+            words = shlex.split(line, comments=True)
+            if not words:
+                return
+            if words == ["help"]:
+                print(SHELL_HELP, end="", flush=True)
+                return
+            given = self.given_in(words)
+            as_json = "--json" in given.options
+            status = self.do(given)
+        except Finished as end:
+            print(end, flush=True)
+            return
+        except BrokenPipeError:
+            raise
+        except Exception as problem:
+            if isinstance(problem, ValueError):  # of shlex
+                problem = UsageError(str(problem))
+            status = status_of(problem)
+            report(problem, as_json)
+        self.status = self.status or status
+
+    def given_in(self, words: list[str]) -> Given:
+        """Return what a line says; the options of the shell are its defaults."""
+        if words[0] in NOT_IN_SHELL:
+            raise UsageError(f"{words[0]}: not in the shell")
+        given = Given(words, connected=True)
+        wrong = [
+            name for name, one in given.options.items() if one and name not in OF_A_LINE
+        ]
+        if wrong:
+            raise UsageError(f"{wrong[0]} stands where the shell is started")
+        check_output(given.options.get("--output"))
+        own = {name: one for name, one in given.options.items() if one}
+        given.options = {**self.given.options, **own}
+        return given
+
+    def do(self, given: Given) -> int:
+        """Run a verb on our connection."""
+        terminal, client = self.terminal, self.client
+        terminal.options, terminal.answers = given.options, given.pairs("--answer", "=")
+        if given.verb == "listen":
+            # It goes on while other lines run.
+            listen(
+                client, given, terminal, lambda one: terminal.note(f"changed: {one}")
+            )
+            return 0
+        if given.verb == "list":
+            self.names.clear()
+        before, client.timeout = client.timeout, given.timeout()
+        try:
+            return do(client, given, terminal)
+        finally:
+            client.timeout = before
+
+    # ---- the tabulator
+
+    def prepare_terminal(self) -> None:
+        """Have the tabulator complete names, where Python can."""
+        with suppress(ImportError):
+            import readline
+
+            readline.set_completer(self.complete)
+            readline.set_completer_delims(" \t")
+            # the second is that of libedit, on macOS
+            readline.parse_and_bind("tab: complete")
+            readline.parse_and_bind("bind ^I rl_complete")
+
+    def complete(self, start: str, number: int) -> str | None:
+        """Return one of the words that begin so; readline asks for 0, 1, 2 ..."""
+        import readline
+
+        before = readline.get_line_buffer()[: readline.get_begidx()].split()
+        found = [
+            word if word.endswith("=") else word + " "
+            for word in self.possible(before)
+            if word.startswith(start)
+        ]
+        return found[number] if number < len(found) else None
+
+    def possible(self, before: list[str]) -> list[str]:
+        """Return the words that can follow these. They are printed, so those with
+        control characters or spaces are left out."""
+        words = [word for word in before if not word.startswith("-")]
+        if not words:
+            verbs = [name for name in VERBS if name not in NOT_IN_SHELL]
+            return [*verbs, "help", "quit"]
+        key = " ".join(words[:2]) if len(words) > 1 else words[0]
+        if key not in self.names:
+            try:
+                self.names[key] = sorted(self.fetch(*words[:2]))
+            except Exception:  # a line that follows will say it
+                return []
+        return [word for word in self.names[key] if re.fullmatch(r"\S+", clean(word))]
+
+    def fetch(self, verb: str, name: str = "") -> list[str]:
+        """Return the names that a verb takes, or the arguments of what it names."""
+        client = self.client
+        if verb == "call":
+            tools = {one["name"]: one for one in client.list_tools()}
+            schema = tools.get(name, {}).get("inputSchema")
+            return (
+                list(tools) if not name else [f"{one}=" for one in properties(schema)]
+            )
+        if verb in ("prompt", "complete"):
+            prompts = {one["name"]: one for one in client.list_prompts()}
+            if name in prompts:
+                return [f"{one}=" for one in prompt_parameters(prompts[name]).schemas]
+            if verb == "complete" and not name:
+                templates = client.list_resource_templates()
+                return [*prompts, *(one["uriTemplate"] for one in templates)]
+            return [] if name else list(prompts)
+        if verb in ("read", "listen") and not name:
+            uris = [one["uri"] for one in client.list_resources()]
+            return uris + (["tools", "prompts", "resources"] * (verb == "listen"))
+        return []
+
+
+def properties(schema: Any) -> list[str]:
+    """Return the names of a schema's members."""
+    return list(Parameters("", schema).schemas)
+
+
+class Ended(KeyboardInterrupt):
+    """A signal other than Ctrl-C, which ends the shell, too."""
+
+
+def end(number: int, frame: Any) -> None:
+    """Handle a signal that ends us."""
+    raise Ended
+
+
+# ==== 9. The exit status ======================================
 
 
 def status_of(problem: Exception) -> int:
     """Return the exit status for what went wrong."""
-    if isinstance(problem, (UsageError, ValueError)):
+    if isinstance(problem, UsageError):
         return 2
-    if isinstance(problem, (RpcError, Malformed, ServerLacks, AskError)):
-        return 4
-    return 3
+    if isinstance(problem, (OSError, HttpError)):
+        return 3
+    return 4  # the server's error, or something invalid
 
 
 def error_text(problem: Exception) -> str:
     """Return what went wrong, as a line or more."""
     if isinstance(problem, RpcError):
         return f"the server answered with error {problem.code}: {problem}"
-    if isinstance(problem, (UsageError, ValueError)):
+    if isinstance(problem, UsageError):
         return f"mcp_cli.py: {problem}"
     if isinstance(problem, Disconnected) and problem.exit_status is not None:
         # What it wrote to stderr is on the screen already.
@@ -1252,28 +1935,59 @@ def error_json(problem: Exception) -> Message:
     return {"error": found}
 
 
+FEW_VARIABLES = (
+    "(It got few of our variables: --env NAME passes one on, and --all-env all.)"
+)
+
+
 def run(arguments: list[str]) -> int:
     """Do what the command line says; return the exit status."""
     given = Given(arguments)
     terminal = Terminal(given.options)
     terminal.answers = given.pairs("--answer", "=")
-    if given.options.get("--output") == "-" and sys.stdout.isatty():
-        raise UsageError("--output -: standard output is a terminal")
+    check_output(given.options.get("--output"))
     stack = ExitStack()
     try:
         with stack:
             client = stack.enter_context(open_client(given, terminal, stack))
-            value, lines = RUN[given.verb](client, given, terminal)
-            terminal.end_progress()
-            if "--json" in given.options:
-                print_json(value)
-            else:
-                print_lines(lines)
+            if given.verb == "shell":
+                return Shell(client, given, terminal).run()
+            status = do(client, given, terminal)
+    except Disconnected as problem:
+        if problem.exit_status and "--all-env" not in given.options:
+            terminal.note(FEW_VARIABLES)
+        raise
     finally:
         stack.close()  # what is left, if a signal came as it began to close
     for name in terminal.answers:
         terminal.note(f"The server did not ask for {name!r}.")
+    return status
+
+
+def do(client: Client, given: Given, terminal: Terminal) -> int:
+    """Run a verb, and print what it yields; return the exit status."""
+    terminal.saved, terminal.failure = 0, None
+    value, lines = RUN[given.verb](client, given, terminal)
+    terminal.end_progress()
+    if "--json" in given.options:
+        print_json(value)
+    else:
+        print_lines(lines)
+    if terminal.failure:
+        return status_of(terminal.failure)
     return 1 if isinstance(value, dict) and value.get("isError") else 0
+
+
+def check_output(place: str | None) -> None:
+    """UsageError if nothing can be written there: better before a call than after."""
+    if place == "-" and sys.stdout.isatty():
+        raise UsageError("--output -: standard output is a terminal")
+    if place and place != "-":
+        path = Path(place)
+        if path.is_dir() or not path.name:
+            raise UsageError(f"--output: {place} is a folder; expected a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"--output: there is no folder {str(path.parent)!r}")
 
 
 def report(problem: Exception, as_json: bool) -> None:
@@ -1321,7 +2035,7 @@ def start() -> NoReturn:
     # As Ctrl-C does, these end the server that we have started; unless ignored.
     for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, end)
     sys.exit(main(sys.argv[1:]))
 
 

@@ -8,15 +8,40 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import io
 import json
+import os
+import queue
+import select
+import shlex
+import signal
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from test_mcp_ref import HERE, load, parametrize
+from test_mcp_ref import (
+    HERE,
+    JSON,
+    MCP_REF,
+    MODERN,
+    PATIENCE,
+    Site,
+    begin,
+    cli,
+    client,
+    http_answer,
+    load,
+    needs_posix,
+    parametrize,
+)
 
 host_files = load("host_files", HERE / "examples" / "host_files.py")
 
@@ -311,3 +336,876 @@ def test_the_users_entry_comes_before_the_folders(home):
     with pytest.raises(KeyError) as problem:
         host_files.look_up("other")
     assert problem.value.args == ("same",)
+
+
+# ======== The command, and servers that are unusual
+
+EVERYTHING = ("tools", "prompts", "resources")
+
+
+def odd(declares=EVERYTHING, **results):
+    """Make a server over HTTP. `results`, by method with _ for /: a result, a function
+    of the params that returns one, (code, message) for an error, an HTTP status, or
+    None: it is silent. What is not named is an empty list."""
+    results["server_discover"] = {
+        "supportedVersions": MODERN,
+        "capabilities": dict.fromkeys(declares, {}),
+    }
+    gate = contextlib.ExitStack()
+
+    def play(verb, headers, message):
+        method = message.get("method", "")
+        found = results.get(method.replace("/", "_"), EMPTY.get(method, {}))
+        if callable(found):
+            found = found(message["params"])
+        if found is None:
+            quiet.wait(PATIENCE)
+        elif isinstance(found, int):
+            yield http_answer(found, {}, "no")
+        else:
+            answer = {"jsonrpc": "2.0", "id": message.get("id")}
+            if isinstance(found, tuple):
+                answer["error"] = {"code": found[0], "message": found[1]}
+            else:
+                answer["result"] = found
+            yield http_answer(200, JSON, json.dumps(answer))
+
+    site = Site(play)
+    quiet = client.Event()
+    gate.callback(site.close)
+    gate.callback(quiet.set)
+    gate.url = site.url
+    gate.site = site
+    return gate
+
+
+EMPTY = {
+    "tools/list": {"tools": []},
+    "prompts/list": {"prompts": []},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+
+
+def tools(*found):
+    return {"tools": [{"name": "t", "inputSchema": {}, **one} for one in found]}
+
+
+def text(*words):
+    return {"content": [{"type": "text", "text": word} for word in words]}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command; return its status, output and stderr."""
+
+    def play(*words):
+        status = cli.main(list(words))
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return play
+
+
+@parametrize(
+    "failure, said",
+    [
+        ((-32601, "unknown"), "-32601"),
+        ((7, "own"), "error 7: own"),
+        (500, "500"),
+        (404, "404"),
+        ({"resourceTemplates": 5}, "no valid resourceTemplates"),
+        ({}, "no valid resourceTemplates"),
+        (None, "no answer"),
+    ],
+)
+def test_each_list_stands_for_itself(run, failure, said):
+    with odd(
+        tools_list=tools({}),
+        prompts_list={"prompts": [{"name": "p"}]},
+        resources_templates_list=failure,
+    ) as site:
+        words = ["list", "--timeout", "0.5", site.url]
+        status, out, err = run(*words)
+        assert status == 0 and "t()" in out and "p()" in out, err
+        (line,) = err.splitlines()
+        assert line.startswith("resource templates: ") and said in line
+        status, out, err = run(*words, "--json")
+    found = json.loads(out)
+    assert status == 0 and found["tools"][0]["name"] == "t"
+    assert said.split(": ")[-1] in str(found["errors"]["resourceTemplates"])
+
+
+@parametrize("failure, wanted", [((-32601, "no"), 4), (500, 3), (None, 3), ({}, 4)])
+def test_if_nothing_can_be_listed_the_first_failure_is_the_status(run, failure, wanted):
+    lists = {name.replace("/", "_"): failure for name in EMPTY}
+    with odd(**{**lists, "prompts_list": (-1, "second")}) as site:
+        words = ["list", "--timeout", "0.3", site.url]
+        status, out, err = run(*words)
+        assert (status, out, len(err.splitlines())) == (wanted, "", 4)
+        status, out, err = run(*words, "--json")
+    found = json.loads(out)
+    assert status == wanted and found["error"] == found["errors"]["tools"]
+    assert found["errors"]["prompts"]["code"] == -1
+
+
+def test_a_page_that_fails_leaves_those_before_it(run):
+    def pages(params):
+        return (
+            {**tools({}), "nextCursor": "1"} if "cursor" not in params else (3, "gone")
+        )
+
+    with odd(tools_list=pages) as site:
+        status, out, err = run("list", site.url)
+        assert status == 0 and "t()" in out and "gone" in err
+
+
+@parametrize("limit", ["MAX_PAGES", "MAX_LIST_BYTES", "timeout"])
+def test_a_list_without_end_ends_with_what_came(run, monkeypatch, limit):
+    count = iter(range(10**9))
+
+    def pages(params):
+        return {**tools({"name": f"t{next(count)}"}), "nextCursor": str(next(count))}
+
+    seconds = "60"
+    if limit == "timeout":
+        seconds = "0.3"
+    else:
+        monkeypatch.setattr(client, limit, 3 if limit == "MAX_PAGES" else 400)
+    with odd(tools_list=pages) as site:
+        status, out, err = run("list", "--timeout", seconds, site.url)
+    reason = {"MAX_PAGES": "3 pages", "MAX_LIST_BYTES": "too large"}
+    assert status == 0 and "t0()" in out
+    assert f"{reason.get(limit, 'goes on for 0.3 s')}; the rest is missing" in err
+
+
+@parametrize("cursor", ["", "same"])
+def test_pages_that_do_not_advance_end_with_what_came(run, cursor):
+    asked = []
+
+    def pages(params):
+        asked.append(params.get("cursor"))
+        return {**tools({}), "nextCursor": cursor}
+
+    with odd(tools_list=pages, prompts_list={"prompts": [{"name": "p"}]}) as site:
+        status, out, err = run("list", site.url)
+    assert status == 0 and out.count("t()") == 1 and "p()" in out
+    assert 3 <= len(asked) <= 5 and len(err.splitlines()) == 1
+
+
+WRONG = [None, True, 5, 1.5, "x", [], [[1]], [None], {}, {"a": 1}, [{"$ref": "#"}]]
+
+
+@parametrize("wrong", WRONG, ids=lambda one: json.dumps(one)[:12])
+def test_a_schema_of_any_shape_costs_nothing_but_its_types(run, wrong):
+    words = "type enum anyOf oneOf allOf const items properties required default title"
+    words += " description $ref additionalProperties prefixItems"
+    schemas = [wrong, *({word: wrong} for word in words.split())]
+    schemas += [{"properties": {"a": one}, "required": wrong} for one in list(schemas)]
+    schemas += [{"anyOf": [one, {"type": "array"}]} for one in list(schemas)]
+    odd_tools = [
+        {"name": f"n{n}", "inputSchema": one, "outputSchema": one, "title": wrong}
+        for n, one in enumerate(schemas)
+    ]
+    odd_tools.append({"name": "hints", "annotations": wrong, "description": wrong})
+    prompt = {"name": "p", "arguments": wrong, "description": wrong}
+    arguments = [{"name": wrong, "required": wrong, "description": wrong}]
+    with odd(
+        tools_list={"tools": odd_tools},
+        prompts_list={"prompts": [prompt, {"name": "q", "arguments": arguments}]},
+        tools_call=text("called"),
+    ) as site:
+        status, out, err = run("list", site.url)
+        assert (status, err) == (0, "")
+        assert len(out.splitlines()) >= len(odd_tools) + 4
+        for one in odd_tools[::7]:
+            status, out, err = run("call", site.url, one["name"], "--help")
+            assert status == 0 and one["name"] in out, err
+            status, out, err = run("call", site.url, one["name"], "a=1")
+            assert status in (0, 2) and "rror:" not in err, err
+
+
+@parametrize("bad", [None, 5, "x", [], {}, {"name": 5}, {"title": "x"}])
+def test_an_entry_of_the_wrong_shape_costs_a_line(run, bad):
+    good = {"uri": "a://b", "uriTemplate": "a://{b}", "name": "good"}
+    lists = {
+        method.replace("/", "_"): {member: [bad, good]}
+        for method, (member, _) in cli.LISTS.items()
+    }
+    with odd(**lists) as site:
+        status, out, err = run("list", site.url)
+        assert status == 0 and out.count("good") == 4, err
+        assert err.count("left out an entry") == 4 == len(err.splitlines())
+    # a resource is known by its URI
+    with odd(resources_list={"resources": [{"uri": "a://b"}]}) as site:
+        assert "a://b" in run("list", site.url)[1]
+
+
+def doubling(depth, wide=2):
+    """A schema that refers to the next one more than once."""
+    part = {
+        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * wide} for n in range(depth)
+    }
+    return {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": part}
+
+
+@parametrize(
+    "tool",
+    [
+        {"inputSchema": doubling(60)},
+        {
+            "inputSchema": {
+                "properties": {"a": {"$ref": "#/$defs/x"}},
+                "$defs": {"x": {"anyOf": [{"$ref": "#/$defs/x"}] * 60}},
+            }
+        },
+        {"inputSchema": {"properties": {"a": {"items": {"$ref": "#/properties/a"}}}}},
+        {"inputSchema": {"properties": {"a": {"properties": {"b": {"$ref": "#"}}}}}},
+        {"inputSchema": {"properties": {"a": {"enum": ["x" * 99] * 10_000}}}},
+        {"inputSchema": {"properties": {f"a{n}": {} for n in range(30_000)}}},
+        {"inputSchema": {"$ref": "#/" + "a/" * 100_000}},
+        {"description": "x" * 4_000_000},
+        {"description": "x " * 2_000_000},
+        {"description": "\n" * 4_000_000},
+        {"outputSchema": doubling(60, 9)},
+        {"name": "n" * 1_000_000},
+    ],
+)
+def test_no_tool_takes_long_to_show(run, tool):
+    start = cli.time.process_time()
+    with odd(tools_list=tools(tool, {"name": "other"})) as site:
+        status, out, err = run("list", site.url)
+        assert status == 0 and "other()" in out, err
+        name = tool.get("name", "t")
+        assert run("call", site.url, name, "--help")[0] == 0
+        assert run("call", site.url, "tt", "a=1")[0] == 2
+    assert cli.time.process_time() - start < PATIENCE / 2
+
+
+@parametrize(
+    "result, shown, said",
+    [
+        ({"structuredContent": {"a": 1}}, '"a": 1', "no valid content"),
+        ({"toolResult": "x"}, '"toolResult": "x"', "no valid content"),
+        ({"content": "x"}, "x", "no valid content"),
+        ({"content": {"type": "text", "text": "x"}}, "x", "no valid content"),
+        ({}, "", "no valid content"),
+        ({"content": [5, None, {"text": "x"}, {"type": "new", "a": 1}]}, "x", ""),
+        ({"content": [{"type": 5, "text": 6}, {"type": "text", "text": "x"}]}, "x", ""),
+        (
+            {
+                "content": [
+                    {"type": "image", "data": "!"},
+                    {"type": "text", "text": "x"},
+                ]
+            },
+            "x",
+            "invalid base64",
+        ),
+    ],
+)
+def test_a_result_is_shown_as_it_is(run, result, shown, said):
+    with odd(tools_list=tools({}), tools_call=result) as site:
+        status, out, err = run("call", site.url, "t")
+        assert status == 4 * ("base64" in said) and shown in out
+        assert said in err and len(err.splitlines()) == bool(said)
+        status, out, _ = run("call", "--json", site.url, "t")
+        assert json.loads(out) == result
+
+    with odd(prompts_list={"prompts": [{"name": "p"}]}, prompts_get=result) as site:
+        status, out, err = run("prompt", site.url, "p")
+        assert status == 0 and "no valid messages" in err
+    with odd(resources_read=result) as site:
+        status, out, err = run("read", site.url, "a://b")
+        assert status == 0 and "no valid contents" in err
+    with odd(resources_read={"contents": [{"text": "x"}, 5]}) as site:
+        assert run("read", site.url, "a://b") == (0, "x\n5\n", "")
+
+
+@parametrize(
+    "structured, texts, is_shown",
+    [
+        ({"n": 2}, ["found 2"], True),
+        ({"n": 2}, ['{"n": 2}'], False),
+        ({"n": 2}, ['{\n "n" : 2 }'], False),
+        ({"result": 2}, ["2"], False),
+        ({"result": "a"}, ["a"], False),
+        ({"result": ["a", 2]}, ["a", "2"], False),
+        ({"result": ["a", 2]}, ["a", "3"], True),
+        ({"result": "a", "n": 1}, ["a"], True),
+        ({"a": None}, [], True),
+        ([1], ["[1]"], False),
+    ],
+)
+def test_structured_content_is_not_hidden_by_a_summary(
+    run, structured, texts, is_shown
+):
+    result = {**text(*texts), "structuredContent": structured}
+    with odd(tools_list=tools({}), tools_call=result) as site:
+        status, out, _ = run("call", site.url, "t")
+    wanted = "".join(f"{one}\n" for one in texts)
+    wanted += (json.dumps(structured, indent=2) + "\n") * is_shown
+    assert (status, out) == (0, wanted)
+
+
+def test_what_is_not_declared_may_be_there(run):
+    with odd(
+        (),
+        prompts_list={"prompts": [{"name": "p", "arguments": [{"name": "a"}]}]},
+        prompts_get={"messages": [{"role": "user", "content": {"text": "x"}}]},
+        tools_list=tools({}),
+        tools_call=text("called"),
+        resources_read={"contents": [{"text": "read"}]},
+    ) as site:
+        assert run("prompt", site.url, "p", "a=1") == (0, "user: x\n", "")
+        assert run("call", site.url, "t")[:2] == (0, "called\n")
+        assert run("read", site.url, "a://b")[:2] == (0, "read\n")
+        assert run("list", site.url)[:2] == (0, "The server offers nothing.\n")
+
+
+def test_what_cannot_be_listed_can_be_called(run):
+    asked = []
+
+    def called(params):
+        asked.append(params["arguments"])
+        return {**text("called"), "messages": []}
+
+    failure = (-32603, "broken")
+    with odd(
+        tools_list=failure, tools_call=called, prompts_list=failure, prompts_get=called
+    ) as site:
+        status, out, err = run("call", site.url, "t", "a=1", "b=x", 'c={"d": 2}')
+        assert (status, out) == (0, "called\n") and "broken" in err
+        assert run("prompt", site.url, "p", "a=1")[0] == 0
+    assert asked == [{"a": 1, "b": "x", "c": {"d": 2}}, {"a": "1"}]
+
+
+def test_a_number_that_is_too_large_stays_json(run):
+    tool = tools({"inputSchema": {"maximum": "MAX"}, "description": "Infinity"})
+    body = json.dumps(tool).replace('"MAX"', "-1e999")
+
+    def play(verb, headers, message):
+        result = body
+        if message["method"] == "server/discover":
+            result = json.dumps(
+                {"supportedVersions": MODERN, "capabilities": {"tools": {}}}
+            )
+        answer = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {result}}}'
+        yield http_answer(200, JSON, answer)
+
+    with contextlib.closing(Site(play)) as site:
+        status, out, _ = run("list", "--json", site.url)
+    assert status == 0 and '"maximum": -1.79' in out and '"Infinity"' in out
+
+
+@parametrize("name", ["x\nPrompts:\n  y", "x\r\ny", "x\ty", "x\u202ey", "x\u2028y"])
+def test_a_name_cannot_look_like_a_heading(run, name):
+    member = {"name": name, "uri": name, "uriTemplate": name, "description": "short"}
+    schema = {"properties": {name: {"default": name, "enum": [name]}}}
+    lists = {
+        method.replace("/", "_"): {
+            member_of: [{**member, "inputSchema": schema, "outputSchema": schema}]
+        }
+        for method, (member_of, _) in cli.LISTS.items()
+    }
+    with odd(**lists) as site:
+        status, out, err = run("list", site.url)
+    heads = [line for line in out.splitlines() if not line.startswith("  ")]
+    assert heads == ["Tools:", "Prompts:", "Resources:", "Resource templates:"], out
+    assert "\u202e" not in out and "\r" not in out
+
+
+def test_annotations_are_shown_before_a_call(run):
+    both = {"destructiveHint": True, "openWorldHint": True}
+    with odd(
+        tools_list=tools(
+            {"name": "a", "annotations": both},
+            {"name": "b", "annotations": {**both, "readOnlyHint": True}},
+            {"name": "c", "annotations": {"destructiveHint": False}},
+        )
+    ) as site:
+        out = run("list", site.url)[1]
+        assert (
+            run("call", site.url, "a", "--help")[1]
+            == "a()  [destructive, open world]\n"
+        )
+    assert (
+        out == "Tools:\n  a()  [destructive, open world]\n  b()  [open world]\n  c()\n"
+    )
+
+
+def test_the_members_of_objects_are_explained(run):
+    place = {
+        "type": "object",
+        "description": "Where.",
+        "required": ["city"],
+        "properties": {
+            "city": {"type": "string", "description": "Its name."},
+            "zip": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        },
+    }
+    schema = {
+        "properties": {
+            "place": {"$ref": "#/$defs/place"},
+            "more": {"type": "array", "items": {"$ref": "#/$defs/place"}},
+            "maybe": {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]},
+        },
+        "$defs": {"place": place},
+        "required": ["place"],
+    }
+    with odd(tools_list=tools({"inputSchema": schema})) as site:
+        out = run("call", site.url, "t", "--help")[1]
+    inside = """
+      Where.
+      .city: str  (required)
+          Its name.
+      .zip: str | None  (default: null)"""
+    assert f"  --place dict  (required){inside}" in out
+    more = inside.replace("      Where.\n", "").replace("      .", "      [].")
+    assert f"  --more list[dict]{more}" in out
+    assert "  --maybe dict | None" in out and out.count(".city") == 3
+
+
+# ======== Where the server is
+
+# a server in one line: it answers with the variables that it got, or with a name
+SERVER = """if True:
+    import json, os, sys
+    def answer(message):
+        if message["method"] == "initialize":
+            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": NAME}}
+        if message["method"] == "tools/call":
+            return {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]}
+        return {"tools": [{"name": NAME, "inputSchema": {}}]}
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message:
+            found = {"jsonrpc": "2.0", "id": message["id"]}
+            if message["method"] == "server/discover":
+                found["error"] = {"code": -32601, "message": ""}
+            else:
+                found["result"] = answer(message)
+            print(json.dumps(found), flush=True)
+"""
+
+
+def server_named(name):
+    return [sys.executable, "-I", "-c", SERVER.replace("NAME", repr(name))]
+
+
+def entry_of(name, **more):
+    program, *words = server_named(name)
+    return {"command": program, "args": words, **more}
+
+
+@needs_posix
+def test_a_bare_word_is_a_configured_name_first(home, run):
+    file = home / "project" / "same"
+    put(file, f"#!/bin/sh\nexec {shlex.join(server_named('file'))}\n")
+    file.chmod(0o755)
+    status, out, err = run("list", "same")
+    assert status == 0 and "file()" in out, err
+
+    put(
+        home / "project" / ".mcp.json",
+        json.dumps({"mcpServers": {"same": entry_of("folder")}}),
+    )
+    assert "folder()" in run("list", "same")[1]
+    put(home / ".claude.json", json.dumps({"mcpServers": {"same": entry_of("user")}}))
+    status, out, err = run("list", "same")
+    assert "user()" in out and str(home / ".claude.json") in err
+    assert "file()" in run("list", "./same")[1]
+    assert "file()" in run("list", str(file))[1]
+    # what may be configured in a file that cannot be read is not run instead
+    (home / "project" / ".mcp.json").unlink()
+    put(home / ".claude.json", "{")
+    status, out, err = run("list", "same")
+    assert status == 2 and "./same" in err and ".claude.json" in err and not out
+
+
+def test_a_file_with_a_suffix_is_a_program_first(home, run):
+    put(home / ".claude.json", json.dumps({"mcpServers": {"s.py": entry_of("user")}}))
+    assert "user()" in run("list", "s.py")[1]
+    put(home / "project" / "s.py", "def file(): pass\n")
+    assert "file()" in run("list", "s.py")[1]
+    assert "user()" in run("list", "--config", str(home / ".claude.json"), "s.py")[1]
+
+
+def test_a_configured_server_is_used_as_the_host_would(home, run, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "sesame")
+    variables = {"MINE": "${A_SECRET}", "N": 5}
+    servers = {
+        "it": entry_of("it", env=variables, cwd="${workspaceFolder}", disabled=True),
+        "typed": {"url": "http://127.0.0.1:1/${input:key}"},
+        "unset": {"url": "http://127.0.0.1:1/", "headers": {"X": "${NOT_SET}"}},
+    }
+    put(home / ".claude.json", "// x\n" + json.dumps({"mcpServers": servers}))
+    status, out, err = run("call", "it", "it")
+    assert (json.loads(out)["MINE"], json.loads(out)["N"]) == ("sesame", "5")
+    assert "disabled" in err
+    assert run("list", "typed")[0] == 2
+    status, out, err = run("list", "unset")
+    assert status == 2 and "NOT_SET: set it" in err
+    status, out, err = run("list", "typd")
+    assert status == 2 and "did you mean 'typed'" in err
+    status, out, err = run("list", "--config", "nothing.json", "it")
+    assert status == 2 and "no such file" in err
+
+
+def test_what_is_missing_on_the_command_line_is_named(home, run):
+    servers = {"one": entry_of("x"), "two": entry_of("x", disabled=True)}
+    put(home / ".claude.json", json.dumps({"mcpServers": servers}))
+    put(home / ".cursor" / "mcp.json", "{")
+    status, out, err = run("list")
+    assert status == 2 and err.endswith("hosts have configured one\n")
+    for verb in cli.NAMED:
+        status, out, err = run(verb, "one")
+        assert status == 2 and f"expected: {verb} TARGET " in err and "  " not in err
+
+
+def test_the_timeouts_of_an_entry_count(home, run, monkeypatch):
+    times = []
+
+    class Noted(cli.ListingClient):
+        def __init__(self, target, **settings):
+            times.append((settings["timeout"], settings["probe"]))
+            super().__init__(target, **settings)
+
+    monkeypatch.setattr(cli, "connect", Noted)
+    entry = entry_of("x", timeout=90_000, startup_timeout_sec=40)
+    put(home / ".claude.json", json.dumps({"mcpServers": {"it": entry}}))
+    assert run("list", "it")[0] == 0
+    assert run("list", "--timeout", "9", "it")[0] == 0
+    assert times == [(90, 40), (9, 40)]
+
+
+def test_an_input_is_asked_for_at_the_terminal(monkeypatch):
+    terminal = cli.Terminal({})
+    monkeypatch.setattr(
+        sys, "stdin", mock.Mock(isatty=lambda: True, readline=lambda: "\n")
+    )
+    assert terminal.ask_input({"id": "a", "default": "d"}) == "d"
+    assert terminal.ask_input({"id": "a", "options": ["x", 1]}) == ""
+    monkeypatch.setattr("getpass.getpass", lambda prompt: f"({prompt})")
+    asked = {"id": "a", "password": True, "description": "key\x1b"}
+    assert terminal.ask_input(asked) == "(key\\x1b: )"
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert terminal.ask_input({"id": "a"}) is None
+
+
+def test_a_server_gets_the_environment_that_hosts_give(home, run, monkeypatch):
+    for name in ("AWS_SECRET_ACCESS_KEY", "OTHER", "XDG_DATA_HOME", "LC_TIME"):
+        monkeypatch.setenv(name, "mine")
+    for name in ("https_proxy", "SSL_CERT_FILE", "VIRTUAL_ENV", "MCP_TRACE", "LANG"):
+        monkeypatch.setenv(name, "mine")
+    server = ["--", *server_named("it")]
+
+    def got(*options):
+        status, out, err = run("call", *options, "it", *server)
+        assert status == 0, err
+        return {name for name, one in json.loads(out).items() if one == "mine"}
+
+    usual = {"XDG_DATA_HOME", "LC_TIME", "https_proxy", "SSL_CERT_FILE", "VIRTUAL_ENV"}
+    usual |= {"MCP_TRACE", "LANG"}
+    assert got() == usual
+    assert got("--env", "OTHER", "--env", "NEW=mine") == usual | {"OTHER", "NEW"}
+    assert got("--all-env") == usual | {"OTHER", "AWS_SECRET_ACCESS_KEY"}
+    assert run("call", "--env", "NO_SUCH", "it", *server)[0] == 2
+
+
+@parametrize("as_json", [(), ("--json",)])
+@parametrize("program", ["/nowhere/program", "no-such-program", "/", "nul\0"])
+def test_no_error_contains_the_arguments_of_a_command(run, program, as_json):
+    status, out, err = run("list", *as_json, "--", program, "--token", "sesame")
+    assert status == 3 and "cannot start" in out + err
+    assert "sesame" not in out + err and "token" not in out + err
+
+
+def test_a_server_that_exits_tells_of_the_environment(run):
+    status, out, err = run("list", "--", sys.executable, "-c", "raise SystemExit(5)")
+    assert status == 3 and "--env" in err and "exit status 5" in err
+    status, out, err = run(
+        "list", "--all-env", "--", sys.executable, "-c", "raise SystemExit(5)"
+    )
+    assert status == 3 and "--env" not in err
+
+
+@parametrize("how", ["option", "environment", "none"])
+def test_a_server_is_reached_through_a_proxy(run, monkeypatch, how):
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with odd(tools_list=tools({})) as proxy, odd() as direct:
+        address = proxy.url[: -len("/mcp")]
+        target, options = "http://mcp.invalid/mcp", []
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")  # it may be changed
+        monkeypatch.setenv("http_proxy", address if how != "option" else "")
+        if how == "option":
+            options = ["--proxy", address]
+        elif how == "none":
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            target = direct.url
+        status, out, err = run("list", *options, target)
+        assert status == 0, err
+        used = [asked[1][":path"] for asked in proxy.site.asked]
+    assert ("t()" in out) == (how != "none") == bool(used)
+    assert set(used) <= {target}
+    assert run("list", "--proxy", "socks5://127.0.0.1:1", "http://mcp.invalid/")[0] == 2
+
+
+def test_a_file_of_certificates_is_read_before_anything_is_sent(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SSL_CERT_FILE", "")  # it is changed
+    put(tmp_path / "bad.pem", "no certificate")
+    for name in ("bad.pem", "nothing.pem"):
+        words = ["list", "--cacert", str(tmp_path / name), "https://127.0.0.1:1/"]
+        status, out, err = run(*words)
+        assert status == 2 and "--cacert" in err
+
+
+# ======== Files, booleans, the shell
+
+
+def images(count):
+    data = base64.b64encode(b"picture").decode()
+    return {
+        "content": [{"type": "image", "data": data, "mimeType": "image/png"}] * count
+    }
+
+
+def test_output_never_overwrites(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "pic.png", "mine")
+    put(tmp_path / "pic-3.png", "mine")
+    with odd(tools_list=tools({}), tools_call=images(3)) as site:
+        status, out, err = run("call", "--output", "pic.png", site.url, "t")
+        assert status == 0, err
+        assert run("call", "--output", "new.png", site.url, "t")[0] == 0
+    mine = {path.name for path in tmp_path.iterdir() if path.read_text() == "mine"}
+    assert mine == {"pic.png", "pic-3.png"}
+    written = {path.name for path in tmp_path.iterdir()} - mine
+    assert written == {"pic-2.png", "pic-4.png", "pic-5.png"} | {
+        "new.png",
+        "new-2.png",
+        "new-3.png",
+    }
+    assert "pic-2.png" in err
+
+
+def test_one_answer_writes_at_most_a_hundred_files(tmp_path, run):
+    with odd(tools_list=tools({}), tools_call=images(150)) as site:
+        status, out, err = run("call", "--output", str(tmp_path / "a"), site.url, "t")
+    assert len(list(tmp_path.iterdir())) == 100
+    assert out.count("not saved") == 50
+
+
+@needs_posix
+def test_a_file_that_cannot_be_written_costs_itself(tmp_path, run):
+    result = images(1)
+    result["content"].append({"type": "text", "text": "after"})
+    called = []
+    with odd(
+        tools_list=tools({}), tools_call=lambda params: called.append(1) or result
+    ) as site:
+        os.symlink("elsewhere", tmp_path / "link")
+        place = str(tmp_path / "link")
+        assert run("call", "--output", place, site.url, "t")[0] == 0
+        assert not (tmp_path / "elsewhere").exists()
+        if Path("/dev/full").exists():
+            status, out, err = run("call", "--output", "/dev/full", site.url, "t")
+            assert status == 3 and out == "after\n" and "space" in err
+        called.clear()
+        for wrong in (str(tmp_path), str(tmp_path / "no" / "file")):
+            assert run("call", "--output", wrong, site.url, "t")[0] == 2
+    assert not called  # it is better to know before
+
+
+@parametrize("word", ["y", "Y", "yes", "true", "True", "1"])
+def test_yes_is_one_for_a_boolean(run, monkeypatch, word):
+    schema = {"properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}}}
+    asked = []
+    with odd(
+        tools_list=tools({"inputSchema": schema}),
+        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
+    ) as site:
+        for words in (["a=" + word], ["--a", word], ["--a=" + word], ["--a"]):
+            assert run("call", site.url, "t", *words)[0] == 0
+        no = {"y": "n", "yes": "no", "true": "false", "True": "False", "1": "0"}
+        assert run("call", site.url, "t", "--a", no.get(word, "N"), "--no-b")[0] == 0
+    assert asked == [{"a": True}] * 4 + [{"a": False, "b": False}]
+
+    form = {"message": "m", "requestedSchema": schema}
+    terminal = cli.Terminal({})
+    terminal.answers = {"a": word, "b": "no"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert terminal.elicit(form) == {"a": True, "b": False}
+    lines = iter([word + "\n", "n\n", word + "\n"])
+    monkeypatch.setattr(
+        sys, "stdin", mock.Mock(isatty=lambda: True, readline=lambda: next(lines))
+    )
+    assert terminal.elicit(form) == {"a": True, "b": False}
+    lines = iter([word + "\n"])
+    assert terminal.elicit({"message": "m", "requestedSchema": {}}) == {}
+    # where a number is meant, or a text, it stays one
+    for kinds, wanted in ((["boolean", "integer"], 1), (["boolean", "string"], "1")):
+        one = cli.Parameters("t", {"properties": {"a": {"type": kinds}}})
+        assert one.read(["a=1"], input) == {"a": wanted}
+
+
+COUNTER = """
+from mcp_ref import Context, Server
+server = Server("counter")
+count = 0
+
+@server.tool
+def add(n: int = 1) -> int:
+    "Add."
+    global count
+    count += n
+    server.changed("tools")
+    return count
+
+@server.tool
+def rename(ctx: Context) -> str:
+    return str(ctx.elicit("Who?", name=str)["content"]["name"])
+
+server.run()
+"""
+
+
+def shell(tmp_path, lines, *options):
+    put(tmp_path / "counter.py", COUNTER)
+    program = str(HERE / "examples" / "mcp_cli.py")
+    return subprocess.run(
+        [sys.executable, program, "shell", *options, str(tmp_path / "counter.py")],
+        input=textwrap.dedent(lines),
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+
+
+def test_the_shell_keeps_one_connection(tmp_path):
+    found = shell(
+        tmp_path,
+        """
+        help
+        call add n=2
+        # a comment
+        call --json add n=3
+
+        call nothing
+        call add n=x
+        login
+        call 'add
+        list --trace
+        call --answer name=Ann rename
+        list
+        listen tools nobody://knows
+        call add
+        ping
+        """,
+        "--env",
+        "PYTHONPATH",
+    )
+    out = found.stdout
+    assert out.startswith("Each line is a command") and "\n2\n" in out, found
+    assert '"result": 5' in out and "\nAnn\n" in out and "add(n: int = 1)" in out
+    assert out.index("\nTools:") < out.index("\n6\n") < out.index("answered in")
+    errors = [line for line in found.stderr.splitlines() if "mcp_cli.py: " in line]
+    words = ["no tool 'nothing'", "must be int", "login", "quotation", "--trace"]
+    assert len(errors) == len(words)
+    assert all(word in line for word, line in zip(words, errors))
+    assert "changed: tools" in found.stderr and found.returncode == 2
+    assert "does not announce changes of nobody://knows" in found.stderr
+
+
+def test_the_shell_ends_with_its_input(tmp_path):
+    found = shell(tmp_path, "quit\ncall nothing\n", "--env", "PYTHONPATH")
+    assert (found.returncode, found.stdout) == (0, ""), found
+    assert shell(tmp_path, "", "--all-env").returncode == 0
+
+
+@contextlib.contextmanager
+def at_terminal(tmp_path, *words):
+    """Run the command at a terminal; yield its process, a function that types, and one
+    that waits until words have been said."""
+    import fcntl
+    import pty
+    import termios
+
+    master, slave = pty.openpty()
+    said = b""
+
+    def until(*words):
+        nonlocal said
+        for word in words:
+            while word not in said:
+                assert select.select([master], [], [], PATIENCE)[0], said
+                said += os.read(master, 1000)
+            said = said[said.index(word) + len(word) :]
+
+    environment = {"PYTHONPATH": str(MCP_REF.parent), "TERM": "dumb"}
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "examples" / "mcp_cli.py"), *words],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, **environment, "HOME": str(tmp_path)},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:
+        os.close(slave)
+        try:
+            yield process, lambda typed: os.write(master, typed), until
+        finally:
+            process.kill()
+            os.close(master)
+
+
+@needs_posix
+@parametrize("end", ["\x04", "quit\n", "TERM"])
+def test_the_shell_at_a_terminal(tmp_path, end):
+    """It completes names, asks questions, and survives Ctrl-C."""
+    pytest.importorskip("readline")
+    put(tmp_path / "counter.py", COUNTER)
+    words = ["shell", "--env", "PYTHONPATH", str(tmp_path / "counter.py")]
+    with at_terminal(tmp_path, *words) as (process, type_in, until):
+        until(b"Connected to counter", b"mcp> ")
+        type_in(b"call ad\tn\t5\n")
+        until(b"call add ", b"n=5", b"\n5", b"mcp> ")
+        for typed in (b"\x03", b"Ann\n"):
+            type_in(b"call rename\n")
+            until(b"(str): ")
+            type_in(typed)
+            until(b"mcp> " if typed == b"\x03" else b"\nAnn")
+        until(b"mcp> ")
+        if end != "TERM":
+            type_in(end.encode())
+        while end == "TERM" and process.poll() is None:
+            # one that comes as readline begins to wait is seen with the next
+            process.terminate()
+            select.select([], [], [], 0.02)
+        # (a second one while it ends ends it at once)
+        wanted = (130, -signal.SIGTERM) if end == "TERM" else (0,)
+        assert process.wait(PATIENCE) in wanted
+    assert not [path for path in tmp_path.iterdir() if "history" in path.name]
+
+
+def test_a_question_waits_while_the_shell_waits_for_a_line(monkeypatch, capsys):
+    """Or the line would be its answer; and then it is asked before the next line."""
+    terminal, asked = cli.Terminal({}), queue.Queue()
+    monkeypatch.setattr(sys, "stdin", mock.Mock(isatty=lambda: True))
+    monkeypatch.setattr(terminal, "ask", lambda text: asked.put(text) or "x")
+    form = {"message": "m", "requestedSchema": {"properties": {"a": {}}}}
+    with terminal.prompting():
+        question = begin(terminal.elicit, form)
+        while "press Enter" not in capsys.readouterr().err:
+            pass
+        with pytest.raises(queue.Empty):
+            asked.get(timeout=0.03)
+    with terminal.prompting():
+        assert question.result(PATIENCE) == {"a": "x"} and asked.get(timeout=PATIENCE)

@@ -24,6 +24,9 @@ drawing. Other hosts show the text of `conversation`, and that is all they need:
     server/discover ...
     ...
     tools/call conversation
+    {
+      "count": ...
+    }
 
 The server keeps what all clients say, and shows it to any of them: use it on stdio,
 where there is only one.
