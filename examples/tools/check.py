@@ -4,7 +4,8 @@ For authors of servers, with mcp_ref.py or anything else (not on Windows). Give 
 FILE.py or a command, started anew for each line; `--timeout S` before it, if it needs
 more than 3 seconds to start. The openings were recorded in November 2026. A server that
 serves no revision before 2026-07-28 is legal; check.py says which hosts cannot use it.
-Next: tap.py.
+So are names and schemas that some hosts or models refuse; it names them as `careful`.
+The status is 1 if there was trouble. Next: tap.py.
 
     $ python3 examples/tools/check.py examples/course/lessons/18_by_hand.py
     ok       Claude Code, Python SDK 2: server/discover first, with a string id
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -25,13 +27,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 SECONDS = 3.0  # hosts wait about as long, for answers and for an exit
 SESSIONS = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 Message = dict[str, Any]
-# what a server can do wrong
-FLAWS = (AssertionError, OSError, ValueError)
+# what a server can do wrong; nested too deep is a RecursionError
+FLAWS = (AssertionError, OSError, ValueError, RecursionError)
+MOST_PAGES = 100
+MOST_CAREFUL = 20  # lines
+# control characters, and what reverses the direction of text: no terminal gets them
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 DISCOVER: Message = {
     "id": "d-1",
     "method": "server/discover",
@@ -161,8 +168,24 @@ def play(command: list[str], bursts: list[list[Message]], ending: str) -> str:
             server.kill()
 
 
+def opens_session(command: list[str]) -> bool:
+    """Tell whether a fresh process answers `initialize`, whatever it says elsewhere."""
+    with start(command, subprocess.DEVNULL) as server:
+        try:
+            (answer,) = exchange(server, [OPEN])
+            return "protocolVersion" in (answer.get("result") or {})
+        except (*FLAWS, TypeError):
+            return False
+        finally:
+            server.kill()
+
+
 def is_modern_only(command: list[str]) -> bool:
-    """Tell whether server/discover says that the server opens no session."""
+    """Tell whether a server answers server/discover, but opens no session.
+
+    That it names no older revision there means nothing: SDKs leave them out."""
+    if opens_session(command):
+        return False
     with start(command, subprocess.DEVNULL) as server:
         try:
             (answer,) = exchange(server, [DISCOVER])
@@ -170,20 +193,108 @@ def is_modern_only(command: list[str]) -> bool:
             return False
         finally:
             server.kill()
-    named: Any = (answer.get("result") or {}).get("supportedVersions")
-    return bool(named) and not any(version in SESSIONS for version in named)
+    return isinstance(answer.get("result"), dict)
+
+
+# ---- what it offers, and what hosts think of that
+
+
+def list_tools(command: list[str], is_modern: bool) -> list[Any]:
+    """Return a server's tools; what came, if it has trouble with that."""
+    found: list[Any] = []
+    meta = DISCOVER["params"] if is_modern else {}
+    params = meta
+    with start(command, subprocess.DEVNULL) as server:
+        try:
+            if not is_modern:
+                exchange(server, [OPEN])
+                exchange(server, [READY])
+            for page in range(MOST_PAGES):
+                request = {"id": page + 1, "method": "tools/list", "params": params}
+                (answer,) = exchange(server, [request])
+                result = answer["result"]
+                found += result["tools"]
+                if result.get("nextCursor") is None:
+                    break
+                params = {**meta, "cursor": result["nextCursor"]}
+        except (*FLAWS, KeyError, TypeError, AttributeError):
+            pass
+        finally:
+            server.kill()
+    return found
+
+
+def refused(tools: list[Any]) -> Iterator[str]:
+    """Yield what hosts, or the models behind them, refuse, although it is legal."""
+    for tool in tools:
+        if not isinstance(tool, dict):
+            yield "an entry of tools/list is not an object"
+            continue
+        name, schema = tool.get("name"), tool.get("inputSchema")
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            yield (
+                f"{name!r}: some hosts drop all tools if one has a name that is not 1 to "
+                "64 of A-Z a-z 0-9 _ -"
+            )
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            yield f"{name!r}: its inputSchema must have the type object at the root"
+            continue
+        for word in ("anyOf", "oneOf", "allOf"):
+            if word in schema:
+                yield f"{name!r}: some models refuse {word} at the root of a schema"
+        yield from refused_parts(name, schema)
+
+
+def refused_parts(name: Any, schema: Message) -> Iterator[str]:
+    """Yield what is refused inside a schema."""
+    waiting: list[tuple[str, Any]] = [("", schema)]
+    while waiting:
+        place, part = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(place, one) for one in part]
+        if not isinstance(part, dict):
+            continue
+        kinds = part.get("type")
+        if "array" in (kinds if isinstance(kinds, list) else [kinds]):
+            if not {"items", "prefixItems"} & set(part):
+                yield f"{name!r}: some models refuse an array without items: {place!r}"
+        for word, inner in part.items():
+            if word in ("properties", "$defs", "definitions"):
+                for key, one in inner.items() if isinstance(inner, dict) else ():
+                    where = f"{place}/{key}"
+                    waiting.append((where, one))
+                    if word == "properties" and not re.fullmatch(
+                        r"[\w.-]{1,64}", key, re.A
+                    ):
+                        yield (
+                            f"{name!r}: some models refuse a parameter that is not 1 to "
+                            f"64 of A-Z a-z 0-9 _ . -: {key!r}"
+                        )
+            elif word not in ("default", "examples", "enum", "const"):
+                waiting.append((place, inner))
+
+
+def say(word: str, text: str) -> None:
+    """Print a line; what a server wrote does not reach the terminal as it is."""
+    text = CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    print(f"{word:8} {text[:500]}".rstrip())
 
 
 def main(words: list[str]) -> int:
     """Play all hosts; print a line for each, and return the exit status."""
     global SECONDS
-    parser = argparse.ArgumentParser(usage="check.py [--timeout S] FILE.py | COMMAND")
+    parser = argparse.ArgumentParser(
+        usage="check.py [--timeout S] FILE.py | COMMAND",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--timeout", type=float, default=SECONDS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(words)
     SECONDS, words = options.timeout, options.command
+    words = words[words[:1] == ["--"] :]
     if not words:
-        sys.exit(__doc__)
+        parser.error("expected FILE.py or the server's command")
     command = [
         os.path.abspath(word) if os.path.exists(word) else word for word in words
     ]
@@ -192,7 +303,8 @@ def main(words: list[str]) -> int:
         sys.exit(f"check.py: {command[0]} is not a program; give the server's command")
 
     hosts = list(HOSTS)
-    if is_modern_only(command):
+    only_modern = is_modern_only(command)
+    if only_modern:
         hosts = [row for row in HOSTS if [OPEN] not in row[1]]
         print("modern only: these hosts cannot use it")
         for row in HOSTS:
@@ -200,7 +312,16 @@ def main(words: list[str]) -> int:
                 print(f"         {row[0]}")
     flaws = [play(command, *row[1:]) for row in hosts]
     for flaw, row in zip(flaws, hosts):
-        print(f"trouble  {row[0]}: {flaw}" if flaw else f"ok       {row[0]}")
+        if flaw:
+            say("trouble", f"{row[0]}: {flaw}")
+        else:
+            say("ok", row[0])
+
+    careful = list(refused(list_tools(command, only_modern)))
+    for line in careful[:MOST_CAREFUL]:
+        say("careful", line)
+    if len(careful) > MOST_CAREFUL:
+        say("careful", f"... and {len(careful) - MOST_CAREFUL} more of these")
     return any(flaws)
 
 
