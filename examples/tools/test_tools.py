@@ -1,0 +1,743 @@
+"""Tests of config.py, check.py, tap.py and reload.py; more are in test_mcp_ref.py."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+from urllib.parse import urlsplit
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from test_mcp_ref import (
+    COURSE,
+    LEGACY,
+    MODERN,
+    PATIENCE,
+    TOOLS,
+    Site,
+    begin,
+    client,
+    draw,
+    http_answer,
+    http_serving,
+    load,
+    mcp,
+    needs_posix,
+    parametrize,
+    request_to,
+)
+
+config = load("config", TOOLS / "config.py")
+check = load("check", TOOLS / "check.py")
+HELLO = str(COURSE / "01_hello_server.py")
+
+
+def tool(name, *words, cwd=None, text="", **environ):
+    """Run a tool; return its status, output and stderr."""
+    done = subprocess.run(
+        [sys.executable, str(TOOLS / name), *words],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env={**os.environ, **environ},
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@parametrize("name", ["config.py", "check.py", "tap.py", "reload.py"])
+def test_a_tool_explains_itself(name):
+    status, out, err = tool(name, "--help")
+    assert (status, err) == (0, "") and name in out
+
+
+# ======== What to paste
+
+
+def blocks(out):
+    """Return the JSON values in what config.py printed, by their text's first line."""
+    found = {}
+    heads = []
+    decoder = json.JSONDecoder()
+    lines = out.splitlines(keepends=True)
+    while lines:
+        line = lines.pop(0)
+        if line.startswith("#"):
+            heads.append(line)
+        elif line.startswith("{"):
+            value, end = decoder.raw_decode(text := line + "".join(lines))
+            lines = text[end:].splitlines(keepends=True)
+            for head in heads:
+                found[head[2:].partition(":")[0]] = value
+            heads = []
+        elif line.startswith("["):
+            rest = "".join(lines)
+            found["Codex"] = line + rest
+            lines = []
+    return found
+
+
+URL = "https://user:pw@mcp.example.com/s/SESAME/mcp?key=SESAME"
+
+
+def test_a_url_is_written_as_each_host_wants_it():
+    status, out, err = tool("config.py", URL)
+    assert status == 0 and out.isascii() and not err
+    found = blocks(out)
+    name = "mcp-example-com"  # nothing that may be secret
+    for host in ("Claude Code", "Cursor", "Gemini CLI"):
+        assert found[host] == {"mcpServers": {name: {"type": "http", "url": URL}}}
+    assert found["VS Code"] == {"servers": {name: {"type": "http", "url": URL}}}
+    assert found["Windsurf"] == {"mcpServers": {name: {"serverUrl": URL}}}
+    bridge = found["Claude Desktop"]["mcpServers"][name]
+    assert bridge["args"][-1] == URL and "mcp-remote" in out
+    assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
+
+
+def test_each_hosts_file_is_named_on_each_system():
+    out = tool("config.py", HELLO, "hello")[1]
+    for path in (
+        "~/.claude.json",
+        ".mcp.json",
+        r"%APPDATA%\Claude\claude_desktop_config.json",
+        "~/Library/Application Support/Code/User/mcp.json",
+        r"%USERPROFILE%\.codex\config.toml",
+        ".gemini/settings.json",
+    ):
+        assert path in out
+    found = blocks(out)
+    assert "type" not in found["Claude Code"]["mcpServers"]["hello"]
+    assert found["VS Code"]["servers"]["hello"]["type"] == "stdio"
+
+
+@parametrize(
+    "name", ["my server", 'a"b', "a.b", "a'b", "\u2603", "a\\b", "a]b", "x" * 99]
+)
+def test_a_name_is_right_in_toml(name):
+    text = config.text_of("codex", name, {"command": "a\\b"})
+    assert text.isascii()
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        assert tomllib.loads(text) == {"mcp_servers": {name: {"command": "a\\b"}}}
+
+
+def test_a_name_that_hosts_refuse_is_said():
+    status, out, err = tool("config.py", HELLO, "my server")
+    assert status == 0 and "64" in err and '[mcp_servers."my server"]' in out
+
+
+@parametrize(
+    "target, name",
+    [
+        ("http://127.0.0.1:8000/mcp", "127-0-0-1-8000"),
+        ("https://x.example/?token=SESAME", "x-example"),
+        ("https://SESAME@x.example/", "x-example"),
+        ("http://[::1]:80/", "1-80"),
+        ("/a/b c/my tools.py", "my-tools"),
+        ("\u2603.py", "server"),
+    ],
+)
+def test_a_name_is_made_of_what_is_not_secret(target, name):
+    assert config.name_of(target) == name
+
+
+@pytest.fixture
+def home(tmp_path):
+    """The environment of a home folder, in which there is a project."""
+    (tmp_path / "project").mkdir()
+    names = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "XDG_CONFIG_HOME")
+    return {
+        "HOME": str(tmp_path),
+        "USERPROFILE": str(tmp_path),
+        "APPDATA": str(tmp_path / "Roaming"),
+        **dict.fromkeys(names, ""),
+    }
+
+
+def write(home, *words, text=""):
+    folder = Path(home["HOME"]) / "project"
+    return tool("config.py", "--write", *words, cwd=folder, text=text, **home)
+
+
+def test_an_entry_is_put_beside_the_others_and_the_old_file_is_kept(home, tmp_path):
+    path = tmp_path / ".claude.json"
+    before = '{\n    "x": [1.0, "\\u2603\u2603"],\n    "mcpServers": {"a": {"command": "b"}}\n}'
+    path.write_text(before, "utf-8")
+    path.chmod(0o640)
+    status, out, err = write(home, "claude", HELLO, "it")
+    assert status == 1 and "--yes" in err and '+        "it": {' in out
+    assert path.read_text("utf-8") == before
+    for _ in "ab":
+        assert write(home, "claude", "--yes", HELLO, "it")[0] == 0
+    content = json.loads(path.read_text("utf-8"))
+    assert list(content["mcpServers"]) == ["a", "it"] and content["x"] == [1.0, "☃☃"]
+    assert content["mcpServers"]["it"]["args"] == [HELLO]
+    assert '\n    "x"' in path.read_text("utf-8")
+    (kept,) = tmp_path.glob("*.bak")
+    assert kept.read_text("utf-8") == before
+    if os.name == "posix":
+        assert {stat.S_IMODE(one.stat().st_mode) for one in (path, kept)} == {0o640}
+    # where there is none, one is made
+    for host, file in (
+        ("vscode", ".vscode/mcp.json"),
+        ("gemini", ".gemini/settings.json"),
+    ):
+        assert write(home, host, "--project", "--yes", URL)[0] == 0
+        written = json.loads((tmp_path / "project" / file).read_text())
+        assert URL in json.dumps(written)
+    assert write(home, "windsurf", "--project", "--yes", URL)[0] == 1
+
+
+@parametrize(
+    "text, said",
+    [
+        ("{} // a comment", "by hand"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ("{", "by hand"),
+        ("[]", "object"),
+        ('{"mcpServers": []}', "object"),
+    ],
+)
+def test_a_file_that_would_lose_something_is_left(home, tmp_path, text, said):
+    (tmp_path / ".claude.json").write_text(text)
+    status, out, err = write(home, "claude", "--yes", HELLO)
+    assert status == 1 and said in err and "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [
+        ".claude.json"
+    ]
+    assert (tmp_path / ".claude.json").read_text() == text
+
+
+def test_toml_is_added_at_its_end(home, tmp_path):
+    path = tmp_path / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text('# mine\n[mcp_servers.a]\ncommand = "b"')
+    status, out, err = write(home, "codex", "--yes", HELLO, "my server")
+    if sys.version_info < (3, 11):
+        assert status == 1 and "3.11" in err
+        return
+    import tomllib
+
+    assert status == 0 and path.read_text().startswith("# mine\n")
+    assert tomllib.loads(path.read_text())["mcp_servers"]["my server"]["args"] == [
+        HELLO
+    ]
+    assert "already" in write(home, "codex", "--yes", HELLO, "my server")[1]
+    assert write(home, "codex", "--yes", URL, "my server")[0] == 1
+    path.write_text("mcp_servers = {}\n")
+    assert write(home, "codex", "--yes", HELLO, "x")[0] == 1
+    assert path.read_text() == "mcp_servers = {}\n"
+
+
+def test_what_a_host_has_written_meanwhile_is_left(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text("newer")
+    with pytest.raises(SystemExit, match="changed"):
+        config.replace(path, "older", "ours")
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["newer"]
+
+
+@needs_posix
+def test_a_link_stays_one(home, tmp_path):
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / ".claude.json").symlink_to(tmp_path / "real.json")
+    assert write(home, "claude", "--yes", HELLO)[0] == 0
+    assert (tmp_path / ".claude.json").is_symlink()
+    assert "mcpServers" in json.loads((tmp_path / "real.json").read_text())
+
+
+# ======== Playing hosts
+
+# a server of which each test says how it answers
+ODD = """
+import json, sys
+ANSWERS = json.loads(sys.argv[1])
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        found = ANSWERS.get(message["method"], [])
+        found = found.pop(0) if isinstance(found, list) and found else found
+        answer = {"result": found} if found != [] else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+SESSION = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}}
+ONLY_NEWEST = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+
+
+def odd(**answers):
+    """A command for a server; methods are written with _ for /."""
+    found = {name.replace("_", "/"): answer for name, answer in answers.items()}
+    return [sys.executable, "-c", ODD, json.dumps(found)]
+
+
+@needs_posix
+@parametrize(
+    "answers, wanted",
+    [
+        # as the official SDK and FastMCP: discovery names the modern revisions only
+        ({"server/discover": ONLY_NEWEST, "initialize": SESSION}, False),
+        ({"server/discover": ONLY_NEWEST}, True),
+        ({"server/discover": {}}, True),
+        ({"initialize": SESSION}, False),
+        ({}, False),
+        ({"server/discover": ONLY_NEWEST, "initialize": {"x": 1}}, True),
+    ],
+)
+def test_initialize_on_a_fresh_process_tells_who_serves_old_hosts(answers, wanted):
+    command = [sys.executable, "-c", ODD, json.dumps(answers)]
+    assert check.is_modern_only(command) is wanted
+
+
+def refused(*tools):
+    return list(check.refused(list(tools)))
+
+
+def test_names_and_schemas_that_hosts_refuse_are_named():
+    def one(name="t", **schema):
+        return {"name": name, "inputSchema": {"type": "object", **schema}}
+
+    assert refused(one()) == []
+    part = {"type": "array", "items": {"type": "string"}}
+    good = {
+        "a-b.c_1": {"type": "string"},
+        "l": part,
+        "d": {"default": {"type": "array"}},
+    }
+    assert refused(one("a_B-9", properties=good)) == []
+    for name in ("admin.list", "", "x" * 65, "a b", "\u00e9", 5, None, "a\n"):
+        (line,) = refused(one(name))
+        assert "name" in line
+    for word in ("anyOf", "oneOf", "allOf"):
+        assert word in refused(one(**{word: [{}]}))[0]
+    for where in (
+        {"properties": {"a": {"type": "array"}}},
+        {"properties": {"a": {"type": ["array", "null"]}}},
+        {"properties": {"a": {"anyOf": [{"type": "array"}]}}},
+        {"$defs": {"x": {"items": {"type": "array"}}}},
+    ):
+        assert "without items" in refused(one(**where))[0]
+    for key in ("a b", "", "$x", "x" * 65, "\u00e9", "a\n"):
+        inner = {"properties": {"o": {"properties": {key: {}}}}}
+        assert repr(key) in refused(one(**inner))[0]
+    for wrong in (5, {"name": "t"}, {"name": "t", "inputSchema": {"type": "string"}}):
+        assert len(refused(wrong)) == 1
+    deep = {}
+    for _ in range(10_000):
+        deep = {"items": deep}
+    assert refused(one(properties={"a": deep})) == []
+
+
+@needs_posix
+def test_the_check_lists_all_pages_and_prints_nothing_as_it_is():
+    pages = [
+        {
+            "tools": [{"name": "a\x1b[2J\u202e", "inputSchema": {"type": "object"}}],
+            "nextCursor": "",
+        },
+        {"tools": [{"name": f"n {n}"} for n in range(30)]},
+    ]
+    command = odd(
+        initialize=SESSION, tools_list=pages, prompts_list={}, resources_list={}
+    )
+    status, out, err = tool("check.py", "--timeout", str(PATIENCE), "--", *command)
+    careful = [line for line in out.splitlines() if line.startswith("careful")]
+    assert (
+        "a\\x1b[2J\\u202e" in careful[0] and "\x1b" not in out and "\u202e" not in out
+    )
+    assert len(careful) == 21 and "41 more" in careful[-1]
+
+
+@needs_posix
+def test_a_server_cannot_write_to_the_terminal_by_its_flaws():
+    script = (
+        "import sys; input(); print('\\x1b[2J\\u202ex'); sys.stdout.flush(); input()"
+    )
+    status, out, err = tool("check.py", sys.executable, "-c", script)
+    assert status == 1 and "trouble" in out
+    assert "\x1b" not in out + err and "\u202e" not in out + err
+
+
+# ======== Taps
+
+
+def records_in(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@contextlib.contextmanager
+def tapped(tmp_path, url):
+    """Tap a server over HTTP; yield the tap's URL, and what it has recorded so far."""
+    log = tmp_path / "log"
+    words = [sys.executable, str(TOOLS / "tap.py"), str(log), "--http", "0", url]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") as tap:
+        try:
+            yield tap.stderr.readline().split()[1], lambda: records_in(log)
+        finally:
+            tap.terminate()
+            status = tap.wait(PATIENCE)
+            assert (os.name == "nt" or status == 0) and not tap.stderr.read()
+
+
+@parametrize("version", [MODERN[0], LEGACY[0], "2024-11-05"])
+def test_the_tap_records_what_passes_over_http(tmp_path, version):
+    heard = []
+
+    def authorize(headers):
+        heard.append(headers)
+        return "ann"
+
+    server = mcp.Server("tapped")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    def steps(ctx: mcp.Context, n: int) -> str:
+        for done in range(n):
+            ctx.progress(done + 1, n)
+        return "done"
+
+    with http_serving(server, authorize=authorize) as httpd:
+        with tapped(tmp_path, httpd.url + "?key=sesame") as (url, records):
+            secret = {"Authorization": "Bearer sesame", "Cookie": "sesame"}
+            options = {"revision": version, "headers": secret, "elicit": lambda _: {}}
+            with client.connect(url, **options) as one:
+                assert (
+                    one.call_tool("add", {"a": 1, "b": 2})["content"][0]["text"] == "3"
+                )
+                done = []
+                one.call_tool("steps", {"n": 2}, on_progress=lambda *_: done.append(_))
+                assert len(done) == 2
+                with one.listen(["tools"]) as changes:
+                    server.changed("tools")
+                    assert next(iter(changes)) == "tools"
+            found = records()
+    assert heard[-1]["authorization"] == "Bearer sesame"
+    text = json.dumps(found)
+    assert "mcp-session-id" not in text  # whoever has it, has the session
+    assert "sesame" not in text and found[0]["program"] == "tap"
+    assert {one.get("on") for one in found[1:]} <= {one["on"] for one in found[1:]}
+    messages = [one["message"] for one in found if "message" in one]
+    calls = [one for one in messages if one.get("method") == "tools/call"]
+    answers = {one.get("id") for one in messages if "result" in one}
+    assert len(calls) == 2 and {one["id"] for one in calls} <= answers
+    assert "What is wrong" in draw(tmp_path / "log")
+
+
+def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
+    gone = client.Event()
+
+    class Silent(Site):
+        def finish_request(self, connection, _):
+            with connection.makefile("rb") as file:
+                self.read(file)
+                assert not file.read(1)
+            gone.set()
+
+    with contextlib.closing(Silent(None)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            address = ("127.0.0.1", urlsplit(url).port)
+            with socket.create_connection(address) as connection:
+                connection.sendall(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                while not site.asked:
+                    client.Event().wait(0.01)
+            assert gone.wait(PATIENCE)
+
+
+def test_events_pass_the_tap_as_they_come(tmp_path):
+    """And a client that hangs up cancels its call, although the server is silent."""
+    gone = client.Event()
+
+    class Silent(Site):
+        def finish_request(self, connection, _):
+            with connection.makefile("rb") as file:
+                self.read(file)
+                kind = {"Content-Type": "text/event-stream"}
+                connection.sendall(http_answer(200, kind, None))
+                connection.sendall(b'data: {"n": 1}\n\n: comment\n\ndata: {"n":\n')
+                connection.sendall(b"data: 2}\r\n\r\nid: 7\n")
+                assert not file.read(1)
+            gone.set()
+
+    with contextlib.closing(Silent(None)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            connection = socket.create_connection(("127.0.0.1", urlsplit(url).port))
+            with connection, connection.makefile("rb") as file:
+                connection.settimeout(PATIENCE)
+                connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost:1\r\n")
+                connection.sendall(b"Content-Length: 2\r\n\r\n{}")
+                while b"id: 7" not in (line := file.readline()):
+                    assert line, "it ended"
+                said = [one for one in records() if one.get("way") == "<"]
+                assert [one.get("message", {}).get("n") for one in said] == [None, 1, 2]
+                assert not gone.is_set()
+            assert gone.wait(PATIENCE)
+            assert [one["way"] for one in records() if one.get("closed")] == [">"]
+
+
+@parametrize(
+    "headers, status",
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example:80"}, 403),
+        ({"Host": "localhost"}, 202),
+        ({"Host": "[::1]:5"}, 202),
+        ({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:1"}, 202),
+        ({"Host": "127.0.0.1:1", "Origin": "http://evil.example"}, 202),
+    ],
+)
+def test_the_tap_is_no_way_around_the_servers_checks(tmp_path, headers, status):
+    """A page in a browser may reach the tap; what it says of itself must arrive."""
+
+    def answer(verb, sent, message):
+        yield http_answer(202, {})
+
+    with contextlib.closing(Site(answer)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            port = urlsplit(url).port
+            answered = request_to(port, "POST", "/mcp", headers, b"{}").getresponse()
+            assert answered.status == status
+        if status == 202:
+            origin = headers.get("Origin", "").replace("127.0.0.1:1", site.url[7:-4])
+            assert site.asked[0][1].get("origin", "") == origin
+        else:
+            assert not site.asked
+
+
+def test_a_server_that_is_gone_is_said_to_the_client(tmp_path):
+    with tapped(tmp_path, "http://127.0.0.1:1/mcp") as (url, records):
+        with pytest.raises(Exception, match="502"):
+            client.connect(url, timeout=PATIENCE)
+        assert "refused" in records()[-1]["text"].lower()
+
+
+@parametrize("body", [b"", b"{}", b"[" * 9, b"\xff", b"x" * 100_000])
+def test_bodies_pass_the_tap_as_they_are(tmp_path, body):
+    def answer(verb, headers, message):
+        yield b"HTTP/1.1 200 -\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for part in (body[:3], body[3:]):
+            yield b"%x\r\n%s\r\n" % (len(part), part) if part else b""
+        yield b"0\r\n\r\n"
+
+    with contextlib.closing(Site(answer)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            port = urlsplit(url).port
+            asked = request_to(port, "GET", "/mcp", {"Host": "localhost"})
+            assert asked.getresponse().read() == body
+            said = [one for one in records() if one.get("way") == "<"]
+    assert ("message" in said[-1]) == (body == b"{}")
+
+
+def test_stderr_is_recorded_too(tmp_path):
+    log = str(tmp_path / "log")
+    script = "import sys; print('\u2603x', file=sys.stderr); print(input())"
+    words = ["--stderr", log, sys.executable, "-X", "utf8", "-c", script]
+    status, out, err = tool("tap.py", *words, text='{"id": 1}\n', PYTHONUTF8="1")
+    assert (status, out, err.strip()) == (0, '{"id": 1}\n', "\u2603x")
+    said = [one for one in records_in(tmp_path / "log") if one.get("way") == "!"]
+    assert [one["text"] for one in said] == ["\u2603x"]
+    assert "What is wrong" in draw(tmp_path / "log")
+
+
+@parametrize(
+    "words",
+    [[], ["log"], ["log", "--http"], ["log", "--http", "x", "http://a"], ["--what"]],
+)
+def test_a_tap_that_is_mistyped_explains_itself(words, tmp_path):
+    status, out, err = tool("tap.py", *words, cwd=tmp_path)
+    assert status == 2 and "usage: tap.py" in err and not list(tmp_path.iterdir())
+
+
+def test_a_command_that_cannot_start_keeps_its_arguments_to_itself(tmp_path):
+    status, out, err = tool("tap.py", "-", "no-such-program", "--token", "sesame")
+    assert status == 1 and "no-such-program" in err and "sesame" not in err
+
+
+# ======== Reloading
+
+
+RELOADED = """
+import time
+from mcp_ref import Context, Server
+server = Server("reloaded")
+
+@server.tool
+def version() -> str:
+    return "VERSION"
+
+@server.tool
+def slow() -> str:
+    time.sleep(60)
+
+@server.tool
+def ask(ctx: Context) -> str:
+    return str(ctx.elicit("Who?", name=str)["content"]["name"])
+
+server.run()
+"""
+
+
+def saved(path, text):
+    """Save a file as an editor does, in one step; the time must be another."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
+
+
+@contextlib.contextmanager
+def reloading(tmp_path, **options):
+    """Connect through reload.py to a server that can change; yield the client, and a
+    list of the changes that it hears."""
+    file, heard = tmp_path / "server.py", client.SimpleQueue()
+    saved(file, RELOADED)
+    words = [sys.executable, str(TOOLS / "reload.py"), sys.executable, str(file)]
+    environment = {"PYTHONPATH": str(Path(mcp.__file__).parent)}
+    with client.connect(
+        words,
+        env=environment,
+        stderr=lambda line: heard.put(("stderr", line)),
+        on_notification=lambda message: heard.put((message["method"], message)),
+        timeout=3 * PATIENCE,
+        **options,
+    ) as one:
+        yield one, file, heard
+
+
+def until(heard, word):
+    """Wait for a line or a notification."""
+    while True:
+        what, said = heard.get(timeout=3 * PATIENCE)
+        if word in what or word in str(said):
+            return said
+
+
+def called(one, name):
+    return one.call_tool(name)["content"][0]["text"]
+
+
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_change_restarts_the_server_and_the_host_does_not_notice(tmp_path, version):
+    options = {"revision": version, "elicit": lambda params: {"name": "Ann"}}
+    with reloading(tmp_path, **options) as (one, file, heard):
+        assert called(one, "version") == "VERSION" and called(one, "ask") == "Ann"
+        with one.listen(["tools"]) as changes:
+            for word in ("second", "third"):
+                saved(file, RELOADED.replace("VERSION", word))
+                until(heard, "tools/list_changed")
+                assert next(iter(changes)) == "tools"
+                assert called(one, "version") == word and called(one, "ask") == "Ann"
+            # the server itself is heard, too: the subscription is open
+            assert not changes.settled
+        if one.modern:
+            with one.listen(["tools"]) as changes:  # and a new one is acknowledged
+                assert changes.granted == ["tools"]
+        else:
+            assert one.capabilities["tools"]["listChanged"] is True
+        one.ping()
+
+
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_server_that_does_not_start_answers_with_its_error(tmp_path, version):
+    with reloading(tmp_path, revision=version) as (one, file, heard):
+        assert called(one, "version") == "VERSION"
+        saved(file, "raise SystemExit('no such \\u2603')")
+        until(heard, "no such")
+        for _ in "ab":
+            with pytest.raises(mcp.RpcError, match="has ended: no such"):
+                called(one, "version")
+        saved(file, RELOADED.replace("VERSION", "again"))
+        until(heard, "a file has changed")
+        assert called(one, "version") == "again"
+
+
+def test_a_call_that_was_running_is_told(tmp_path):
+    with reloading(tmp_path) as (one, file, heard):
+        running = begin(called, one, "slow")
+        one.ping()
+        saved(file, RELOADED.replace("VERSION", "new"))
+        with pytest.raises(mcp.RpcError, match="restarted"):
+            running.result(3 * PATIENCE)
+        assert called(one, "version") == "new"
+
+
+def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
+    reload = load("reload", TOOLS / "reload.py")
+    between, first, second = reload.Reload([], None), mock.Mock(), mock.Mock()
+    meta = {"_meta": {reload.SUBSCRIPTION: 2}}
+    acknowledged = {
+        "method": "notifications/subscriptions/acknowledged",
+        "params": meta,
+    }
+
+    def host(**message):
+        between.from_host(reload.line_of(message))
+
+    def server(process, **message):
+        between.from_server(process, reload.line_of(message))
+        return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+    between.process, between.runs = first, 1
+    host(id=1, method="initialize")
+    (answer,) = server(first, id=1, result={"capabilities": {"tools": {}, "x": {}}})
+    changes = {"listChanged": True}
+    assert answer["result"]["capabilities"] == {"tools": changes, "x": {}}
+    host(id=2, method=reload.LISTEN)
+    assert server(first, **acknowledged) == [acknowledged]
+    (asked,) = server(first, id=5, method="roots/list")
+
+    between.process, between.runs = second, 2
+    host(id=asked["id"], result={})
+    assert server(second, **acknowledged) == [] == server(first, id=6, method="late")
+    assert not second.send.called
+    (asked,) = server(second, id=5, method="roots/list")
+    cancelled = {"method": "notifications/cancelled", "params": {"requestId": 5}}
+    (found,) = server(second, **cancelled)
+    assert found["params"]["requestId"] == asked["id"]
+    host(id=asked["id"], result={})
+    second.send.assert_called_once_with(reload.line_of({"id": 5, "result": {}}))
+    host(id=3, method=reload.LISTEN)
+    meta["_meta"][reload.SUBSCRIPTION] = 3  # a new one is acknowledged
+    assert server(second, **acknowledged) == [acknowledged]
+
+
+def test_reload_ends_with_its_input(tmp_path):
+    (tmp_path / "s.py").write_text("import sys; print(sys.stdin.read()); sys.exit(7)")
+    status, out, err = tool(
+        "reload.py", sys.executable, str(tmp_path / "s.py"), text="{}\n"
+    )
+    assert (status, out, err) == (7, "{}\n\n", "")
+    status, out, err = tool("reload.py", "no-such-program", str(tmp_path / "s.py"))
+    assert status == 1
+
+
+@parametrize("words", [[], ["--watch"], ["true"], ["--", "true"], ["--what"]])
+def test_a_reload_that_is_mistyped_explains_itself(words):
+    status, out, err = tool("reload.py", *words)
+    assert status == 2 and "usage: reload.py" in err
+
+
+def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
+    reload = load("reload", TOOLS / "reload.py")
+    for name in ("a.py", ".git/b.py", "__pycache__/c.py", "d/e.ts", "d/f.log", "g"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    found = [Path(name).name for name in reload.source_files([tmp_path])]
+    assert sorted(found) == ["a.py", "e.ts"]
