@@ -3684,10 +3684,10 @@ class Server(Registry):
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
         if hasattr(result, "__await__"):
-            return self._await(result, ctx)
+            return self._await_coroutine(result, ctx)
         return result
 
-    def _await(self, coroutine: Any, ctx: Context) -> Any:
+    def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
         """Have the event loop run a coroutine; wait for its result.
 
         All coroutines run on one loop, so they can share sessions, locks and pools. If
