@@ -354,10 +354,10 @@ def pause() -> None:
     me().wait(lambda: False, 1 / 1024)
 
 
-# ---- planting, in a module that has just been made. An Edit makes a function again from
-# its syntax tree, in which it has changed something; a Patch puts another one in its
-# place. Both name it as "Class.method", "Class.method.inner" or "function", and what they
-# look for in it by a name: never by the text.
+# ---- planting, in a module that has just been made. An Edit makes a function again
+# from its syntax tree, in which it has changed something; a Patch puts another one in
+# its place. Both name it as "Class.method", "Class.method.inner" or "function", and
+# what they look for in it by a name: never by the text.
 class CannotPlant(Exception):
     """The place of a planted bug is gone; its text says what is missing."""
 
@@ -722,7 +722,7 @@ def two_writers(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def new_session(mcp: Any, endpoint: Any) -> Any:
-    """Make a session that can be found, and expires soon if the watch looks after it."""
+    """Make a session that can be found, and expires soon if the watch looks."""
     mcp.SESSION_SECONDS = mcp.ASK_SECONDS = 3
     session = mcp.HttpSession(endpoint, None, {})
     endpoint.sessions[session.id] = session
@@ -1143,6 +1143,12 @@ def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 # ---- ... of questions to a session
+QUESTIONS = """
+    take_response fail_questions _obtain _send_questions _answers_to _take_back _end
+    _cancel _wake_with cancel_all close take_notification _finish
+"""
+
+
 def question(
     mcp: Any, scheduler: Scheduler, answers: float | None, cancels: bool, closes: bool
 ) -> Any:
@@ -1166,10 +1172,7 @@ def question(
     client(opening(roots={}))
     client({"jsonrpc": "2.0", "method": "notifications/initialized"})
     del sent[:]
-    scheduler.functions = """
-        take_response fail_questions _obtain _send_questions _answers_to _take_back _end
-        _cancel _wake_with cancel_all close take_notification _finish
-    """.split()
+    scheduler.functions = QUESTIONS.split()
     call = {"name": "tool"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     scheduler.spawn(lambda: client(message), "call")
@@ -1422,7 +1425,7 @@ def crew_takes_all(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def crew_adopts(mcp: Any, scheduler: Scheduler) -> Any:
-    """A thread that is adopted helps while work comes: it is done, and all count out."""
+    """An adopted thread helps while work comes: it is done, and all count out."""
     crew, done = mcp.Crew("crew", 1), []  # type: Any, list[int]
 
     def add() -> None:
@@ -1663,7 +1666,7 @@ def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def hang_up_cancels(mcp: Any, scheduler: Scheduler) -> Any:
-    """A client hangs up while its call runs and has sent events: it is cancelled soon."""
+    """A client hangs up while its call sends events: it is cancelled soon."""
     server, wire = mcp.Server("s"), Wire()
 
     def tool(ctx: Any) -> str:

@@ -514,8 +514,11 @@ def test_the_tap_is_no_way_around_the_servers_checks(tmp_path, headers, status):
     with contextlib.closing(Site(answer)) as site:
         with tapped(tmp_path, site.url) as (url, records):
             port = urlsplit(url).port
-            answered = request_to(port, "POST", "/mcp", headers, b"{}").getresponse()
-            assert answered.status == status
+            with contextlib.closing(
+                request_to(port, "POST", "/mcp", headers, b"{}")
+            ) as asked:
+                with asked.getresponse() as answered:
+                    assert answered.status == status
         if status == 202:
             origin = headers.get("Origin", "").replace("127.0.0.1:1", site.url[7:-4])
             assert site.asked[0][1].get("origin", "") == origin
@@ -541,8 +544,11 @@ def test_bodies_pass_the_tap_as_they_are(tmp_path, body):
     with contextlib.closing(Site(answer)) as site:
         with tapped(tmp_path, site.url) as (url, records):
             port = urlsplit(url).port
-            asked = request_to(port, "GET", "/mcp", {"Host": "localhost"})
-            assert asked.getresponse().read() == body
+            with contextlib.closing(
+                request_to(port, "GET", "/mcp", {"Host": "localhost"})
+            ) as asked:
+                with asked.getresponse() as answered:
+                    assert answered.read() == body
             said = [one for one in records() if one.get("way") == "<"]
     assert ("message" in said[-1]) == (body == b"{}")
 
