@@ -1149,10 +1149,9 @@ QUESTIONS = """
 """
 
 
-def question(
-    mcp: Any, scheduler: Scheduler, answers: float | None, cancels: bool, closes: bool
-) -> Any:
-    """Have a tool ask; the client answers after some seconds, cancels, or leaves."""
+def asking(mcp: Any) -> tuple[Any, Any, list[Any], list[str]]:
+    """Open a session with a tool that asks; return how to send as its client, its peer,
+    what is sent to it, and what the tool got."""
     mcp.ASK_SECONDS = 5
     server, sent, got = mcp.Server("s"), [], []  # type: Any, list[Any], list[str]
     peer = mcp.Peer(sent.append)
@@ -1172,43 +1171,49 @@ def question(
     client(opening(roots={}))
     client({"jsonrpc": "2.0", "method": "notifications/initialized"})
     del sent[:]
+    return client, peer, sent, got
+
+
+def question(
+    mcp: Any, scheduler: Scheduler, answers: float | None, cancels: bool, closes: bool
+) -> Any:
+    """Have a tool ask; the client answers after some seconds, cancels, or leaves."""
+    client, peer, sent, got = asking(mcp)
     scheduler.functions = QUESTIONS.split()
-    call = {"name": "tool"}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-    scheduler.spawn(lambda: client(message), "call")
+    message = {"id": 1, "method": "tools/call", "params": {"name": "tool"}}
+    scheduler.spawn(lambda: client({"jsonrpc": "2.0", **message}), "call")
+
+    def gives_up() -> bool:
+        return any("cancelled" in one.get("method", "") for one in sent)
 
     def answer() -> None:
         me().wait(lambda: sent or got)  # the question, if it comes to that
         if answers:
             me().wait(lambda: False, answers)
-        if any("cancelled" in one.get("method", "") for one in sent):
-            return  # nobody waits for it
-        client({"jsonrpc": "2.0", "id": 1, "result": {"roots": []}})
+        if not gives_up():  # or nobody waits for it
+            client({"jsonrpc": "2.0", "id": 1, "result": {"roots": []}})
 
-    def cancel() -> None:
-        me().wait(lambda: peer.running or got)
-        client(cancellation())
+    def once_it_runs(act: Any) -> Any:
+        def wait_and_act() -> None:
+            me().wait(lambda: peer.running or got)
+            act()
 
-    def close() -> None:
-        me().wait(lambda: peer.running or got)
-        peer.close()
+        return wait_and_act
 
     if answers is not None:
         scheduler.spawn(answer, "answer")
     if cancels:
-        scheduler.spawn(cancel, "cancel")
+        scheduler.spawn(once_it_runs(lambda: client(cancellation())), "cancel")
     if closes:
-        scheduler.spawn(close, "close")
+        scheduler.spawn(once_it_runs(peer.close), "close")
 
     def check() -> bool:
-        gives_up = [one for one in sent if "cancelled" in one.get("method", "")]
-        responses = [one for one in sent if "result" in one]
+        responses = len([one for one in sent if "result" in one])
         return (
             len(got) == 1
-            and len(responses) <= 1
-            and (cancels or len(responses) == 1)
+            and (responses == 1 or (cancels and not responses))
             and (scheduler.passed() < 5 or bool(answers))
-            and not (gives_up and got == ["[]"])
+            and not (gives_up() and got == ["[]"])
             and not (peer.questions or peer.running)
         )
 
