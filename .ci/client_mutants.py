@@ -501,6 +501,20 @@ class AnySubscription(Change):
         return [message]
 
 
+class Separators(Change):
+    """events end at U+2028 and U+0085, too"""
+
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
+        return b"".join(lines).replace("\u2028".encode(), b"\n\n").splitlines(True)
+
+
+class Kills(Change):
+    """the server is killed, and its stdin not closed"""
+
+    def leave(self, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+
+
 MUTANTS = {
     re.sub("(?<!^)([A-Z])", r"-\1", name).lower(): kind
     for name, kind in list(globals().items())

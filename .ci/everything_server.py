@@ -256,6 +256,25 @@ def test_trigger_prompt_change() -> str:
 
 
 @server.tool
+def test_trigger_resource_update(uri: str) -> str:
+    """Tell those who watch a resource that it changed."""
+    server.changed(uri)
+    return "told"
+
+
+@server.tool(
+    output_schema={
+        "type": "object",
+        "properties": {"count": {"type": "integer"}},
+        "required": ["count"],
+    }
+)
+def test_structured_content() -> dict[str, Any]:
+    """Return what the output schema describes."""
+    return {"count": 3}
+
+
+@server.tool
 def test_x_mcp_header(
     region: Annotated[str, "Where to run", {"x-mcp-header": "Region"}] = "",
 ) -> str:

@@ -2,7 +2,7 @@
 """Show that the vectors are fair and that they are strict.
 
     mutants.py strange        # no vector calls a strange but conforming server broken
-    mutants.py mutants        # each MUST vector fails for at least one mutant of ours
+    mutants.py mutants        # each vector of a MUST, or of what harms, fails for a mutant
 
 With --quick, `strange` plays most flags together, and `mutants` only those that have
 been chosen when all were played (mutants.json): three minutes each instead of fifteen.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 NOTES = ROOT / ".ci" / "mutants.json"  # mutants that break all vectors together
 LATE = " in time; what came last"
 SECONDS = os.environ.get("MCP_PATIENCE", "2")  # for an answer
+WATCHED = "test://watched-resource"
 ALL: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 
 
@@ -711,24 +712,22 @@ class HeaderSchemas(Mutant):
 
 
 class Unstructured(Mutant):
-    """a tool has an outputSchema, and results that do not fit it"""
+    """structured results do not fit the outputSchema"""
 
-    structured: Json = {"structuredContent": {"count": "many"}}
+    structured: Any = {"count": "many"}
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
-        for tool in (message.get("result") or {}).get("tools", []):
-            if tool["name"] == "test_simple_text":
-                tool["outputSchema"] = schema
-        if request.get("method") == "tools/call" and "result" in message:
-            message["result"].update(self.structured)
+        if "structuredContent" in (message.get("result") or {}):
+            message["result"]["structuredContent"] = self.structured
+            if self.structured is None:
+                del message["result"]["structuredContent"]
         return [message]
 
 
 class NothingStructured(Unstructured):
-    """a tool has an outputSchema, and no structured result"""
+    """a tool with an outputSchema has no structured result"""
 
-    structured = {}
+    structured = None
 
 
 class Wander(Mutant):
@@ -880,6 +879,380 @@ class GetAnswers(Mutant):
         return (201 if status == 202 else status), headers
 
 
+class InitializeEchoes(Mutant):
+    """initialize echoes any version"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        asked = (request.get("params") or {}).get("protocolVersion")
+        if request.get("method") == "initialize" and "result" in message and asked:
+            message["result"]["protocolVersion"] = asked
+        return [message]
+
+
+class QuestionsLose(Mutant):
+    """messages of sampling have no role"""
+
+    asked = "sampling/createMessage"
+
+    def spoil(self, params: Json) -> None:
+        for one in params["messages"]:
+            del one["role"]
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        inputs = (message.get("result") or {}).get("inputRequests", {})
+        for one in [message, *inputs.values()]:
+            if one.get("method") == self.asked:
+                self.spoil(one["params"])
+        return [message]
+
+
+class FormsLose(QuestionsLose):
+    """forms have no message"""
+
+    asked = "elicitation/create"
+
+    def spoil(self, params: Json) -> None:
+        del params["message"]
+
+
+SHARED = 77  # the id that several clients use at once
+
+
+class AnswersCross(Mutant):
+    """of two sessions that use one id, both get the answer for the first"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: Json = {}
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("id") == SHARED and "sampling" in str(request):
+            self.first = self.first or message["result"]
+            message["result"] = self.first
+        return [message]
+
+
+class ProgressCrosses(Mutant):
+    """of two clients that use one id, each hears of the other's progress"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        params = message.get("params") or {}
+        if params.get("progressToken") in ("alpha", "beta"):
+            both = {"alpha": "beta", "beta": "alpha"}
+            params["progressToken"] = both[params["progressToken"]]
+        return [message]
+
+
+class CancelsOthers(Mutant):
+    """a session cancels the requests of another one"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled = False
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        target = (message.get("params") or {}).get("requestId")
+        if message.get("method") == "notifications/cancelled" and target == SHARED:
+            self.cancelled = True
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("id") == SHARED and "result" in message and self.cancelled:
+            return []
+        return [message]
+
+
+class OneLevel(Mutant):
+    """the log level of one session is that of all"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: list[str] = []
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "logging/setLevel":
+            self.levels.append(message["params"].get("level"))
+            if self.levels[-2:] == ["error", "debug"]:
+                return answer(message, result={})
+            message["params"]["level"] = "debug"
+        return message
+
+
+class FiltersAdd(Mutant):
+    """subscriptions with the same id get what any of them asked for"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "subscriptions/listen":
+            if message.get("id") == SHARED:
+                kinds = ("toolsListChanged", "promptsListChanged")
+                message["params"]["notifications"] = dict.fromkeys(kinds, True)
+        return message
+
+
+class EventsRestart(Mutant):
+    """the ids of events begin anew in each stream"""
+
+    only = "http"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[int, int] = {}  # by the stream
+
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
+        self.counts[id(exchange)] = count = self.counts.get(id(exchange), 0) + 1
+        number = b"id: %d\r\n" % count
+        return [number if line.startswith(b"id:") else line for line in lines]
+
+
+class ReplaysAll(Mutant):
+    """a stream that is resumed brings events of another one, too"""
+
+    only = "http"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other: list[bytes] = []  # the last event about progress
+
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
+        if exchange.command == "POST" and b'"other"' in b"".join(lines):
+            self.other = lines
+        return lines
+
+    def begin(self, exchange: strange.Handler) -> None:
+        if exchange.command == "GET" and exchange.headers.get("last-event-id"):
+            exchange.write(self.other)
+
+
+class Broadcasts(Mutant):
+    """changes that a session is told come twice"""
+
+    only = "http"
+
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
+        twice = exchange.command == "GET" and b"list_changed" in b"".join(lines)
+        again = [line for line in lines if not line.startswith(b"id:")]
+        return lines + again if twice else lines
+
+
+class OriginPrefix(Mutant):
+    """an Origin is of this machine if it begins so"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if headers.get("origin", "").startswith("http://localhost"):
+            del headers["origin"]
+        return message
+
+
+class OriginOfPosts(Mutant):
+    """Origin is checked in POSTs only"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if not message:
+            headers.pop("origin", None)
+        return message
+
+
+class EveryHost(Mutant):
+    """Host is not checked"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if headers.get("host") == "evil.example.com":
+            headers["host"] = "localhost"
+        return message
+
+
+class LongLines(Mutant):
+    """of a long line, the middle is decoded badly"""
+
+    only = "stdio"
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        half = len(text) // 2
+        if len(text) > 65536:
+            text = text[:half] + text[half + 6 :]
+        return text
+
+
+class Pieces(Mutant):
+    """what is read at once is decoded at once"""
+
+    only = "stdio"
+
+    def lines(self, source: Any) -> Iterator[bytes]:
+        text = ""
+        for part in iter(lambda: source.read1(65536), b""):
+            text += part.decode(errors="replace")
+            *whole, text = text.split("\n")
+            yield from (line.encode() for line in whole)
+
+
+class Surrogates(Mutant):
+    """half of a surrogate pair ends the process"""
+
+    only = "stdio"
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if re.search("[\ud800-\udfff]", str(message)):
+            os._exit(1)
+        return message
+
+
+class ProbeEnds(Mutant):
+    """a server/discover in front of initialize ends an old server"""
+
+    only = "stdio"
+    opened = False
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        self.opened |= message.get("method") == "initialize"
+        if message.get("id") == "probe" and not self.opened:
+            os._exit(1)
+        return message
+
+
+class UpdatesAnyway(Mutant):
+    """who listens hears of resources, too"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "subscriptions/listen":
+            wanted = message["params"].get("notifications") or {}
+            if wanted.get("resourceSubscriptions") == []:
+                wanted["resourceSubscriptions"] = [WATCHED]
+        return message
+
+
+class UpdatesGoOn(Mutant):
+    """who has stopped listening to a resource, or unsubscribed, still hears of it"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watches: set[Any] = set()
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params") or {}
+        if message.get("method") == "subscriptions/listen" and WATCHED in str(params):
+            self.watches.add(str(message.get("id")))
+        if message.get("method") == "resources/unsubscribe":
+            return answer(message, result={})
+        ended = message.get("method") == "notifications/cancelled"
+        if ended and str(params.get("requestId")) in self.watches:
+            return None
+        return message
+
+
+class NoUpdates(Mutant):
+    """nobody hears that a resource changed"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        updated = message.get("method") == "notifications/resources/updated"
+        return [] if updated else [message]
+
+
+class UpdatesUnasked(Mutant):
+    """who has not subscribed hears that a resource changed"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = (request.get("params") or {}).get("name")
+        if name != "test_trigger_resource_update" or VERSION in str(request):
+            return [message]
+        method, params = "notifications/resources/updated", {"uri": WATCHED}
+        return [{"jsonrpc": "2.0", "method": method, "params": params}, message]
+
+    def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
+        return strange.Events.response(self, status, headers, request)  # type: ignore[arg-type]
+
+
+class HeaderDeeper(HeaderTwins):
+    """an argument within an array within an object has a header"""
+
+    more = {
+        "properties": {
+            "a": {
+                "type": "object",
+                "properties": {
+                    "b": {
+                        "type": "array",
+                        "items": {
+                            "type": "array",
+                            "items": {"type": "string", "x-mcp-header": "A"},
+                        },
+                    }
+                },
+            }
+        }
+    }
+
+
+class PagesOverlap(strange.Pages, Mutant):
+    """each page begins with the last item of the one before"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = strange.LISTS.get(request.get("method", ""), "")
+        items = list((message.get("result") or {}).get(name, []))
+        found = super().message(message, request)
+        result = message.get("result") or {}
+        if name and result.get(name):
+            place = items.index(result[name][0])
+            result[name] = items[max(place - 1, 0) : place + 1]
+        return found
+
+
+class NullCursors(Mutant):
+    """the last page has the cursor null"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") in strange.LISTS and "result" in message:
+            message["result"].setdefault("nextCursor", None)
+        return [message]
+
+
+class OddTypes(Mutant):
+    """annotations and titles have other types"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = strange.LISTS.get(request.get("method", ""), "")
+        for one in (message.get("result") or {}).get(name, []):
+            one.update(title=5, annotations={"readOnlyHint": "yes", "priority": "1"})
+            one["icons"] = [{"src": 5}]
+        return [message]
+
+
+class ToolsFail(Mutant):
+    """a tool that fails answers with an error"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if (message.get("result") or {}).get("isError"):
+            return [answer(message, error=strange.error(-32603, "failed"))]
+        return [message]
+
+
+class AnyForm(Mutant):
+    """what comes back from a form is not checked"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "{'not': 'a string'}" in str(message):
+            text = json.dumps(message).replace('{"not": "a string"}', '"a string"')
+            message = json.loads(text.replace('"email": 7', '"email": "a@b.c"'))
+        return message
+
+
+class Unchanged(Mutant):
+    """nobody hears that a list changed, and it has"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if str(message.get("method")).endswith("list_changed"):
+            self.calls += 1
+            return []
+        name = strange.LISTS.get(request.get("method", ""), "")
+        if name and self.calls % 2 and "result" in message:
+            message["result"][name] = message["result"][name][1:]
+        return [message]
+
+
 MUTANTS = {
     re.sub("(?<!^)([A-Z])", r"-\1", name).lower(): kind
     for name, kind in list(globals().items())
@@ -946,6 +1319,12 @@ def broken(rows: list[Json]) -> set[str]:
     return {row["id"] for row in rows if row["verdict"] == "broken"}
 
 
+def found(rows: list[Json]) -> set[str]:
+    """Name the vectors that are broken, and those of any level that find harm."""
+    bad = [row for row in rows if row["verdict"] in report.FAILED]
+    return {row["id"] for row in bad if row["verdict"] == "broken" or "harms" in row}
+
+
 def broken_twice(play: Callable[[list[Json]], list[Json]], vectors: list[Json]) -> Any:
     """Name the vectors that are broken, and broken again: a busy machine is neither."""
     rows = play(vectors)
@@ -992,28 +1371,31 @@ def break_some(place: str, url: str, plays: dict[str, list[Json]]) -> set[str]:
     if carrier == "http":
         played = functools.partial(play_http, [MUTANTS[name]], url)
     rows = played(vectors)
-    sure = broken([row for row in rows if LATE not in row.get("why", "")])
-    late = [one for one in vectors if one["id"] in broken(rows) - sure]
+    sure = found([row for row in rows if LATE not in row.get("why", "")])
+    late = [one for one in vectors if one["id"] in found(rows) - sure]
     if late:
-        sure |= broken(played(late))
+        sure |= found(played(late))
     return sure & {one["id"] for one in vectors}  # what is half spoken has others
 
 
 def plan(vectors: list[Json]) -> dict[str, list[Json]]:
     """Say which vectors to play on which mutant: on stdio what only stdio has."""
     on_stdio = [one for one in vectors if "http" not in one["carriers"]]
-    found = {}
+    places = {}
     for name, kind in MUTANTS.items():
         if kind.only != "stdio":
-            found[f"{name} http"] = vectors
-        found[f"{name} stdio"] = on_stdio
-    return found
+            places[f"{name} http"] = vectors
+        if kind.only != "http":
+            places[f"{name} stdio"] = on_stdio
+    return places
 
 
 def check_mutants(vectors: list[Json], url: str, quick: bool) -> int:
     """Play all mutants, or those that are noted; say which MUST vector none breaks."""
     vectors = [
-        one for one in vectors if one["level"] == "MUST" and "doubtful" not in one
+        one
+        for one in vectors
+        if (one["level"] == "MUST" or "harms" in one) and "doubtful" not in one
     ]
     left = {one["id"] for one in vectors}
     caught: dict[str, set[str]] = {}
@@ -1021,17 +1403,17 @@ def check_mutants(vectors: list[Json], url: str, quick: bool) -> int:
     plays = plan(vectors)
     for place in json.loads(NOTES.read_text("utf-8")) if quick else plays:
         began = time.monotonic()
+        if place.endswith("stdio") and not quick:  # a process for each takes its time
+            plays[place] = [one for one in plays[place] if one["id"] in left]
+            if not plays[place]:
+                continue
         caught[place] = break_some(place, url, plays)
         took[place] = time.monotonic() - began
-        new = len(caught[place] & left)
+        new = sorted(caught[place] & left)
         left -= caught[place]
-        print(
-            f"{place:24}{took[place]:5.1f} s {len(caught[place]):4} broken, {new} new",
-            flush=True,
-        )
-    print(
-        f"{len(MUTANTS)} mutants; {len(vectors)} MUST vectors, {len(left)} never fail"
-    )
+        counts = f"{len(caught[place]):4} broken, {len(new)} new:"
+        print(f"{place:24}{took[place]:5.1f} s {counts}", *new[:4], flush=True)
+    print(f"{len(MUTANTS)} mutants; {len(vectors)} vectors, {len(left)} never fail")
     print(*sorted(left))
     if set(MUTANTS) == EVERY_MUTANT and not quick:
         play = functools.partial(break_some, url=url, plays=plays)

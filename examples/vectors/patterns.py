@@ -168,6 +168,22 @@ def match_unique(path: str, items: list[Any], saved: Json) -> bool:
     return not any(same(*pair) for pair in itertools.combinations(values, 2))
 
 
+def match_apart(operand: list[str], items: list[Any], saved: Json) -> bool:
+    """Say whether no item has what an item of the saved array has, at this path."""
+    name, path = operand
+    known = [inside(item, path) for item in saved.get(name, ())]
+    values = [inside(item, path) for item in items]
+    return not any(same(one, other) for one in known for other in values)
+
+
+def is_nowhere(name: str, value: Any) -> bool:
+    """Say whether no object in a value, however deep, has a member of this name."""
+    if isinstance(value, dict):
+        parts = list(value.values())
+        return name not in value and all(is_nowhere(name, one) for one in parts)
+    return not isinstance(value, list) or all(is_nowhere(name, one) for one in value)
+
+
 def match_differ(path: str, value: Json, saved: Json) -> bool:
     """Say whether a member, where it is there, differs in more than case."""
     values = [inside(item, path) for item in value.values()]
@@ -201,8 +217,11 @@ OPERATORS: dict[str, tuple[str, Rule]] = {
     "$after": ("array", match_after),
     "$rising": ("array", match_rising),
     "$unique": ("array", match_unique),
+    "$apart": ("array", match_apart),
     "$differ": ("object", match_differ),
+    "$nowhere": ("", lambda o, v, s: is_nowhere(o, v)),
 }
+SENT_OPERATORS = {"$use", "$optional", "$repeat", "$unit"}
 HOLD_PATTERNS = {"$optional", "$not", "$values", "$names", "$each", "$some", "$first"}
 HOLD_LISTS = {"$any", "$all", "$where", "$after"}
 
@@ -254,8 +273,8 @@ def check_pattern(pattern: Any) -> None:
 
 
 def filled(value: Any, saved: Json) -> Any:
-    """Put saved values where a vector uses them; leave out what is optional; repeat a
-    text."""
+    """Put saved values where a vector uses them, and texts that it describes; leave out
+    what is optional."""
     if isinstance(value, list):
         return [filled(item, saved) for item in value]
     if not isinstance(value, dict):
@@ -267,6 +286,8 @@ def filled(value: Any, saved: Json) -> Any:
     if "$repeat" in value:
         text, times = value["$repeat"]
         return text * times
+    if "$unit" in value:
+        return chr(value["$unit"])
 
     found = {}
     for name, item in value.items():
@@ -283,7 +304,7 @@ def check_sent(value: Any) -> None:
             check_sent(item)
     elif isinstance(value, dict):
         names = {name for name in value if name[:1] == "$"}
-        if names and (names - {"$use", "$optional", "$repeat"} or names != set(value)):
+        if names and (names - SENT_OPERATORS or names != set(value)):
             known = "$ref" in names or "$schema" in names or "$defs" in names
             if not known:
                 raise BadVector(f"unknown operator in what is sent: {show(value)}")

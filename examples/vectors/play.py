@@ -40,6 +40,14 @@ PAGES = 50  # of a list
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
+def encode(message: Any) -> bytes:
+    """Write a message as UTF-8; only half of a surrogate pair is escaped."""
+    try:
+        return json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message).encode()
+
+
 class Failed(Exception):
     """The server did something else than the vector demands: why, what it said."""
 
@@ -151,7 +159,9 @@ class Talk:
         if name in self.link.dropped:
             self.link.dropped.remove(name)
             return None
-        if name in self.link.waiting:
+        if name in self.link.used and self.link.exchanges[number].get("resumes"):
+            self.link.waiting.discard(name)  # a stream that is resumed may repeat it
+        elif name in self.link.waiting:
             self.link.waiting.remove(name)
         elif name != "null" or "error" not in item:
             return {"unasked": item}
@@ -254,7 +264,7 @@ class Talk:
         verbatim = not {"request", "notify", "reply"} & set(step)
         if not verbatim or "send" in step:
             message = step.get("reply") or self.message(step)
-            body = json.dumps(message, ensure_ascii=False).encode()
+            body = encode(message)
         ids = self._expecting(message, verbatim and "verb" not in step)
 
         number = 0 if self.scene.carrier == "stdio" else next(self.link.numbers)
@@ -265,6 +275,8 @@ class Talk:
         self.transcript.append(
             {"sent": text, **({"headers": headers} if number else {})}
         )
+        if "last-event-id" in headers:
+            self.link.exchanges[number]["resumes"] = True
         verb, pieces = step.get("verb", "POST"), step.get("pieces", 1)
         self.link.send(number, body, verb, headers, pieces)
 
@@ -274,7 +286,9 @@ class Talk:
             answer = self.until(lambda: self._answer(ids, number), "answer")
             self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
-            self.until(lambda: self.link.exchanges[number] or None, "HTTP response")
+            exchange = self.link.exchanges[number]
+            begun = {"status", "body"}  # a body without a status: it was not sent
+            self.until(lambda: begun & set(exchange) or None, "HTTP response")
         if number and self.scene.carrier == "http":
             self._check_http(step, number)
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -15,6 +16,39 @@ Put = Callable[[Any], None]
 
 class Stopped(Exception):
     """The run was interrupted, or its time is over: why."""
+
+
+class Turns:
+    """Lets many play side by side, or one alone.
+
+    `playing` is how many play now; `alone` is true while one of them is alone; `waiting`
+    is how many want to be alone, for whom all others wait.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.playing = self.waiting = 0
+        self.alone = False
+
+    @contextlib.contextmanager
+    def take(self, alone: bool) -> Iterator[None]:
+        """Wait for a turn; it ends with the block."""
+        with self.changed:
+            self.waiting += alone
+            self.changed.wait_for(lambda: self._is_free(alone))
+            self.waiting -= alone
+            self.playing += 1
+            self.alone = alone
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.playing -= 1
+                self.alone = False
+                self.changed.notify_all()
+
+    def _is_free(self, alone: bool) -> bool:
+        return not (self.playing if alone else self.alone or self.waiting)
 
 
 class End:

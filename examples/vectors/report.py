@@ -28,8 +28,8 @@ COLUMNS = ["passed", "skipped", *FAILED]
 FINDINGS = {"half-spoken", "no-answer"}  # ids of what no vector shows
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
-    "id clause places level rule doubtful harms carriers needs client own foreign server "
-    "steps never every".split()
+    "id clause places level rule doubtful harms carriers needs client own alone foreign "
+    "server steps never every".split()
 )
 # The members that say in which revisions a vector holds, by the format of the file.
 DATES = {2: {"revisions"}, 3: {"since", "until"}}

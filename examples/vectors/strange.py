@@ -25,10 +25,10 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import REVISIONS
+from play import REVISIONS, encode
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -97,6 +97,15 @@ class Change:
     def event(self, lines: list[bytes], exchange: Handler) -> list[bytes]:
         """Change an event of a stream, before its message is read."""
         return lines
+
+    def lines(self, source: Iterable[bytes]) -> Iterable[bytes]:
+        """Change how lines are read, on stdio."""
+        return source
+
+    def leave(self, child: subprocess.Popen[bytes]) -> None:
+        """End the server, once the client has closed our stdin."""
+        assert child.stdin
+        child.stdin.close()
 
     def end(self) -> None:
         """Do something before the process exits."""
@@ -608,12 +617,12 @@ class Proxy:
             message = changed_message
         if message == original:
             return line, original
-        return json.dumps(message, ensure_ascii=False).encode(), original
+        return encode(message), original
 
     def down(self, message: Any, asked: Json | None = None) -> list[bytes]:
         """Change what the server sends; `asked` is the request of its HTTP exchange."""
         if not isinstance(message, dict):
-            return [json.dumps(message, ensure_ascii=False).encode()]
+            return [encode(message)]
         request: Json = {}
         if "method" not in message:
             request = self.asked.get(json.dumps(message.get("id")), {})
@@ -632,7 +641,7 @@ class Proxy:
                     change.message(one, request) if isinstance(one, dict) else [one]
                 )
             found = passed
-        return [json.dumps(one, ensure_ascii=False).encode() for one in found]
+        return [encode(one) for one in found]
 
     def out(self, text: bytes, stream: bool) -> bytes:
         """Change a text as it goes out."""
@@ -662,14 +671,18 @@ def serve_stdio(changes: list[Change], command: list[str]) -> None:
 
     reader = threading.Thread(target=pump, daemon=True)
     reader.start()
-    for line in sys.stdin.buffer:
+    lines: Iterable[bytes] = sys.stdin.buffer
+    for change in changes:
+        lines = change.lines(lines)
+    for line in lines:
         sent, message = proxy.up(line.rstrip(b"\n"), {})
         if sent:
             child.stdin.write(sent + b"\n")
         elif sent == b"" and message:
             message.pop("_status", None)
             write(proxy.down(message))
-    child.stdin.close()
+    for change in changes:
+        change.leave(child)
     child.wait()
     reader.join(1)
     for change in changes:
@@ -680,6 +693,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One HTTP exchange, passed on."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an ACK
     url = urllib.parse.urlsplit("")
     proxy = Proxy([])
     asked: Json = {}  # the request of this exchange
@@ -722,13 +736,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Pass a request on, and its response back."""
         for change in self.proxy.changes:
             if self.command != "POST" and (refused := change.verb(self.command)):
-                return self.reply(refused, {}, b"")
+                page = {"content-type": "application/json"}
+                return self.reply(refused, page, b'{"detail": "Method Not Allowed"}')
         if headers is None:
             headers = {name.lower(): value for name, value in self.headers.items()}
         if not request:
             for change in self.proxy.changes:
                 change.request({}, headers)
-        headers = {**headers, "host": self.url.netloc}
+        ours = self.connection.getsockname()[1]
+        if headers.get("host", "").endswith(f":{ours}"):
+            headers = {**headers, "host": self.url.netloc}
         headers.pop("content-length", None)
         # Paths beside that of the endpoint (HTTP+SSE) stay as they are.
         target = self.path if body or self.command == "GET" else self.url.path
