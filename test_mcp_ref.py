@@ -125,6 +125,7 @@ import time
 import tokenize
 import typing
 import weakref
+import xml.etree.ElementTree as ElementTree
 import zipapp
 import zipfile
 from collections.abc import Coroutine
@@ -9024,20 +9025,33 @@ def test_the_runner_writes_what_machines_read(tmp_path):
 VECTORS = HERE / "examples" / "vectors"
 
 
-def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
-    """Play vectors of the newest revision with a copy of the runner; return their
-    rows."""
+def play_copy(folder: Path, vectors: dict, *words: str, revision=ORDER[0]) -> Any:
+    """Play vectors of one revision with a copy of the runner; return what became of
+    the command, and write all reports."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
-    head |= {"revisions": [ORDER[0]], "carriers": ["stdio", "http"]}
+    head |= {"since": revision, "carriers": ["stdio", "http"]}
     for path in VECTORS.glob("*.py"):
         (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
     some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
-    file = {"format": 2, "vectors": some}
+    file = {"format": 3, "vectors": some}
     (folder / "some.json").write_text(json.dumps(file), "utf-8")
-    options = ["--revisions", ORDER[0], "--json", str(folder / "rows")]
-    command(str(folder / "run.py"), *options, *target)
-    rows = json.loads((folder / "rows").read_text("utf-8"))
+    options = ["--revisions", revision]
+    for kind in ("json", "junit", "tap"):
+        options += [f"--{kind}", str(folder / f"{kind}.rows")]
+    return command(str(folder / "run.py"), *options, *words, seconds=9 * PATIENCE)
+
+
+def played_rows(folder: Path) -> dict[str, dict]:
+    """Read the rows that play_copy() has written, by the ids of the vectors."""
+    rows = json.loads((folder / "json.rows").read_text("utf-8"))
     return {row["id"]: row for row in rows}
+
+
+def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of the runner; return their
+    rows."""
+    play_copy(folder, vectors, *target)
+    return played_rows(folder)
 
 
 DISCOVERED = {"supportedVersions": ORDER[:1], "capabilities": {}}
@@ -9049,6 +9063,10 @@ def answer_badly(verb, headers, message):
     method, answer = message.get("method"), {"jsonrpc": "2.0", "id": message.get("id")}
     fault = {"code": -32601, "message": "unknown"}
     status, said = 200, [{**answer, "result": {}}]
+    if verb == "GET":
+        page = {"Content-Type": "application/json"}
+        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        return
     if method == "server/discover":
         said = [{**answer, "result": DISCOVERED}]
     elif method == "gone":
@@ -9103,6 +9121,7 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
         "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
         "refused": asked("refused", {"error": {}}, none),
         "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
+        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
     }
     site = Site(answer_badly)
     try:
@@ -9134,6 +9153,158 @@ def test_the_runner_waits_for_a_message_in_spite_of_others(tmp_path):
     steps = [{"request": "wait", "label": "it", "later": True}, waits]
     rows = verdicts(tmp_path, {"it": {"steps": steps}}, sys.executable, "-c", program)
     assert rows["it"]["verdict"] == "passed", rows["it"]
+
+
+A_SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    method, result = message.get("method"), {}
+    if method == "die":
+        raise LookupError("no database")
+    if method == "initialize" and message["params"]["capabilities"]:
+        break
+    if method == "server/discover":
+        result = DISCOVERED
+    elif method == "initialize":
+        result = {"protocolVersion": message["params"]["protocolVersion"]}
+    elif method == "pages":
+        place = int(message["params"].get("cursor", 1))
+        result = {"items": [{"n": place}, {"n": place + 1}], "nextCursor": str(place % 3 + 1)}
+    elif method == "echo":
+        result = {"text": message["params"]["text"]}
+    if "id" in message and method != "silence":
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+""".replace("DISCOVERED", repr(DISCOVERED))
+SERVE = [sys.executable, "-c", A_SERVER]
+
+
+def unused_port() -> int:
+    with socket.socket() as link:
+        link.bind(("127.0.0.1", 0))
+        return link.getsockname()[1]
+
+
+def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
+    """What excuses a step is tried after it has failed; a doubtful vector is never
+    more than a remark, and does not decide the exit status."""
+    waits = {"await": {"method": "notifications/none"}, "given": "change"}
+    empty = {"request": "x", "expect": {"result": {"$size": [0, 0]}}}
+    other = {"request": "x", "expect": {"error": {}}}
+    wrong = [{"request": "x", "expect": {"error": {}}}]
+    late = [{"request": "x", "label": "x", "later": True}, waits]
+    vectors = {
+        "excused": {"steps": [*late[:1], {**waits, "excuse": [empty]}]},
+        "premise": {"steps": [{**wrong[0], "given": "error"}]},
+        "doubtful": {"steps": wrong, "doubtful": "pages disagree"},
+        "alike": {"steps": wrong, "level": "SHOULD", "harms": "it hurts"},
+    }
+    done = play_copy(tmp_path, vectors, *SERVE)
+    found = {name: row["verdict"] for name, row in played_rows(tmp_path).items()}
+    said = ["skipped", "skipped", "remark", "unwise"]
+    assert found == dict(zip(vectors, said)), done.stdout
+    assert done.returncode == 0 and "every client is harmed:" in done.stdout
+    assert played_rows(tmp_path)["alike"]["alike"] == "doubtful"
+    not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
+    done = play_copy(tmp_path, not_excused, *SERVE)
+    assert done.returncode == 1 and "BROKEN guilty" in done.stdout
+
+
+def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
+    client = {"client": {"roots": {}}, "until": ORDER[1]}
+    vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
+    done = play_copy(tmp_path, vectors, *SERVE, revision=ORDER[1])
+    assert {row["verdict"] for row in played_rows(tmp_path).values()} == {"not set up"}
+    assert done.returncode == 1 and "BROKEN" not in done.stdout
+    assert done.stdout.count("NOT SET UP, so not judged: 2 outcomes") == 1
+    assert 'errors="2"' in (tmp_path / "junit.rows").read_text("utf-8")
+
+
+def test_a_run_that_is_stopped_leaves_whole_reports(tmp_path):
+    vectors = {"good": asked("x", {}), "slow": asked("silence", {})}
+    done = play_copy(tmp_path, vectors, "--limit", "0.5", "--timeout", "60", *SERVE)
+    assert done.returncode == 1 and "STOPPED: the time limit is over" in done.stdout
+    assert list(played_rows(tmp_path)) == ["good"]
+    suite = ElementTree.parse(tmp_path / "junit.rows").getroot()
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors")}
+    assert counts == {"tests": "2", "failures": "0", "errors": "1"}
+    assert "Bail out!" in (tmp_path / "tap.rows").read_text("utf-8")
+
+
+def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
+    baseline = tmp_path / "known"
+    baseline.write_text("id-integr stdio\n", "utf-8")
+    for words, said in (
+        (["--only", "pnig", "true"], "did you mean ping?"),
+        (["--baseline", str(baseline), "true"], "did you mean id-integer?"),
+        (["--revisions", "1999-01-01", "true"], "is not one of"),
+        (["no-such-command-here"], "no such command"),
+        ([f"http://127.0.0.1:{unused_port()}/mcp"], "cannot be reached"),
+    ):
+        done = command(str(VECTORS / "run.py"), *words)
+        assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
+    driver = [sys.executable, "-c", "raise LookupError('no client')"]
+    done = command(str(VECTORS / "clients" / "run_client.py"), *driver)
+    assert done.returncode == 1 and "LookupError: no client" in done.stdout
+
+
+def test_the_cause_of_a_dead_server_is_told(tmp_path):
+    done = play_copy(tmp_path, {"it": asked("die", {})}, *SERVE)
+    assert "the other end has left: LookupError: no database" in done.stdout
+
+
+def test_a_baseline_can_be_written(tmp_path):
+    known = str(tmp_path / "known")
+    vectors = {"it": asked("x", {"error": {}}), "other": asked("x", {"result": {}})}
+    assert play_copy(tmp_path, vectors, "--write-baseline", known, *SERVE).returncode
+    assert Path(known).read_text("utf-8").startswith(f"it stdio {ORDER[0]}  # broken")
+    done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
+    """Texts that are made, pieces of lines, second clients, pages, new operators."""
+    echo = {"request": "echo", "params": {"text": {"$repeat": ["\u00fc", 3000]}}}
+    echo["expect"] = {"result": {"text": {"$match": "^\u00fc{3000}$"}}}
+    half = {"request": "echo", "params": {"text": {"$unit": 0xD83D}}}
+    half["expect"] = {"result": {"text": {"$size": [1, 1]}}}
+    own = [{"request": "x", "as": "b", "id": 9}, {"heard": [], "label": "none"}]
+    own += [{"heard": [{"id": 9}], "as": "b"}]
+    pages = {"request": "pages", "expect": {"result": {"items": {"$save": "first"}}}}
+    next_page = {"request": "pages", "params": {"cursor": "2"}}
+    apart = {"result": {"items": {"$not": {"$apart": ["first", "n"]}}}}
+    deep = {"result": {"$all": [{"$nowhere": "cursor"}, {"$not": {"$nowhere": "n"}}]}}
+    some = {"result": {"$some": {"$match": "^2$"}}}
+    vectors = {
+        "made": {"steps": [{**echo, "pieces": 7}, half]},
+        "second-client": {"steps": own},
+        "apart": {"steps": [pages, {**next_page, "expect": apart}]},
+        "deep": {"steps": [{"request": "pages", "expect": deep}]},
+        "some": {"steps": [{"request": "pages", "params": {}, "expect": some}]},
+        "pages-that-lead-back": {"steps": [{"pages": "pages"}]},
+    }
+    rows = verdicts(tmp_path, vectors, *SERVE)
+    broken = [name for name, row in rows.items() if row["verdict"] != "passed"]
+    assert broken == ["pages-that-lead-back"], rows
+    assert "leads back to itself" in rows["pages-that-lead-back"]["why"]
+
+
+def test_what_is_forbidden_is_judged_where_it_is_there():
+    """No `never` fits an answer that says nothing: `$not` holds on absent members."""
+    bare: list[Any] = [{"content": [], "isError": True}, {"resultType": "complete"}, {}]
+    answers = [{"jsonrpc": "2.0", "id": 1, "result": result} for result in bare]
+    answers += [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": ""}}]
+    program = f"""if True:
+        import json, pathlib, report
+        from patterns import fits
+        paths = [one for one in pathlib.Path().rglob("*.json") if one.stem != "schema"]
+        for path in paths:
+            for vector in report.read_file(path):
+                for pattern in vector.get("never", []):
+                    if any(fits(pattern, one, {{}}) for one in {answers!r}):
+                        print(vector["id"])"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout == "" and done.returncode == 0, done.stderr
 
 
 def test_a_process_that_has_said_nothing_has_more_time_to_exit():
