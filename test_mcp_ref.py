@@ -9297,9 +9297,9 @@ def test_what_is_forbidden_is_judged_where_it_is_there():
     program = f"""if True:
         import json, pathlib, report
         from patterns import fits
-        paths = [one for one in pathlib.Path().rglob("*.json") if one.stem != "schema"]
+        paths = [*pathlib.Path().glob("*.json"), *pathlib.Path("clients").glob("*.json")]
         for path in paths:
-            for vector in report.read_file(path):
+            for vector in report.read_file(path) if path.stem != "schema" else []:
                 for pattern in vector.get("never", []):
                     if any(fits(pattern, one, {{}}) for one in {answers!r}):
                         print(vector["id"])"""
@@ -9369,6 +9369,67 @@ def test_each_rule_has_a_row_that_names_what_exists():
         for path in vectors.rglob("*.json")
         for one in json.loads(path.read_text("utf-8")).get("vectors", [])
     }
+
+
+def test_the_fixtures_of_the_vectors_are_all_that_they_need():
+    """suite/fixtures.json is what a server has to offer; ours for tests offers it."""
+    table = json.loads((VECTORS / "suite" / "fixtures.json").read_text("utf-8"))
+    kinds = {"tools": "tool", "prompts": "prompt", "resources": "resource"}
+    kinds["templates"] = "template"
+    listed = {f"{kinds[kind]} {one['name']}" for kind in kinds for one in table[kind]}
+    used = {
+        need
+        for path in VECTORS.glob("*.json")
+        for vector in json.loads(path.read_text("utf-8")).get("vectors", [])
+        for need in vector.get("needs", [])
+        if need.split()[0] in kinds.values()
+    }
+    assert used | {"tool test_structured_content"} == listed
+    server = load("everything_server", EVERYTHING).server
+    names = {"tools": "name", "prompts": "name", "resources": "uri"}
+    names["templates"] = "uriTemplate"
+    with client.connect(server) as one:
+        offered = {
+            "tools": one.list_tools(),
+            "prompts": one.list_prompts(),
+            "resources": one.list_resources(),
+            "templates": one.list_resource_templates(),
+        }
+        capabilities = one.capabilities
+    for kind, items in offered.items():
+        there = {item[names[kind]]: item for item in items}
+        for row in table[kind]:
+            item = there[row["name"]]
+            if kind == "tools":
+                schema = mcp.Schema(item["inputSchema"])
+                assert schema.flaw(row["arguments"]) is None, row
+            elif kind == "prompts":
+                required = {
+                    o["name"] for o in item.get("arguments", ()) if o.get("required")
+                }
+                assert required == set(row["arguments"]), row
+    for path in table["capabilities"]:
+        assert functools.reduce(
+            lambda one, part: one[part], path.split("."), capabilities
+        ) in (True, {})
+
+
+def test_each_check_of_the_official_suite_is_on_its_page():
+    """A vector names the checks that it corresponds to; the page lists them all."""
+    named: dict[str, set[str]] = {}
+    for path in VECTORS.rglob("*.json"):
+        for one in json.loads(path.read_text("utf-8")).get("vectors", []):
+            for check in one.get("checks", ()):
+                named.setdefault(check, set()).add(one["id"])
+    page = (VECTORS / "suite" / "README.md").read_text("utf-8")
+    rows = re.findall(r"(?m)^\| `(.*?)` \| (.*) \|$", page)
+    assert {name: set(re.findall("`(.*?)`", ids)) for name, ids in rows} == named
+    total = len(set().union(*named.values()))
+    assert f"{len(named)} checks and {total} vectors" in page.replace("\n", " ")
+    # The version of the set is said in three places.
+    version = re.search(r'(?m)^SET = "(.*?)"', (VECTORS / "report.py").read_text())[1]
+    assert f"\n## {version} " in (VECTORS / "CHANGES.md").read_text("utf-8")
+    assert f'"version": "{version}"' in (VECTORS / "suite/fixtures.json").read_text()
 
 
 def test_each_line_for_users_of_fastmcp_runs():

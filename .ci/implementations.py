@@ -187,7 +187,7 @@ def add(a: int, b: int) -> int:
 if len(sys.argv) > 1:
     run(transport="http", host="127.0.0.1", port=int(sys.argv[1]))
 else:
-    run()
+    run(transport="stdio")
 """
 ARCADE = """
 import sys
@@ -234,6 +234,24 @@ def add(a: int, b: int) -> int:
 mount_mcp(app, url_prefix="/mcp")
 app.run(port=int(sys.argv[1]), threaded=True)
 """
+TYPESCRIPT = """
+import { McpServer } from '@modelcontextprotocol/server';
+import { serveStdio } from '@modelcontextprotocol/server/stdio';
+import { z } from 'zod';
+serveStdio(() => {
+    const server = new McpServer({name: 'it', version: '1.0.0'});
+    server.registerTool('add', {description: 'Add two numbers',
+        inputSchema: z.object({a: z.number(), b: z.number()})},
+        async ({a, b}) => ({content: [{type: 'text', text: String(a + b)}]}));
+    return server;
+});
+"""
+PYTHON = FASTMCP.replace(
+    "from fastmcp import Context, FastMCP",
+    """
+from mcp.server.mcpserver import Context, MCPServer as FastMCP
+""",
+)
 MINE = "-m mcp_everything_server.server"
 KUBERNETES = """
 {apiVersion: v1, kind: Config, current-context: it,
@@ -277,6 +295,9 @@ SERVERS = {
         "env PORT={port} node --import tsx everythingServer.ts",
         source=f"{TS_SDK} 3924de99d {TS_EVERYTHING}",
     ),
+    "typescript-sdk-2-stdio": Server(
+        "npm @modelcontextprotocol/server zod", "node program.mjs", TYPESCRIPT
+    ),
     "typescript-everything": Server(
         "npm @modelcontextprotocol/server-everything",
         "env PORT={port} npx mcp-server-everything streamableHttp",
@@ -300,8 +321,10 @@ SERVERS = {
     "chuk-mcp-stdio": Server("pip chuk-mcp-server", "python program.py", CHUK),
     "arcade": Server("pip arcade-mcp-server", "python program.py {port}", ARCADE),
     "arcade-stdio": Server("pip arcade-mcp-server", "python program.py", ARCADE),
-    "minimcp": Server("pip minimcp uvicorn", "python program.py {port}", MINIMCP),
-    "fastapi-mcp": Server("pip fastapi-mcp", "python program.py {port}", FASTAPI_MCP),
+    "minimcp": Server("pip minimcp mcp<2 uvicorn", "python program.py {port}", MINIMCP),
+    "fastapi-mcp": Server(
+        "pip fastapi-mcp mcp<2", "python program.py {port}", FASTAPI_MCP
+    ),
     "flask-mcp": Server("pip flask-mcp-server", "python program.py {port}", FLASK_MCP),
     "fastmcp-typescript": Server(
         "npm fastmcp zod", "node program.mjs {port}", FASTMCP_TS
@@ -327,7 +350,7 @@ SERVERS = {
         "npx toolbox --port {port} --config program.yaml",
         TOOLBOX,
     ),
-    "codex-rust": Server("npm @openai/codex", "npx codex mcp-server"),
+    "codex-rust": Server("npm @openai/codex@0.169.0", "npx codex mcp-server"),
     "azure-csharp": Server(
         "npm @azure/mcp-linux-x64", "npx azmcp-linux-x64 server start"
     ),

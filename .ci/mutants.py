@@ -836,7 +836,7 @@ class LastOfBatch(Mutant):
         return [message] if request.get("method") != "ping" else []
 
     def text(self, line: bytes) -> bytes | None:
-        if line[:1] == b"[" and b"no_such_thing" in line:
+        if line[:1] == b"[" and b"notifications/" in line:
             return line.replace(b'"method"', b'"id": 5, "method"', 1)
         return line
 

@@ -28,9 +28,10 @@ COLUMNS = ["passed", "skipped", *FAILED]
 FINDINGS = {"half-spoken", "no-answer"}  # ids of what no vector shows
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
-    "id clause places level rule doubtful harms carriers needs client own alone foreign "
+    "id clause places level rule doubtful harms checks carriers needs client own alone foreign "
     "server steps never every".split()
 )
+SET = "3.0"  # the version of the vectors, servers' and clients'; CHANGES.md has it
 # The members that say in which revisions a vector holds, by the format of the file.
 DATES = {2: {"revisions"}, 3: {"since", "until"}}
 
@@ -333,7 +334,7 @@ def as_junit(rows: list[Json], stopped: str) -> str:
     A SHOULD that is not kept, a remark and a known failure are skipped, and say why;
     what was not set up, and a run that was stopped, is an error.
     """
-    suite = xml.Element("testsuite", name="MCP vectors")
+    suite = xml.Element("testsuite", name=f"MCP vectors {SET}")
     for row in rows:
         name = " ".join((row["page"], row["carrier"], row["revision"]))
         case = xml.SubElement(suite, "testcase", name=row["id"], classname=name)

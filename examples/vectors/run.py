@@ -292,15 +292,20 @@ class Server(Scene):
     def _charge(
         self, rules: list[Json], rows: dict[str, Json], heard: list[Json], name: str
     ) -> None:
-        """Charge a rule for every message once, with the first that breaks it."""
-        for rule in rules:
-            row, known = rows[rule["id"]], {"revision": self.revision}
-            if row["verdict"] != "passed":
-                continue
-            bad = [one for one in heard if not fits(rule["every"], one, dict(known))]
-            if bad:
-                row.update(verdict=report.verdict_of(rule), why=f"in {name}")
-                row.update(received=bad[0])
+        """Charge rules with a message that breaks them; a rule once, and of a message
+        that breaks a MUST nothing else."""
+        known = {"revision": self.revision}
+        strict_first = sorted(rules, key=lambda one: report.verdict_of(one) != "broken")
+        for message in heard:
+            for rule in strict_first:
+                row = rows[rule["id"]]
+                if row["verdict"] == "skipped" or fits(rule["every"], message, known):
+                    continue
+                verdict = report.verdict_of(rule)
+                if row["verdict"] == "passed":
+                    row.update(verdict=verdict, why=f"in {name}", received=message)
+                if verdict == "broken":
+                    break
 
     def _check_alive(self) -> None:
         """Find out whether a server that was silent several times answers at all."""
@@ -419,7 +424,8 @@ class Run:
         self.recorder.total = len(rows) + sum(map(len, fitting.values()))
         for row in rows:
             self.recorder.add(row)
-        report.say(f"{len(vectors)} vectors, {self.recorder.total} outcomes to come")
+        total = f"{self.recorder.total} outcomes to come"
+        report.say(f"vectors {report.SET}: {len(vectors)} vectors, {total}")
 
         def play(server: Server, put: Put) -> None:
             server.play_all(fitting[server], self.options.fresh, put)
