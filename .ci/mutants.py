@@ -1341,10 +1341,11 @@ def check_strange(vectors: list[Json], url: str, quick: bool) -> int:
     """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
     alone = {"any-origin", "no-sessions"}
-    apart = {"late", "slow-exit", "pages", "noise", "batches"}
+    apart = {"late", "slow-exit", "pages", "noise", "batches", "asks-nothing"}
     others = set(strange.FLAGS) - alone - apart - {"bare", "bare-empty"}
     plays: dict[str, Callable[[list[Json]], list[Json]]] = {}
-    for group in (others, apart, {"bare"}, {"bare-empty"}):
+    apart |= {"cannot-ask", "idle-triggers"}
+    for group in (others - apart, apart, {"bare"}, {"bare-empty"}):
         if names := sorted(group & set(strange.FLAGS)):
             kinds = [strange.FLAGS[name] for name in names]
             flags = ",".join(names)

@@ -531,6 +531,47 @@ class ProgressElsewhere(Change):
         return []
 
 
+class AsksNothing(Change):
+    """tools that could ask the client do without, or end with isError"""
+
+    failed = False
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        name = str(params.get("name")) if isinstance(params, dict) else ""
+        asks = "input_required" in name or "elicitation" in name or "sampling" in name
+        arguments = params.get("arguments") if isinstance(params, dict) else None
+        sound = isinstance(arguments, dict) and all(
+            isinstance(one, str) for one in arguments.values()
+        )
+        needs = "prompt" not in arguments if isinstance(arguments, dict) else True
+        if message.get("method") != "tools/call" or "id" not in message or not asks:
+            if name != "test_missing_capability":
+                return message
+        if not sound or (name == "test_sampling" and needs):
+            return message
+        result: Json = {"content": [{"type": "text", "text": "done without you"}]}
+        if self.failed:
+            result["isError"] = True
+        if VERSION in str(params):
+            result["resultType"] = "complete"
+        return answer(message, result=result)
+
+
+class CannotAsk(AsksNothing):
+    """tools that would ask the client end with isError"""
+
+    failed = True
+
+
+class IdleTriggers(Change):
+    """nothing changes, whatever the tools are for"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        changes = str(message.get("method")).endswith(("/list_changed", "/updated"))
+        return [] if changes else [message]
+
+
 class AnyOrigin(Change):
     """a public server serves pages of any origin"""
 
@@ -572,6 +613,9 @@ FLAGS: dict[str, type[Change]] = {
     "no-delete": NoDelete,
     "no-sessions": NoSessions,
     "progress-elsewhere": ProgressElsewhere,
+    "asks-nothing": AsksNothing,
+    "cannot-ask": CannotAsk,
+    "idle-triggers": IdleTriggers,
     "any-origin": AnyOrigin,
 }
 
