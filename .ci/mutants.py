@@ -745,7 +745,7 @@ class Wander(Mutant):
         )
         name = strange.LISTS.get(request.get("method", ""), "")
         if name and "result" in message:
-            items = message["result"][name]
+            items = message["result"].get(name, [])
             message["result"][name] = items[self.calls % 7 :]
         return [message]
 
