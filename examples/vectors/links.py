@@ -106,6 +106,8 @@ class Link:
         self.numbers = itertools.count(1)
         # The HTTP responses so far, by the numbers of their exchanges.
         self.exchanges: dict[int, Json] = collections.defaultdict(dict)
+        # Ids, as JSON, of what was sent, of whatever kind, by the numbers of exchanges.
+        self.named: dict[int, set[str]] = collections.defaultdict(set)
         self.waiting: set[str] = set()  # ids, as JSON, of requests without an answer
         self.used: set[str] = set()  # all ids of requests
         self.dropped: set[str] = (

@@ -163,6 +163,8 @@ class Talk:
             self.link.waiting.discard(name)  # a stream that is resumed may repeat it
         elif name in self.link.waiting:
             self.link.waiting.remove(name)
+        elif self._is_refusal(item, number):
+            pass
         elif name != "null" or "error" not in item:
             return {"unasked": item}
         elif self.link.exchanges[number].get("status", 200) < 400:
@@ -170,6 +172,12 @@ class Talk:
                 return {"unasked": item}
             self.loose -= 1
         return item
+
+    def _is_refusal(self, item: Json, number: int) -> bool:
+        """Say whether an answer refuses what was sent in its HTTP exchange, by its id."""
+        refused = number and self.link.exchanges[number].get("status", 200) >= 400
+        name = json.dumps(item.get("id"))
+        return bool(refused and "error" in item and name in self.link.named[number])
 
     def pick(self, wanted: Callable[[int, Json], bool]) -> Any:
         """Take the first message that no step has taken and that is wanted."""
@@ -277,6 +285,12 @@ class Talk:
         )
         if "last-event-id" in headers:
             self.link.exchanges[number]["resumes"] = True
+        if number:
+            members = message if isinstance(message, list) else [message]
+            ids_sent = [
+                one["id"] for one in members if is_a(one, "object") and "id" in one
+            ]
+            self.link.named[number] = {json.dumps(name) for name in ids_sent}
         verb, pieces = step.get("verb", "POST"), step.get("pieces", 1)
         self.link.send(number, body, verb, headers, pieces)
 
