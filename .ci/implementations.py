@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUN = ROOT / "examples" / "vectors" / "run.py"
 PYTHON = "MCP_PYTHON"  # names the Python of their environments; some need 3.10 or later
 START_SECONDS = 60
+MOST_SECONDS = "300"  # for one server
 
 
 class Server(NamedTuple):
@@ -455,7 +456,8 @@ def play(name: str, folder: Path, options: list[str]) -> str:
     port = free_port()
     command = command_of(server, folder, port)
     report = folder.parent / f"{name}.txt"
-    options = ["--json", str(folder.parent / f"{name}.json"), *options]
+    report_json = str(folder.parent / f"{name}.json")
+    options = ["--quiet", "--limit", MOST_SECONDS, "--json", report_json, *options]
     target, process = command, None
     if "{port}" in server.start:
         with open(folder / "log", "wb") as log:
