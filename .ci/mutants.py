@@ -2,7 +2,7 @@
 """Show that the vectors are fair and that they are strict.
 
     mutants.py strange        # no vector calls a strange but conforming server broken
-    mutants.py mutants        # each vector of a MUST, or of what harms, fails for a mutant
+    mutants.py mutants        # each vector for a MUST, or for harm, fails for a mutant
 
 With --quick, `strange` plays most flags together, and `mutants` only those that have
 been chosen when all were played (mutants.json): three minutes each instead of fifteen.
@@ -1159,7 +1159,7 @@ class UpdatesUnasked(Mutant):
         return [{"jsonrpc": "2.0", "method": method, "params": params}, message]
 
     def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
-        return strange.Events.response(self, status, headers, request)  # type: ignore[arg-type]
+        return strange.Events().response(status, headers, request)
 
 
 class HeaderDeeper(HeaderTwins):

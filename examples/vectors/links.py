@@ -59,7 +59,7 @@ def read_json(text: bytes) -> Any:
 
 
 def is_message(value: Any) -> bool:
-    """Say whether what a refusal brings is a message of JSON-RPC, or a batch of them."""
+    """Say whether what a refusal brings is a message of JSON-RPC, or a batch."""
     members = value if isinstance(value, list) and value else [value]
     return all(isinstance(one, dict) and "jsonrpc" in one for one in members)
 
@@ -120,7 +120,7 @@ class Link:
     def send(
         self, number: int, body: bytes, verb: str, headers: Json, pieces: int = 1
     ) -> None:
-        """Send a body, over HTTP as an exchange with this number, on stdio in pieces."""
+        """Send a body, over HTTP as an exchange of this number, on stdio in pieces."""
         raise NotImplementedError
 
     def hang_up(self, number: int) -> None:

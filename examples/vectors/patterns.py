@@ -298,7 +298,7 @@ def filled(value: Any, saved: Json) -> Any:
 
 
 def check_sent(value: Any) -> None:
-    """Raise BadVector unless what is sent has no other operators than a runner knows."""
+    """Raise BadVector unless a runner knows all operators in what is sent."""
     if isinstance(value, list):
         for item in value:
             check_sent(item)

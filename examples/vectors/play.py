@@ -174,7 +174,7 @@ class Talk:
         return item
 
     def _is_refusal(self, item: Json, number: int) -> bool:
-        """Say whether an answer refuses what was sent in its HTTP exchange, by its id."""
+        """Say whether an answer refuses, by its id, what its HTTP exchange has sent."""
         refused = number and self.link.exchanges[number].get("status", 200) >= 400
         name = json.dumps(item.get("id"))
         return bool(refused and "error" in item and name in self.link.named[number])

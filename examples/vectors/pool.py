@@ -21,8 +21,8 @@ class Stopped(Exception):
 class Turns:
     """Lets many play side by side, or one alone.
 
-    `playing` is how many play now; `alone` is true while one of them is alone; `waiting`
-    is how many want to be alone, for whom all others wait.
+    `playing` is how many play now; `alone` is true while one of them is alone;
+    `waiting` is how many want to be alone, for whom all others wait.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Pool:
     def each(
         self, items: Iterable[Any], work: Callable[[Any, Put], None]
     ) -> Iterator[Any]:
-        """Call work(item, put) for each item; yield what is put, until all have ended."""
+        """Call work(item, put) for each item; yield what is put, until all end."""
         tasks: queue.Queue[Any] = queue.Queue()
         found: queue.Queue[Any] = queue.Queue()
         for item in items:

@@ -182,8 +182,8 @@ def read_baseline(path: str, vectors: list[Json]) -> list[str]:
 
 
 def apply_baseline(lines: list[str], rows: list[Json]) -> list[str]:
-    """Mark the failures that a baseline lists as known; return its lines that are stale:
-    they have been played, and all have passed. What is doubtful is never stale."""
+    """Mark the failures that a baseline lists as known; return its stale lines: what
+    they name was played, and has passed. What is doubtful is never stale."""
     failed: set[str] = set()
     played: set[str] = set()
     for row in rows:
@@ -376,8 +376,8 @@ def as_tap(rows: list[Json], stopped: str) -> str:
 
 
 class Recorder:
-    """Takes outcomes as they come: says how far the run is, and keeps the files that the
-    command line asks for complete, so that they are valid whenever the run ends."""
+    """Takes outcomes as they come: says how far the run is, and keeps the files that
+    the command line asks for complete, so that they are valid whenever the run ends."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.files = {
