@@ -243,12 +243,21 @@ class QuestionNull(QuestionIds):
 
 
 class SecondNames(Mutant):
-    """names in _meta, and trace context, are ill-formed"""
+    """names in _meta are ill-formed"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
         if isinstance(message.get("result"), dict):
             meta = message["result"].setdefault("_meta", {})
-            meta.update({"-odd": 1, "traceparent": "00-xyz"})
+            meta["-odd"] = 1
+        return [message]
+
+
+class OddTraces(Mutant):
+    """trace context is ill-formed"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if isinstance(message.get("result"), dict):
+            message["result"].setdefault("_meta", {})["traceparent"] = "00-xyz"
         return [message]
 
 
@@ -829,11 +838,24 @@ class Unbatched(Mutant):
         return whole[1:-1] if line[:1] == b"[" else line
 
 
-class LastOfBatch(Mutant):
-    """of a batch only what is no ping is answered; notifications are, too"""
+class BatchesOfTwo(Mutant):
+    """a batch of one is not one"""
 
-    def message(self, message: Json, request: Json) -> list[Any]:
-        return [message] if request.get("method") != "ping" else []
+    def text(self, line: bytes) -> bytes | None:
+        return b"[]" if line[:1] == b"[" and b"}, {" not in line else line
+
+
+class BatchTwins(Mutant):
+    """in a batch, ids are strings"""
+
+    def text(self, line: bytes) -> bytes | None:
+        return (
+            re.sub(rb'"id": (\d+)', rb'"id": "\1"', line) if line[:1] == b"[" else line
+        )
+
+
+class BatchNotes(Mutant):
+    """notifications in a batch are answered"""
 
     def text(self, line: bytes) -> bytes | None:
         if line[:1] == b"[" and b"notifications/" in line:
@@ -848,6 +870,59 @@ class Cancels(Mutant):
         if message.get("method") == "notifications/cancelled":
             return {"jsonrpc": "2.0", "id": None, "error": strange.error(1, "late")}
         return message
+
+
+class UnknownParams(Mutant):
+    """an unknown method with params has wrong params"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        params = request.get("params") or {}
+        if request.get("method") == "no/such/method" and "error" in message:
+            if set(params) - {"_meta"}:
+                message["error"]["code"] = -32602
+        return [message]
+
+
+class VersionWords(Mutant):
+    """a version in the header that is no date is not looked at"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        version = headers.get("mcp-protocol-version", "2")
+        if not version[:1].isdigit():
+            headers["mcp-protocol-version"] = "2025-06-18"
+        return message
+
+
+class EndpointSecond(Mutant):
+    """HTTP+SSE begins with another event, and then with the endpoint"""
+
+    only = "http"
+
+    def begin(self, exchange: strange.Handler) -> None:
+        if exchange.command == "GET" and exchange.path.endswith("/sse"):
+            exchange.write([b"event: hello\r\n", b"data: world\r\n", b"\r\n"])
+
+
+class Elsewhere(Mutant):
+    """logs and progress come on the stream of a subscription, too"""
+
+    only = "http"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[strange.Handler] = []
+
+    def begin(self, exchange: strange.Handler) -> None:
+        if exchange.asked.get("method") == "subscriptions/listen":
+            self.streams.append(exchange)
+
+    def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
+        text = b"".join(lines)
+        if b"notifications/message" in text or b"notifications/progress" in text:
+            for other in self.streams:
+                with contextlib.suppress(OSError, ValueError):  # it has gone
+                    other.write(lines)
+        return lines
 
 
 class InitializeOdd(Mutant):
@@ -913,6 +988,47 @@ class FormsLose(QuestionsLose):
 
     def spoil(self, params: Json) -> None:
         del params["message"]
+
+
+class FormsOdd(QuestionsLose):
+    """forms have fields that are objects"""
+
+    asked = "elicitation/create"
+
+    def spoil(self, params: Json) -> None:
+        fields = params.get("requestedSchema", {}).setdefault("properties", {})
+        fields["odd"] = {"type": "object"}
+
+
+class OddBlocks(Mutant):
+    """an image that a tool returns is none"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = (request.get("params") or {}).get("name")
+        if name == "test_tool_with_progress" and "result" in message:
+            message["result"]["content"] = [{"type": "image", "data": "?"}]
+        return [message]
+
+
+class OddBlobs(Mutant):
+    """blobs are not base64"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for one in (message.get("result") or {}).get("contents", []):
+            if "blob" in one:
+                one["blob"] = "raw!"
+        return [message]
+
+
+class SubscriptionIds(Mutant):
+    """ids of subscriptions that are strings come as numbers"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        meta = (message.get("params") or {}).get("_meta") or {}
+        name = "io.modelcontextprotocol/subscriptionId"
+        if isinstance(meta.get(name), str):
+            meta[name] = 5
+        return [message]
 
 
 SHARED = 77  # the id that several clients use at once
