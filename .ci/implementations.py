@@ -338,8 +338,7 @@ SERVERS = {
     ),
     "tmcp": Server(TMCP_PACKAGES, "node program.mjs {port}", TMCP),
     "tmcp-stdio": Server(TMCP_PACKAGES, "node program.mjs", TMCP),
-    # In Go (the official SDK; a toolbox of its own), Rust (the official SDK in a host's
-    # own server), C# (the official SDK).
+    # In Go (the official SDK; a toolbox of its own) and C# (the official SDK).
     "kubernetes-go": Server(
         "npm kubernetes-mcp-server",
         "npx kubernetes-mcp-server --bind-address 127.0.0.1 --port {port} "
@@ -351,7 +350,6 @@ SERVERS = {
         "npx toolbox --port {port} --config program.yaml",
         TOOLBOX,
     ),
-    "codex-rust": Server("npm @openai/codex@0.169.0", "npx codex mcp-server"),
     "azure-csharp": Server(
         "npm @azure/mcp-linux-x64", "npx azmcp-linux-x64 server start"
     ),

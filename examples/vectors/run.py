@@ -132,8 +132,8 @@ class Server(Scene):
                 if not self.legacy:
                     result = self._discover(talk)
                 self.has = {"capabilities": result.get("capabilities", {})}
-                for kind in LISTS:
-                    self._read_list(talk, kind)
+                if not any([self._read_list(talk, kind) for kind in LISTS]):
+                    raise TimeoutError("no list is answered")
         except (Failed, NotSetUp, OSError) as failure:
             return ": ".join(show(one, 1000) for one in failure.args)
         return ""
@@ -150,8 +150,8 @@ class Server(Scene):
         result: Json = answer["result"]
         return result
 
-    def _read_list(self, talk: Talk, kind: str) -> None:
-        """Read all pages of a list."""
+    def _read_list(self, talk: Talk, kind: str) -> bool:
+        """Read all pages of a list; say whether there was an answer, of any kind."""
         method, member, name = LISTS[kind]
         self.has[kind] = []
         params: Json = {}
@@ -161,8 +161,11 @@ class Server(Scene):
                 for item in answer["result"][member]:
                     self.has[kind].append(inside(item, name))
                 params = {"cursor": answer["result"]["nextCursor"]}
-            except (Failed, KeyError, TypeError, TimeoutError):
-                return  # no list, or no answer: a vector judges that
+            except TimeoutError:
+                return False  # a vector judges that
+            except (Failed, KeyError, TypeError):
+                return True
+        return True
 
     def half_spoken(self) -> str:
         """Say how a server that has no server/discover shows that it speaks this."""
