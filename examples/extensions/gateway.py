@@ -798,6 +798,7 @@ class Upstream:
             threading.Thread(target=connection.close, daemon=True)
             for connection in [self.main, *self.own.values()]
         ]
+        threads.append(threading.Thread(target=self.login.give_up, daemon=True))
         for thread in threads:
             thread.start()
         return [*threads, self.keeper]
@@ -1236,6 +1237,7 @@ class Login:
         renews it, or else says that a login is needed
         page() begins a login, and returns the page for the user
         await_end() waits until the user has logged in there
+        give_up() ends it: the user declines, or the upstream is closed
 
     Tokens are kept where `mcp_cli.py login` keeps them.
     """
@@ -1247,6 +1249,7 @@ class Login:
         self.was_shown = False  # at the terminal
         self.is_new = False  # the thread's login, until its user has been answered
         self.shown: Any = None  # a Future of the page's URL
+        self.browser: Any = None  # what waits for the user's browser
         self.problem = ""
 
     def hook(self) -> Any:
@@ -1317,6 +1320,13 @@ class Login:
         self.is_new = False
         return "it takes too long" if self.is_running else self.problem
 
+    def give_up(self) -> None:
+        """End a login that the user will not finish; the next one begins anew."""
+        thread, browser = self.thread, self.browser
+        if thread is not None and browser is not None:
+            browser.give_up()
+            thread.join(LIST_SECONDS)
+
     def _log_in(self) -> None:
         shown, options = self.shown, self.upstream.options
 
@@ -1330,7 +1340,7 @@ class Login:
 
         # A client that shows pages does it on its user's machine, which is ours.
         here = is_terminal()
-        browser = oauth.Browser(
+        browser = self.browser = oauth.Browser(
             show=show, say=say, opens=here, elsewhere=False, reads=here
         )
         try:
@@ -1601,6 +1611,8 @@ def log_in(upstream: Upstream, ctx: Context) -> Message:
     problem = "declined"
     if isinstance(answer, dict) and answer.get("action") == "accept":
         problem = upstream.login.await_end()
+    else:
+        upstream.login.give_up()
     said = f"Not logged in: {problem}" if problem else "Logged in"
     block = {"type": "text", "text": f"{said} ({upstream.name})"}
     return {"content": [block], "isError": bool(problem)}

@@ -1335,6 +1335,11 @@ class Browser:
         self.reads = reads
         self._server: Any = None
         self._state = ""
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """End visit() soon: the user does not log in. From any thread."""
+        self._given_up = True
 
     @contextlib.contextmanager
     def listen(self, registered: str, state: str) -> Iterator[str]:
@@ -1372,6 +1377,8 @@ class Browser:
         # A connection has a thread, so that a slow one holds up nobody.
         while not self._server.address:
             left = end - time.monotonic()
+            if self._given_up:
+                raise OAuthError("the user has not logged in")
             if left <= 0:
                 raise OAuthError(
                     f"no login in the browser within {self.seconds:g} seconds"

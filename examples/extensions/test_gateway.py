@@ -1673,6 +1673,8 @@ def test_a_user_may_decline_a_login(guarded, version, monkeypatch):
         assert result["isError"] and "declined" in result["content"][0]["text"]
         with pytest.raises(mcp.RpcError, match="declined"):
             front.call_tool("web__work")
+        # Nobody waits any longer, and no port is open for a browser that never comes.
+        assert guarded.login.thread and not guarded.login.thread.is_alive()
 
 
 def test_without_a_user_the_error_says_how_to_log_in(guarded):
