@@ -485,6 +485,8 @@ class NoSessions(Change):
         self.sessions: dict[str, str] = {}  # the server's, by revision
 
     def request(self, message: Json, headers: Json) -> Json | None:
+        if "session_id=" in headers.get(":path", ""):
+            return message  # HTTP+SSE has its sessions in its URLs
         headers.pop("mcp-session-id", None)
         modern = VERSION in str(message.get("params"))
         if message.get("method") != "initialize" and not modern:
@@ -758,7 +760,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = self.head()
         sent, message = self.proxy.up(body, headers)
         if not sent:
             status = message.pop("_status", 200 if message else 400)
@@ -766,6 +768,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(status, {"content-type": "application/json"}, texts[0])
             return
         self.pass_on(sent, message, headers)
+
+    def head(self) -> Json:
+        """Return the request's headers, and its path under the name of HTTP/2."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return {**headers, ":path": self.path}
 
     def reply(self, status: int, headers: Json, body: bytes) -> None:
         """Send a whole response."""
@@ -783,7 +790,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 page = {"content-type": "application/json"}
                 return self.reply(refused, page, b'{"detail": "Method Not Allowed"}')
         if headers is None:
-            headers = {name.lower(): value for name, value in self.headers.items()}
+            headers = self.head()
         if not request:
             for change in self.proxy.changes:
                 change.request({}, headers)
@@ -791,6 +798,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if headers.get("host", "").endswith(f":{ours}"):
             headers = {**headers, "host": self.url.netloc}
         headers.pop("content-length", None)
+        headers.pop(":path", None)
         # Paths beside that of the endpoint (HTTP+SSE) stay as they are.
         target = self.path if body or self.command == "GET" else self.url.path
         upstream = http.client.HTTPConnection(self.url.netloc, timeout=60)
