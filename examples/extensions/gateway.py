@@ -45,7 +45,8 @@ dicts, each of which is changed or replaced in a single operation.
 
 Known limits: log messages, and questions on stdio, pass only while all calls on a
 connection are from one client; lists are fetched without forwarded headers, and are the
-same for all clients; that a server on another machine has gone is noticed after
+same for all clients; progress that a legacy server reports just before a question may
+not reach a modern client; that a server on another machine has gone is noticed after
 CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
 MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
 must be started after the application. Without `clients`, anyone who reaches the gateway

@@ -52,6 +52,7 @@ from test_mcp_ref import (
     parametrize,
     request_to,
     scripts,
+    wait_until,
 )
 
 import gateway as gw
@@ -610,13 +611,20 @@ def test_gateway_leaves_no_upstream_behind(tmp_path, name):
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
     options = {"command": sys.executable, "args": ["-c", code], "cwd": str(tmp_path)}
+    options["revision"] = LEGACY[-1]  # else its stderr is held back until it answers
     config = configure(tmp_path, {"servers": {"it": options}})
-    with subprocess.Popen([*GATEWAY, config], stdin=-1, stderr=-1) as process:
+    number = getattr(signal, name)
+    ours = signal.signal(number, signal.SIG_DFL)  # nohup ignores it, as do its children
+    try:
+        process = subprocess.Popen([*GATEWAY, config], stdin=-1, stderr=-1)
+    finally:
+        signal.signal(number, ours)
+    with process:
         assert any(b"ready" in line for line in process.stderr)
         if name == "SIGTERM":
             process.stdin.close()
             assert any(b"end" in line for line in process.stderr)
-        process.send_signal(getattr(signal, name))
+        process.send_signal(number)
         assert end.result(PATIENCE) == b""
         assert process.wait(PATIENCE) == (0 if name == "SIGTERM" else 130)
 
@@ -1263,15 +1271,20 @@ def modern_request(method: str, **params):
     return request
 
 
-def asking_server():
-    """Return a server whose tools ask, and whom they tell what."""
+def asking_server(told=None):
+    """Return a server whose tools ask; its progress waits until it is in `told`."""
     server, gate = mcp.Server("asks"), threading.Event()
+
+    def report(ctx: mcp.Context, done: int):
+        ctx.progress(done, 3)
+        if told is not None:  # a question may overtake it, and end its request
+            wait_until(lambda: done in told)
 
     @server.tool
     def twice(ctx: mcp.Context) -> str:
-        ctx.progress(1, 3)
+        report(ctx, 1)
         one = ctx.elicit("One?", key="one", n=int)["content"]["n"]
-        ctx.progress(2, 3)
+        report(ctx, 2)
         two = ctx.elicit("Two?", key="two", n=int)["content"]["n"]
         ctx.log("error", "nearly")
         return f"{one} {two}"
@@ -1295,8 +1308,8 @@ def asking_server():
 
 
 def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
-    server, _ = asking_server()
     asked, numbers, told = [], iter([7, 8]), []
+    server, _ = asking_server(told)
 
     def elicit(params):
         asked.append(params["message"])
