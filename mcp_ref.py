@@ -1411,8 +1411,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 # The schemas of results that are text, content blocks, or may be either. They are not
 # announced.
 _CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"}, {"type": "array"},
-    {"type": "array", "items": {"type": "object"}}
+    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
+    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
 ]""")
 # What `inspect` calls CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE.
 _HAS_ARGS = 4
@@ -1427,6 +1427,7 @@ class Signature:
     partial, and objects with a `__call__` method.
 
         names      the parameters that are left for a caller, in order
+        bound      those that a partial or a method passes
         defaults   theirs, by name
         is_open    there is a `**others`
         is_async   it is an `async def`
@@ -1464,7 +1465,8 @@ class Signature:
         self.is_async = bool(code.co_flags & _IS_COROUTINE)
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
-        self.names = [name for name in every[places:] if name not in given]
+        self.bound = given.union(every[:places])
+        self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
         self.defaults.update(function.__kwdefaults__ or {})
@@ -1610,11 +1612,14 @@ def _read_tuple(hints: Any) -> Reading:
     """A tuple of a fixed length."""
     readings = [_read_hint(hint) for hint in hints]
     converters = [convert for _, convert in readings]
+    # To a validator of draft 7, which many clients use, `items` are all of them, since
+    # it does not know prefixItems. So it is the length that forbids further ones.
     schema = {
         "type": "array",
         "prefixItems": [schema for schema, _ in readings],
         "minItems": len(readings),
-        "items": False,
+        "maxItems": len(readings),
+        "items": {},
     }
     return schema, lambda value: tuple(
         convert(item) for convert, item in zip(converters, value)
@@ -1624,7 +1629,8 @@ def _read_tuple(hints: Any) -> Reading:
 def _read_list(kind: Any, hint: Any = Any) -> Reading:
     """A list, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    schema = without_none(type="array", items=items or None)
+    # Some hosts drop a tool, or all tools, for an array that does not name its items.
+    schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
     return schema, lambda value: kind(map(convert, value))
@@ -1817,6 +1823,10 @@ class Entry:
         self.stays = signature.is_async
         self.input_schema = input_schema
         self.input = Schema(input_schema)
+        if signature.bound:  # they are the author's; a schema by hand may offer them
+            hidden = dict.fromkeys(signature.bound, False)
+            properties = {**hidden, **input_schema.get("properties", {})}
+            self.input = Schema({**input_schema, "properties": properties})
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
@@ -2494,6 +2504,10 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     for item in value if isinstance(value, list) else [value]:
         if not (isinstance(item, dict) and "role" in item):
             item = {"role": "user", "content": item}
+        if item["role"] not in ("user", "assistant"):
+            raise TypeError(
+                f"a message is from user or assistant, not {item['role']!r}"
+            )
         messages.append({**item, "content": content(item["content"])})
     description = entry.definition.get("description")
     return without_none(description=description, messages=messages)

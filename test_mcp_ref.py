@@ -3036,7 +3036,6 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         (Any, {}),
         (None, NULL),
         (dict, {"type": "object"}),
-        *((x, {"type": "array"}) for x in (list, list[Any])),
         *(
             [(int | None, {"anyOf": [INT, NULL]})]
             if sys.version_info >= (3, 10)
@@ -3056,9 +3055,24 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
             else ()
         ),
         *((x, {"type": "array", "items": STR}) for x in (list[str], tuple[str, ...])),
+        # Some hosts drop a tool with an array that does not say what its items are.
+        *((x, {"type": "array", "items": {}}) for x in (list, list[Any], tuple)),
+        (typing.List, {"type": "array", "items": {}}),
+        (set, {"type": "array", "items": {}, "uniqueItems": True}),
         (
-            tuple[int],
-            {"type": "array", "prefixItems": [INT], "minItems": 1, "items": False},
+            dict[str, list],
+            {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+        ),
+        # For a validator of draft 7, which ignores prefixItems, `items` are all items.
+        (
+            tuple[int, str],
+            {
+                "type": "array",
+                "prefixItems": [INT, STR],
+                "minItems": 2,
+                "maxItems": 2,
+                "items": {},
+            },
         ),
         (set[str], {"type": "array", "items": STR, "uniqueItems": True}),
         (dict[str, int], {"type": "object", "additionalProperties": INT}),
@@ -3292,6 +3306,44 @@ def test_whatever_can_be_called_may_be_a_tool(function, name):
     assert (tool["name"], tool["description"]) == (name, "Find notes.")
     assert list(tool["inputSchema"]["properties"]) == ["word", "limit"]
     assert server.call(name, word="b")["structuredContent"] == {"result": ["ab", "b"]}
+
+
+@parametrize("schema", [None, {"type": "object"}])
+def test_what_a_partial_passes_is_the_authors(schema):
+    def query(table: str, readonly: bool = False, **others: Any) -> str:
+        return f"{table} {readonly} {sorted(others)}"
+
+    server = mcp.Server("s")
+    safe = functools.partial(query, readonly=True)
+    server.tool(safe, name="named", input_schema=schema)
+    server.tool(functools.partial(safe, "notes"), name="both", input_schema=schema)
+    assert server.call("named", table="a", x=1)["content"] == [mcp.text("a True ['x']")]
+    for name, word in [("named", "readonly"), ("both", "readonly"), ("both", "table")]:
+        result = server.call(
+            name, **{"table": "a", word: False} if name == "named" else {word: False}
+        )
+        assert result["isError"]
+        assert word in result["content"][0]["text"]
+    for tool in ask(server, "tools/list")["tools"]:
+        assert "readonly" not in str(tool["inputSchema"])
+
+
+def test_a_message_is_from_the_user_or_the_assistant():
+    server = mcp.Server("s")
+    message = {"role": "system", "content": "Be brief."}
+    server.prompt(name="p")(lambda: [message])
+    assert ask(server, "prompts/get", name="p")["code"] == mcp.INTERNAL_ERROR
+    message["role"] = "assistant"
+    (sent,) = ask(server, "prompts/get", name="p")["messages"]
+    assert sent == {"role": "assistant", "content": mcp.text("Be brief.")}
+
+
+def test_a_schema_by_hand_may_name_what_a_partial_passes():
+    server = mcp.Server("s")
+    schema = {"type": "object", "properties": {"x": INT}}
+    server.tool(functools.partial(lambda x: f"{x}", x=5), name="t", input_schema=schema)
+    assert server.call("t")["content"] == [mcp.text("5")]
+    assert server.call("t", x=6)["content"] == [mcp.text("6")]
 
 
 def test_a_classmethod_is_registered_where_it_can_be_called():
