@@ -7800,7 +7800,8 @@ class Tunnel(Site):
 def test_client_tunnels_to_https_through_a_proxy(tmp_path, monkeypatch):
     make_certificate(str(tmp_path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    # as strings, for PyPy
+    context.load_cert_chain(str(tmp_path / "cert"), str(tmp_path / "key"))
     url = f"https://{HOST}/mcp"
     with answering(plain, functools.partial(Tunnel, context=context)) as proxy:
         place = proxy.url[: -len("/mcp")]

@@ -174,16 +174,17 @@ def test_json_is_read_as_people_write_it(tmp_path, text):
 @parametrize(
     "text, line",
     [
-        ('{"a": "sesame" "b"}', "delimiter: line 1"),
-        ("", "Expecting value"),
+        ('{"a": "sesame" "b"}', "(delimiter|decoding object): line 1"),
+        ("", "Expecting value|Unexpected"),
         ("[]", "object"),
-        ("[" * 100_000, "recursion|depth|nest|Expecting"),
+        ("[" * 100_000, "recursion|depth|nest|Expecting|Unexpected"),
         (b"\xff\xfe\xff", "decode"),
-        ("/*" * 50_000, "Expecting"),
-        ('{"a": ' + "," * 50_000, "Expecting"),
+        ("/*" * 50_000, "Expecting|Unexpected"),
+        ('{"a": ' + "," * 50_000, "Expecting|Unexpected"),
     ],
 )
 def test_a_broken_file_is_one_line(tmp_path, text, line):
+    """PyPy says it in other words."""
     path = tmp_path / "f.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(host_files.HostFileError, match=line) as problem:
@@ -1170,7 +1171,9 @@ def at_terminal(tmp_path, *words):
 @parametrize("end", ["\x04", "quit\n", "TERM"])
 def test_the_shell_at_a_terminal(tmp_path, end):
     """It completes names, asks questions, and survives Ctrl-C."""
-    pytest.importorskip("readline")
+    readline = pytest.importorskip("readline")
+    if "pyrepl" in (readline.__doc__ or ""):
+        pytest.skip("the readline of PyPy is written in Python, and completes otherwise")
     put(tmp_path / "counter.py", COUNTER)
     words = ["shell", "--env", "PYTHONPATH", str(tmp_path / "counter.py")]
     with at_terminal(tmp_path, *words) as (process, type_in, until):
