@@ -1173,7 +1173,9 @@ def test_the_shell_at_a_terminal(tmp_path, end):
     """It completes names, asks questions, and survives Ctrl-C."""
     readline = pytest.importorskip("readline")
     if "pyrepl" in (readline.__doc__ or ""):
-        pytest.skip("the readline of PyPy is written in Python, and completes otherwise")
+        pytest.skip(
+            "the readline of PyPy is written in Python, and completes otherwise"
+        )
     put(tmp_path / "counter.py", COUNTER)
     words = ["shell", "--env", "PYTHONPATH", str(tmp_path / "counter.py")]
     with at_terminal(tmp_path, *words) as (process, type_in, until):
