@@ -2616,10 +2616,27 @@ def test_a_subscription_ends_with_its_peer(ordered):
         end = begin(server.handle, listen, sent.put, peer=peer)
 
 
+def session_that_is_asked(server, sent):
+    """Open a legacy session whose client fills in forms; what it hears is in `sent`.
+
+    Returns a function that begins to serve a message from it, given by its members.
+    """
+    peer = mcp.Peer()
+
+    def serve(**message) -> Future:
+        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
+
+    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
+    serve(id=1, method="initialize", params=hello).result(PATIENCE)
+    serve(method="notifications/initialized").result(PATIENCE)
+    assert "result" in next_of(sent)
+    return serve
+
+
 @parametrize("end", ["notifications/cancelled", "refused", "late"])
 def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog):
     """What asyncio reports, it reports when a future is forgotten."""
-    server, sent, peer = mcp.Server("s"), queue.Queue(), mcp.Peer()
+    server, sent = mcp.Server("s"), queue.Queue()
     ended: queue.Queue = queue.Queue()
 
     @server.tool
@@ -2629,13 +2646,7 @@ def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog)
         finally:
             ended.put(None)
 
-    def serve(**message) -> Future:
-        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
-
-    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
-    serve(id=1, method="initialize", params=hello).result(PATIENCE)
-    serve(method="notifications/initialized").result(PATIENCE)
-    assert "result" in next_of(sent)
+    serve = session_that_is_asked(server, sent)
     with limits(ASK_SECONDS=0.01 if end == "late" else 300):
         call = serve(id=2, method="tools/call", params={"name": "asks"})
         ident = next_of(sent)["id"]
@@ -2650,20 +2661,14 @@ def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog)
 
 
 def test_one_answer_that_is_not_valid_ends_the_wait_for_all():
-    server, sent, peer = mcp.Server("s"), queue.Queue(), mcp.Peer()
+    server, sent = mcp.Server("s"), queue.Queue()
 
     @server.tool
     def asks(ctx: Context) -> str:
         one, two = mcp.elicitation("A?", x=int), mcp.elicitation("B?", x=int)
         return str(ctx.ask({"a": one, "b": two}))
 
-    def serve(**message) -> Future:
-        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
-
-    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
-    serve(id=1, method="initialize", params=hello).result(PATIENCE)
-    serve(method="notifications/initialized").result(PATIENCE)
-    assert "result" in next_of(sent)
+    serve = session_that_is_asked(server, sent)
     call = serve(id=2, method="tools/call", params={"name": "asks"})
     next_of(sent)
     ident = next_of(sent)["id"]

@@ -548,21 +548,26 @@ def test_gateway_logs_what_an_upstream_says_in_plain(capsys):
     assert capsys.readouterr()[1] == "mcp_ref: gateway: a\\nb\n"
 
 
-def test_gateway_collects_changes(monkeypatch):
-    """An upstream that announces one with every list does not keep it busy."""
-    monkeypatch.setattr(gw, "CHANGE_SECONDS", PATIENCE)
-    listed = []
+def busy_server(listed):
+    """Return a server that announces a change with every list, and calls listed()."""
 
     class Busy(mcp.Server):
         def handle(self, message, *others, **options):
             super().handle(message, *others, **options)
             if message.get("method") == "tools/list":
-                listed.append(message)
+                listed(message)
                 self.changed("tools")
 
     server = Busy("busy")
     server.tool(lambda: "done", name="work")
-    with http_serving(server) as serving:
+    return server
+
+
+def test_gateway_collects_changes(monkeypatch):
+    """An upstream that announces one with every list does not keep it busy."""
+    monkeypatch.setattr(gw, "CHANGE_SECONDS", PATIENCE)
+    listed = []
+    with http_serving(busy_server(listed.append)) as serving:
         upstream = gw.Upstream("busy", {"url": serving.url})
         with fronting(upstream) as front:
             assert names_of(front) == ["busy__work"]
@@ -577,16 +582,7 @@ def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
     monkeypatch.setattr(gw, "MAX_LISTINGS", 3)
     listed = queue.SimpleQueue()
 
-    class Busy(mcp.Server):
-        def handle(self, message, *others, **options):
-            super().handle(message, *others, **options)
-            if message.get("method") == "tools/list":
-                listed.put(message)
-                self.changed("tools")
-
-    server = Busy("busy")
-    server.tool(lambda: "done", name="work")
-    with http_serving(server) as serving:
+    with http_serving(busy_server(listed.put)) as serving:
         with fronting(gw.Upstream("busy", {"url": serving.url})) as front:
             for _ in range(4):
                 assert listed.get(timeout=PATIENCE)
