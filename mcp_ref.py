@@ -106,8 +106,8 @@ __all__ = """
     NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
-    image is_id kind_of link log roots rules sampling schema_of serve_stdio text
-    versions
+    image is_id kind_of link log printable roots rules sampling schema_of serve_stdio
+    text versions
 """.split()
 
 Message = dict[str, Any]  # a JSON object, which stays a plain dict

@@ -112,6 +112,7 @@ from mcp_ref import (
     is_id,
     kind_of,
     mirror,
+    printable,
     rules,
     versions,
 )
@@ -539,10 +540,7 @@ class Transport:
     def say(self, line: str) -> None:
         """Print a line for the user, on stderr. What a terminal would obey is
         escaped."""
-        print(
-            "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line),
-            file=sys.stderr,
-        )
+        print(printable(line), file=sys.stderr)
 
     def _run(self, name: str, request: Request, work: Any) -> None:
         """Do a request's work on a new thread; an exception settles the request."""

@@ -107,6 +107,7 @@ from mcp_ref import (
     elicitation,
     log,
     rules,
+    printable,
     serve_http,
     versions,
 )
@@ -221,8 +222,7 @@ CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "res
 
 def note(line: str) -> None:
     """Log a line. What an upstream says must not control a terminal, or add a line."""
-    plain = (one if one.isprintable() else ascii(one)[1:-1] for one in line)
-    log(f"gateway: {''.join(plain)}")  # which waits for nobody
+    log(f"gateway: {printable(line)}")  # which waits for nobody
 
 
 def digest(text: str) -> str:

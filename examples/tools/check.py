@@ -31,7 +31,6 @@ from collections.abc import Iterator
 from typing import Any
 
 SECONDS = 3.0  # hosts wait about as long, for answers and for an exit
-SESSIONS = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 Message = dict[str, Any]
 # what a server can do wrong; nested too deep is a RecursionError
 FLAWS = (AssertionError, OSError, ValueError, RecursionError)
