@@ -174,13 +174,13 @@ def path_of(event: dict[str, Any], stage: Any) -> str:
 
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
     """Answer an event of AWS: payload format 1.0 or 2.0, or a load balancer's."""
-    verb = event.get("httpMethod")
-    verb = verb or ((event.get("requestContext") or {}).get("http") or {}).get("method")
+    origin = event.get("requestContext") or {}
+    verb = event.get("httpMethod") or (origin.get("http") or {}).get("method")
     if not verb:  # as the test event of the console has it
         said = "expected an HTTP request, with httpMethod or requestContext.http"
         headers = {"Content-Type": "text/plain"}
         return {"statusCode": 400, "headers": headers, "body": said}
-    origin, several = event.get("requestContext") or {}, event.get("multiValueHeaders")
+    several = event.get("multiValueHeaders")
     body = (event.get("body") or "").encode()
     body = base64.b64decode(body) if event.get("isBase64Encoded") else body
     environ = {
