@@ -2341,7 +2341,8 @@ def test_a_call_that_is_cancelled_or_whose_client_has_left_waits_for_no_answer()
     server.handle({"jsonrpc": "2.0", **cancel}, sent.put, peer=peer)
     assert "cancelled" in next_of(ended)
     peer.close()
-    begin(server.handle, call, sent.put, peer=peer)
+    # With an id of its own: that of the first call is in use until its handler returns.
+    begin(server.handle, {**call, "id": 3}, sent.put, peer=peer)
     assert "left" in next_of(ended)
 
 
