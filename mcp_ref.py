@@ -90,6 +90,7 @@ import types
 import typing
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from contextlib import closing, contextmanager, suppress
 from functools import cache, lru_cache, partial
 from math import inf
@@ -106,7 +107,7 @@ __all__ = """
     NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
-    image is_id kind_of link log printable roots rules sampling schema_of serve_stdio
+    image is_id keywords kind_of link log printable roots rules sampling schema_of serve_stdio
     text versions
 """.split()
 
@@ -311,8 +312,9 @@ _PARAM_KINDS: Message = {
     "str?": (str, type(None)),
     "dict?": (dict, type(None)),
     "level": LOG_LEVELS,
+    "level?": [None, *LOG_LEVELS],
 }
-# To add what is checked of a request's params: a row, or a word.
+# To add what is checked of a request's params, or of its `_meta`: a row, or a word.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -323,21 +325,17 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
+    _meta                  io.modelcontextprotocol/protocolVersion:str
+    _meta                  io.modelcontextprotocol/clientCapabilities:dict
+    _meta                  io.modelcontextprotocol/clientInfo:dict?
+    _meta                  io.modelcontextprotocol/logLevel:level?
 """
-PARAMS: dict[str, Message] = {
-    "_meta": {
-        META_VERSION: str,
-        META_CAPABILITIES: dict,
-        META_CLIENT: (dict, type(None)),
-        META_LOG_LEVEL: [None, *LOG_LEVELS],
-    }
-}
+PARAMS: dict[str, Message] = {}
 for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
-    PARAMS[_method] = {}
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS[_method][_name] = _PARAM_KINDS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 8
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
@@ -625,13 +623,23 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
+# What encode() writes for a backslash, or for two surrogates that are one character; or
+# else for a surrogate that stands alone, which many readers refuse.
+_SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
+
+
 def encode(message: Any) -> bytes:
-    """Return a message as a line.
+    """Return a message as a line; a lone surrogate in it becomes U+FFFD.
 
     TypeError, ValueError, RecursionError: it cannot be sent, because it has no JSON
     form, is too large, or is nested too deeply. Nothing of it has been sent then.
     """
     line = f"{_encode(message)}\n".encode()
+    if rb"\ud" in line:
+        whole = line
+        line = re.sub(_SURROGATES, lambda found: found[1] or rb"\ufffd", whole)
+        if line != whole:
+            _log_once("a lone surrogate, as of os.fsdecode(), was sent as U+FFFD")
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
@@ -670,7 +678,9 @@ def is_id(value: Any) -> bool:
 
     `0` and "" are ids; `1` and "1" differ, and so they are different keys of a dict.
     """
-    return type(value) in (str, int) and len(str(value)) < 2**16  # not bool
+    if type(value) not in (str, int) or len(str(value)) >= 2**16:  # bool is not int
+        return False
+    return not re.search("[\ud800-\udfff]", str(value))  # it could not come back
 
 
 def kind_of(message: Any) -> str:
@@ -1153,6 +1163,35 @@ def _at(key: Any, flaw: str) -> str:
     return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
 
 
+class TypedSchema(dict[str, Any]):
+    """A schema of values that must also convert: a ValueError of `convert` is a flaw.
+
+    `convert` makes of a value what the handler gets.
+    """
+
+    def __init__(self, schema: Message, convert: Func) -> None:
+        super().__init__(schema)
+        self.convert = convert
+
+    def flaw(self, value: Any) -> Flaw:
+        try:
+            self.convert(value)
+        except ValueError as problem:
+            return str(problem)
+        return None
+
+
+# What the branches of a union say that are not meant, most certain first: null, where
+# there is another one; those of another type; those that have another constant in a
+# member, such as {"kind": "cat"}; and those that lack one.
+_NOT_MEANT = (
+    ": must be of type null",
+    ": must be of type ",
+    "/[^/]*: must be one of ",
+    "/[^/]*: is required",
+)
+
+
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
@@ -1194,6 +1233,8 @@ class Schema:
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
+        if isinstance(node, TypedSchema):
+            checks.append(node.flaw)
 
         def check(value: Any) -> Flaw:
             for one in checks:
@@ -1330,14 +1371,29 @@ class Schema:
             implied.append({"if": has_it, "then": part})
         return self._compile({"allOf": implied})
 
-    def _some(self, parts: list[Any], least: int, most: int, words: str) -> Check:
-        """Make the check of how many of these schemas match."""
+    def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
+        """Make the check of how many of these schemas match.
+
+        `wanted` is right; nothing is tried after `enough`. If none matches, and only
+        one of them can be meant, the flaw is that one's.
+        """
         checks = [self._compile(part) for part in parts]
         flaw = f": must match {words} {json.dumps(parts):.200}"
 
         def check(value: Any) -> Flaw:
-            count = [one(value) for one in checks].count(None)
-            return None if least <= count <= most else flaw
+            flaws: list[Any] = []
+            for one in checks:
+                flaws.append(one(value))
+                if flaws.count(None) == enough:
+                    break
+            if flaws.count(None) == wanted:
+                return None
+            if None in flaws:
+                return flaw
+            for pattern in _NOT_MEANT:
+                if len(flaws) > 1:
+                    flaws = [one for one in flaws if not re.match(pattern, one)]
+            return flaws[0] if len(flaws) == 1 else flaw
 
         return check
 
@@ -1356,9 +1412,9 @@ _RULES: dict[str, Func] = {
     "enum":  lambda self, node: self._choice(node["enum"]),
     "const": lambda self, node: self._choice([node["const"]]),
     "$ref":  Schema._ref,
-    "anyOf": lambda self, node: self._some(node["anyOf"], 1, 2**31, "at least one of"),
-    "oneOf": lambda self, node: self._some(node["oneOf"], 1, 1, "exactly one of"),
-    "not":   lambda self, node: self._some([node["not"]], 0, 0, "none of"),
+    "anyOf": lambda self, node: self._some(node["anyOf"], 1, 1, "at least one of"),
+    "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
+    "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
     "required properties patternProperties additionalProperties": Schema._members,
     "prefixItems items": Schema._items,
@@ -1379,16 +1435,20 @@ _RULES: dict[str, Func] = {
 #     int                         "integer"                            5, also for 5.0
 #     str, float, bool, None      "string", "number", ...              it as it is
 #     Any                         {}                                   it as it is
+#     date, UUID, Path, ...       "string": see TEXT_TYPES             an instance
 #     Optional[X], Union[X, Y]    anyOf                                that of the first
 #                                                                      that fits
-#     list[X], tuple[X, ...]      array of X                           a list, a tuple
+#     list[X], Sequence[X], ...   array of X                           a list
+#     tuple[X, ...], deque[X]     array of X                           a tuple, a deque
 #     set[X], frozenset[X]        ... uniqueItems                      a set
 #     tuple[X, Y]                 prefixItems                          a tuple
-#     dict[str, X]                object, additionalProperties: X      a dict
+#     dict[str, X], Mapping       object, additionalProperties: X      a dict
 #     Literal[...], an Enum       enum                                 it; a member
 #     a TypedDict                 object; other members are allowed    a dict
 #     a dataclass, a NamedTuple   object; no others                    an instance
 #     Annotated[X, "...", {...}]  that of X, described; with keywords  what X gives
+#
+# examples/hints.md has more about each, and about results.
 #
 # The handler is called with keywords, so an argument is always named on the wire, and
 # `*args` has no place there. A parameter that takes the Context is not in the schema.
@@ -1408,12 +1468,41 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
+# Types whose values travel as text. Nothing is imported for them: who uses one in a
+# hint, or returns one, has done so. A value is made of a text that looks like
+# `grammar`, by the type's fromisoformat(), or by calling the type. A datetime or a time
+# may be without a zone, which the standard formats of these names forbid; so they have
+# none.
+TextType = namedtuple("TextType", "name schema grammar example")
+_DATE = r"[\d-]{10}"
+_TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
+_TEXT_TYPES = r"""
+    name               schema                                grammar       example
+    datetime.datetime  {"type": "string"}                    DATE[ T]TIME  1969-07-20T20:17:40Z
+    datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
+    datetime.time      {"type": "string"}                    TIME          09:30:00
+    uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
+    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
+"""
+TEXT_TYPES = read_table(
+    TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
+)
 # The schemas of results that are text, content blocks, or may be either. They are not
 # announced.
 _CONTENT_SCHEMAS = json.loads("""[
     {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
     {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
 ]""")
+# What notes of pydantic, annotated_types and others have, and which keyword it is.
+_NOTES = dict(
+    pair.split(":")
+    for pair in """
+        description:description ge:minimum gt:exclusiveMinimum le:maximum
+        lt:exclusiveMaximum multiple_of:multipleOf min_length:minLength
+        max_length:maxLength pattern:pattern
+    """.split()
+)
 # What `inspect` calls CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1424,7 +1513,8 @@ class Signature:
     """How a function is called; without `inspect`, which takes 4 ms to import.
 
     It is that of the innermost function: under decorators (`__wrapped__`), in methods,
-    partial, and objects with a `__call__` method.
+    partial, and objects with a `__call__` method. A `__signature__`, as decorators set
+    it, may hide parameters.
 
         names      the parameters that are left for a caller, in order
         bound      those that a partial or a method passes
@@ -1436,7 +1526,10 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the parameters in a `__signature__`, by name
         while True:
+            if hasattr(function, "__signature__"):
+                shown = shown or function.__signature__.parameters
             if isinstance(function, partial):
                 places += len(function.args)
                 given.update(function.keywords)
@@ -1453,6 +1546,7 @@ class Signature:
             else:
                 break
 
+        self._function = function
         code = getattr(function, "__code__", None)
         if not code or code.co_posonlyargcount > places or code.co_flags & _HAS_ARGS:
             raise TypeError(
@@ -1460,27 +1554,39 @@ class Signature:
                 " name: there is no *args, a decorator needs functools.wraps, a name is"
                 " given as name=, a classmethod as Class.method"
             )
-        self._function = function
         self.is_open = bool(code.co_flags & _HAS_KEYWORDS)
         self.is_async = bool(code.co_flags & _IS_COROUTINE)
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:  # the decorator passes what it does not show
+            self.bound.update(set(every) - shown.keys())
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name; if they make no sense, TypeError, or the usual."""
-        try:
-            return get_type_hints(self._function, include_extras=True)
-        except Exception as problem:
-            if strict:
-                raise TypeError(
-                    f"{problem}; every hint must be defined, or write input_schema="
-                ) from None
-            return {"ctx": Context}
+        """Return the hints by name. Of one that makes no sense: TypeError, or none."""
+        hints = {}
+        for name, hint in self._function.__annotations__.items():
+            # One by one, so that the error has a name; and not those of the function
+            # itself, because Python before 3.11 makes an Optional of `= None`.
+            one = types.SimpleNamespace(
+                __annotations__={name: hint}, __wrapped__=self._function
+            )
+            try:
+                hints.update(get_type_hints(one, include_extras=True))
+            except Exception as problem:
+                if strict:
+                    raise TypeError(
+                        f"{name}: {problem}; every hint must be defined, and options in"
+                        " Optional[...] and the like be hashable: keywords(minimum=1);"
+                        " or write input_schema="
+                    ) from None
+                if name == "ctx":
+                    hints[name] = Context
+        return hints
 
 
 def _find_context(names: list[str], hints: Message) -> str:
@@ -1502,33 +1608,65 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-def _documentation(doc: str) -> tuple[str, dict[str, str]]:
+# A parameter in a docstring: its name, perhaps its type, and what follows the colon,
+# with all further lines that are indented more.
+_NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
+_SECTION = (
+    r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
+)
+
+
+def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into the description and what it says about each parameter.
 
-    Recognizes `name: text` and `name (type): text` under "Args:", and `:param name:
-    text`.
+    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
+    name: text`. What it says about `names` leaves the description, since it describes
+    these parameters; so do the lines about `hidden` ones, which no caller can pass.
+    Everything else stays, in its order.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
-    doc = "\n" + doc.strip().replace("\n" + margin, "\n")
-    prose, *rest = re.split(
-        r"\n *(?:Args|Arguments|Parameters):(?=\n)|(?=\n *:param )", doc
-    )
-    found = re.findall(
-        r"(?m)^( *)(?::param )?(\w+)(?: ?\([^)]*\))?: *(.+(?:\n\1 +.+)*)", "".join(rest)
-    )
-    # Of two notes for the same parameter, the first one counts.
-    notes = {name: " ".join(note.split()) for _, name, note in reversed(found)}
-    return prose.strip(), notes
+    doc = "\n" + doc.strip().replace("\n" + margin, "\n") + "\n"
+    notes: dict[str, str] = {}
+
+    def take(found: re.Match[str]) -> str:
+        name = found[2]
+        note = " ".join(found[3].split())
+        if name in hidden or (name in names and name not in notes and note):
+            notes[name] = note
+            return ""
+        return found[0]
+
+    def take_section(found: re.Match[str]) -> str:
+        rest = re.sub("(?m)^( *)(?:[-*] )?" + _NOTE, take, found[3])
+        if rest.strip():
+            rest = found[1] + rest
+        return rest
+
+    doc = re.sub(_SECTION, take_section, doc)
+    doc = re.sub(r"(?m)^( *):param (?:[^:\n]* )?" + _NOTE, take, doc)
+    return re.sub(r"\n(?: *\n)+", "\n\n", doc).strip(), notes
 
 
 # ---- each of these functions returns the reading of a kind of hint
+class keywords(dict[str, Any]):  # it is used like a function
+    """Make keywords of JSON Schema for Annotated: Annotated[int, keywords(minimum=1)].
+
+    A plain dict does the same, except inside Optional[...] and the like: Python before
+    3.13 wants to hash what stands there.
+    """
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self))
+
+
 def schema_of(hint: Any) -> Message:
     """Return the JSON Schema of a type hint; TypeError if it has none.
 
-    Hints are str int float bool None Any, list dict tuple set, Optional Union Literal,
-    an Enum, TypedDict, NamedTuple or dataclass; in Annotated, a string describes and a
-    dict adds keywords.
+    Hints are str int float bool None Any, list dict tuple set and their kin, date time
+    datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
+    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
+    keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1542,54 +1680,89 @@ def _read_hint(hint: Any) -> Reading:
     args = get_args(hint)
     kind = get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
-        return _read_annotated(args[0], hint.__metadata__)
-    if kind in (Any, object) or hint == Union[Any, None]:  # 3.9 makes it of `= None`
+        return _read_annotated(hint)
+    for inner in ("__supertype__", "__value__"):  # of a NewType; of `type X = ...`
+        if hasattr(hint, inner):
+            return _read_hint(getattr(hint, inner))
+    if kind in (Any, object):
         return {}, _keep
     if kind is int:
         return {"type": "integer"}, int  # for JSON, 1.0 is an integer, too
     if kind in list(_SCALAR_NAMES):
         return {"type": _SCALAR_NAMES[kind]}, _keep
     if kind is Union or type(hint).__name__ == "UnionType":
-        return _read_union(args)
+        return _any_of([_read_hint(arg) for arg in args])
+    if getattr(kind, "__module__", "") == "collections.abc":
+        # A Sequence, for example, becomes a list, and a Mapping a dict.
+        fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
+        kind = [*fitting, kind][0]
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         return _read_dict(*args[1:])
     if kind is tuple and args and args[-1] is not Ellipsis:
         return _read_tuple(args)
-    if kind in (list, tuple, set, frozenset):
+    if kind in (list, tuple, set, frozenset, deque):
         return _read_list(kind, *args[:1])
     if kind is typing.Literal:
-        return _read_choices(hint, args), _keep
+        return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
         choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(hint, choices), kind
+        return _read_choices(choices), kind
     if hasattr(kind, "__total__"):
         return _read_typed_dict(kind)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
         return _read_class(kind)
-    raise _no_json_form(hint)
-
-
-def _no_json_form(hint: Any) -> TypeError:
-    return TypeError(
+    if row := _text_type(kind):
+        return _read_text_type(kind, row)
+    raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
         " str, and convert it; or write input_schema= or output_schema="
     )
 
 
-def _read_annotated(hint: Any, notes: Any) -> Reading:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(hint)
-    for note in notes:
+def _read_annotated(hint: Any) -> Reading:
+    """Annotated: a string describes, a dict adds keywords, Field(ge=0) as _NOTES says;
+    anything else is ignored."""
+    schema, convert = _read_hint(get_args(hint)[0])
+    for note in hint.__metadata__:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
             schema.update(note)
+        for part in (note, *getattr(note, "metadata", ())):
+            for name, keyword in _NOTES.items():
+                if (value := getattr(part, name, None)) is not None:
+                    schema[keyword] = value
     return schema, convert
 
 
-def _read_union(hints: Any) -> Reading:
-    """A Union or an Optional; its converter is that of the first hint that fits."""
-    readings = [_read_hint(hint) for hint in hints]
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reading:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
+
+
+def _any_of(readings: list[Reading]) -> Reading:
+    """Unite readings; the converter is that of the first one that fits."""
+    schemas = [schema for schema, _ in readings]
     branches = [(Schema(schema), convert) for schema, convert in readings]
 
     def convert_first(value: Any) -> Any:
@@ -1598,7 +1771,10 @@ def _read_union(hints: Any) -> Reading:
                 return convert(value)
         return value
 
-    return {"anyOf": [schema for schema, _ in readings]}, convert_first
+    union: Message = {"anyOf": schemas}
+    if schemas[1:] == [{"type": "null"}] and "description" in schemas[0]:
+        union["description"] = schemas[0].pop("description")
+    return union, convert_first
 
 
 def _read_dict(hint: Any = Any) -> Reading:
@@ -1627,20 +1803,22 @@ def _read_tuple(hints: Any) -> Reading:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reading:
-    """A list, set or frozenset, or a tuple of any length."""
+    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
     # Some hosts drop a tool, or all tools, for an array that does not name its items.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
+        if (get_origin(hint) or hint).__hash__ is None:
+            raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
 
 
-def _read_choices(hint: Any, choices: Any) -> Message:
+def _read_choices(choices: Any) -> Message:
     """A Literal, or the values of an Enum: their schema."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
-        raise _no_json_form(hint)
+        raise TypeError(f"the choices {choices} have no JSON form")
     if len(names) == 1:
         return {"type": names.pop(), "enum": list(choices)}
     return {"enum": list(choices)}
@@ -1658,7 +1836,8 @@ def _read_typed_dict(kind: Any) -> Reading:
             optional.discard(name)
         if wrapper == "NotRequired":
             optional.add(name)
-    return _read_object(hints, optional, is_open=True)
+    defaults = dict.fromkeys(optional, ...)  # which is not JSON, so it is not shown
+    return _read_object(hints, defaults, True, kind.__doc__)
 
 
 def _read_class(kind: Any) -> Reading:
@@ -1670,26 +1849,52 @@ def _read_class(kind: Any) -> Reading:
     # Results also have the fields that the class computes itself.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
-    schema, convert = _read_object(fields, maker.defaults, is_open)
+    doc = kind.__doc__ or ""
+    if doc.startswith(kind.__name__ + "("):  # it is made by Python
+        doc = ""
+    schema, convert = _read_object(fields, maker.defaults, is_open, doc)
     return schema, lambda value: kind(**convert(value))
 
 
-def _read_object(hints: Message, optional: Any, is_open: bool) -> Reading:
-    """An object with these members. Its converter makes a new dict."""
+def _read_object(
+    hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
+) -> Reading:
+    """An object with these members. Its converter makes a new dict.
+
+    The docstring describes it and them.
+    """
     properties: Message = {}
     converters: dict[str, Converter] = {}
+    undescribed = []
     for name, hint in hints.items():
+        default = defaults.get(name, ...)
         try:
-            properties[name], convert = _read_hint(hint)
+            if type(default).__name__ == "FieldInfo":  # pydantic's
+                raise TypeError("write Annotated[..., Field(...)], and a plain default")
+            reading = _read_hint(hint)
+            # `x: int = None` may be None.
+            if default is None and Schema(reading[0]).flaw(None):
+                reading = _any_of([reading, _read_hint(None)])
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
+        properties[name], convert = reading
         if convert is not _keep:
             converters[name] = convert
+        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+            undescribed.append(name)
+        if name in defaults:
+            with suppress(TypeError, ValueError):  # it is not JSON: it is not shown
+                properties[name]["default"] = to_json(default)
+    description, notes = _documentation(doc or "", undescribed, hidden)
+    for name in notes.keys() & hints.keys():
+        properties[name]["description"] = notes[name]
     schema: Message = {"type": "object", "properties": properties}
-    if required := [name for name in hints if name not in optional]:
+    if required := [name for name in hints if name not in defaults]:
         schema["required"] = required
     if not is_open:
         schema["additionalProperties"] = False
+    if description:
+        schema["description"] = description
 
     def convert_members(value: Message) -> Message:
         members = dict(value)
@@ -1701,24 +1906,39 @@ def _read_object(hints: Message, optional: Any, is_open: bool) -> Reading:
     return schema, convert_members
 
 
-def to_json(value: Any) -> Any:
-    """Return a value as JSON: also dataclasses, NamedTuples, Enums, sets and tuples."""
+def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    """Return a value as JSON; TypeError, with its place in the whole: it has no form.
+
+    Also dataclasses, NamedTuples, Enums, sets, tuples, pydantic's models, TEXT_TYPES,
+    and a timedelta, which becomes seconds.
+    """
     value = getattr(value, "_value_", value)  # of a member of an Enum
-    if value is None or isinstance(value, (str, int, float)):
+    kind = type(value)
+    if value is None or isinstance(value, (str, int)):
         return value
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+    if isinstance(value, float) and abs(value) < inf:
+        return value
+    if hasattr(kind, "model_dump"):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    elif hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "_asdict"):  # a NamedTuple
+    elif hasattr(kind, "_asdict"):  # a NamedTuple
         value = value._asdict()
+    elif hasattr(kind, "total_seconds"):
+        return value.total_seconds()
+    elif _text_type(kind):
+        return getattr(value, "isoformat", value.__str__)()
     if isinstance(value, dict):
-        return {str(to_json(key)): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json(item) for item in value]
+        return {str(to_json(key)): to_json(value[key], (*place, key)) for key in value}
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return [to_json(item, (*place, n)) for n, item in enumerate(value)]
+
+    where = "".join(_at(step, "") for step in place) or "/"
     raise TypeError(
-        f"{type(value).__name__} has no JSON form; return a str, for example;"
-        " for bytes, image(), audio() or embedded()"
+        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
+        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
     )
 
 
@@ -1801,19 +2021,24 @@ class Entry:
         # A partial has no name of its own, and an object that of its class.
         named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
-        self.description, notes = _documentation(named.__doc__ or "")
+        doc = named.__doc__ or ""
         try:
             signature = Signature(function)
             hints = signature.hints(strict=input_schema is None)
             self.context = _find_context(signature.names, hints)
             self.parameters = [one for one in signature.names if one != self.context]
+            unseen = {self.context, *signature.bound}  # by callers
             if input_schema is None:
-                input_schema, self._convert = self._read_parameters(signature, hints)
-                self._describe(input_schema["properties"], notes, signature.defaults)
+                fields = {name: hints.get(name, Any) for name in self.parameters}
+                input_schema, self._convert = _read_object(
+                    fields, signature.defaults, signature.is_open, doc, unseen
+                )
+                self.description = input_schema.pop("description", "")
                 if output_schema is None:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
+                self.description, _ = _documentation(doc, (), unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
@@ -1830,30 +2055,12 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_parameters(self, signature: Signature, hints: Message) -> Reading:
-        """Return the schema of the arguments, and what converts them."""
-        fields = {name: hints.get(name, Any) for name in self.parameters}
-        for name, default in signature.defaults.items():
-            # `x: int = None` may be None; Python before 3.11 says so itself.
-            if default is None and fields.get(name, Any) not in (Any, object):
-                fields[name] = Union[fields[name], None]
-        return _read_object(fields, signature.defaults, signature.is_open)
-
-    def _describe(self, properties: Message, notes: Message, defaults: Message) -> None:
-        """Add what the docstring says, and the defaults, to the parameters' schemas."""
-        for name, schema in properties.items():
-            if name in notes:
-                schema.setdefault("description", notes[name])
-            if name in defaults:
-                with suppress(TypeError, ValueError):  # it is not JSON: it is not shown
-                    schema["default"] = decode(encode(to_json(defaults[name])))
-
     def _read_result(self, hints: Message) -> Message | None:
         """Return the schema of structured results, if that is what the hint says.
 
         `-> str` or `-> list` says nothing about structure: such a tool returns content.
         """
-        whole, _ = _read_object({"result": hints.get("return", Any)}, (), is_open=True)
+        whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         schema = whole["properties"]["result"]
         if schema in _CONTENT_SCHEMAS:
             return None
@@ -1861,19 +2068,28 @@ class Entry:
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
-    def parse(self, texts: dict[str, str]) -> Message:
-        """Return what strings stand for ("5" is 5 for int); or RpcError.
+    def fit(self, values: Message, kinds: Any = object) -> tuple[Message, Flaw]:
+        """Return the arguments as they fit, and what flaw is left.
 
-        The arguments of prompts and the variables of templates are strings. One that
-        does not fit its hint as it is, is taken for JSON.
+        Some clients send a list or an object as a string of its JSON; the arguments of
+        prompts and the variables of templates are always strings ("5" is 5 for int). So
+        a string that does not fit is taken for JSON of one of these `kinds`.
         """
-        values = dict(texts)
-        for name, schema in self.input_schema["properties"].items():
-            if name in texts and Schema(schema).flaw(texts[name]):
-                # If it is not JSON, or not even a string, it stays a flaw.
-                with suppress(AttributeError, RpcError, ValueError):
-                    values[name] = decode(texts[name].encode())
-        if flaw := self.input.flaw(values):
+        flaw = self.input.flaw(values)
+        for name, value in values.items():
+            if flaw and flaw.startswith(_at(name, ":")) and isinstance(value, str):
+                with suppress(RpcError, ValueError):  # else it stays a flaw
+                    decoded = decode(value.encode())
+                    if isinstance(decoded, kinds):
+                        values = {**values, name: decoded}
+                        flaw = self.input.flaw(values)
+        return values, flaw
+
+    def parse(self, texts: Message) -> Message:
+        """Return what the strings stand for that a prompt or template gets; or
+        RpcError."""
+        values, flaw = self.fit(texts)
+        if flaw:
             raise invalid(flaw)
         return values
 
@@ -1906,6 +2122,85 @@ Entries = dict[str, Entry]  # what is registered, by name or URI
 
 MAX_URI_LENGTH = 8192  # of a URI that somebody watches
 
+# What is checked of what an author gives: in options, blocks of content, contents.
+_MEMBER_SCHEMAS = json.loads("""{
+    "name": {"type": "string"},
+    "version": {"type": "string"},
+    "title": {"type": "string"},
+    "description": {"type": "string"},
+    "websiteUrl": {"type": "string"},
+    "icons": {"type": "array", "items": {
+        "type": "object", "required": ["src"], "properties": {"src": {"type": "string"}}
+    }},
+    "instructions": {"type": "string"},
+    "pageSize": {"type": "integer", "minimum": 0},
+    "ttlMs": {"type": "integer", "minimum": 0},
+    "cacheScope": {"enum": ["public", "private"]},
+    "annotations": {"type": "object", "additionalProperties": false, "properties": {
+        "title": {"type": "string"},
+        "readOnlyHint": {"type": "boolean"},
+        "destructiveHint": {"type": "boolean"},
+        "idempotentHint": {"type": "boolean"},
+        "openWorldHint": {"type": "boolean"},
+        "audience": {"type": "array", "items": {"enum": ["user", "assistant"]}},
+        "priority": {"type": "number", "minimum": 0, "maximum": 1},
+        "lastModified": {"type": "string"}
+    }},
+    "_meta": {"type": "object"},
+    "uri": {"type": "string"},
+    "mimeType": {"type": "string"},
+    "size": {"type": "number", "minimum": 0},
+    "type": {"type": "string"},
+    "text": {"type": "string"},
+    "data": {"type": "string"},
+    "resource": {
+        "type": "object",
+        "required": ["uri"],
+        "anyOf": [{"required": ["text"]}, {"required": ["blob"]}],
+        "additionalProperties": false,
+        "properties": {
+            "uri": {"type": "string"},
+            "mimeType": {"type": "string"},
+            "text": {"type": "string"},
+            "blob": {"type": "string"},
+            "_meta": {"type": "object"}
+        }
+    },
+    "role": {"enum": ["user", "assistant"]},
+    "content": {},
+    "structuredContent": {},
+    "isError": {"type": "boolean"},
+    "resultType": {"type": "string"}
+}""")
+
+# To add a type of content: a row, and what its members are, above. `_meta` and
+# annotations are allowed in all of them. (server/tools §Tool Result)
+Block = namedtuple("Block", "type required optional")
+BLOCKS = read_table(
+    Block,
+    """
+    type           required       optional
+    text           text           -
+    image          data mimeType  -
+    audio          data mimeType  -
+    resource       resource       -
+    resource_link  uri name       title description mimeType size icons
+""",
+)
+
+
+@cache
+def shape_of(names: str, required: str = "") -> Schema:
+    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    return Schema(
+        {
+            "type": "object",
+            "required": required.split(),
+            "properties": {name: _MEMBER_SCHEMAS[name] for name in names.split()},
+            "additionalProperties": False,
+        }
+    )
+
 
 class Result(dict[str, Any]):
     """What a modern tool returns if an extension defines the result; sent as it is."""
@@ -1926,9 +2221,14 @@ def audio(data: bytes, mime_type: str, **members: Any) -> Message:
     return {"type": "audio", "data": to_base64(data), "mimeType": mime_type, **members}
 
 
+_CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
+
+
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource."""
-    return isinstance(value, dict) and ("text" in value or "blob" in value)
+    """Tell whether a value has the contents of a resource, and nothing else."""
+    if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
+        return False
+    return isinstance(value.get("text", value.get("blob")), (str, bytes))
 
 
 def as_text(value: Any) -> str:
@@ -1942,7 +2242,7 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     """Make what a resource returned: server/resources §Resource Contents."""
     if isinstance(value, bytes):
         value = {"blob": value}
-    elif not is_contents(value):
+    if not is_contents(value):
         value = {"text": as_text(to_json(value))}
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
@@ -1961,23 +2261,28 @@ def link(uri: str, name: str, **members: Any) -> Message:
     return {"type": "resource_link", "uri": uri, "name": name, **members}
 
 
-_CONTENT_TYPES = ("text", "image", "audio", "resource", "resource_link")
+def block_flaw(value: Any) -> Flaw:
+    """Return why a value is not a block of content; None: it is one."""
+    row = BLOCKS.get(str(value.get("type"))) if isinstance(value, dict) else None
+    if not row:
+        return f": its type must be one of {', '.join(BLOCKS)}"
+    required = f"type {row.required}"
+    shape = shape_of(f"{required} {row.optional} annotations _meta", required)
+    return shape.flaw(without_none(**value))
 
 
 def is_content(value: Any) -> bool:
     """Tell whether a value is text or content."""
-    if isinstance(value, dict):
-        return value.get("type") in _CONTENT_TYPES
-    return isinstance(value, str)
+    return isinstance(value, str) or not block_flaw(value)
 
 
 def content(value: Any) -> Message:
     """Return content; text may be given as a string. TypeError for anything else."""
-    if not is_content(value):
-        raise TypeError(
-            f"expected text or content, e.g. image(); found {type(value).__name__}"
-        )
-    return text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return text(value)
+    if flaw := block_flaw(value):
+        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{flaw}")
+    return without_none(**value)
 
 
 # ---- results
@@ -1986,23 +2291,35 @@ def tool_error(message: str) -> Message:
     return {"content": [text(message)], "isError": True}
 
 
+def is_result(value: Any) -> bool:
+    """Tell whether a dict is a complete result, and not data.
+
+    It has content and other members of a result only: {"content": [], "total": 17} and
+    {"content": []} are data.
+    """
+    members = "content structuredContent isError _meta resultType"
+    if shape_of(members, "content").flaw(value):
+        return False
+    has_content = isinstance(value["content"], list) and value["content"] != []
+    return has_content or len(value) > 1
+
+
 def tool_result(entry: Entry, value: Any) -> Message:
     """Make a result of a tool's value: server/tools §Tool Result, §Output Schema.
 
     TypeError: it cannot be one, or breaks the tool's output schema.
     """
-    blocks = value if isinstance(value, list) and value else [value]
+    plain = to_json(value)
+    blocks = plain if isinstance(value, list) and value else [plain]
     if value is None:
         blocks = []
-    has_content = isinstance(value, dict) and isinstance(value.get("content"), list)
-    if has_content and (
-        not entry.output or "structuredContent" in value or value.get("isError")
+    if is_result(plain) and (
+        not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
-        result = value
+        result = plain
     elif not entry.output and all(map(is_content, blocks)):
         result = {"content": blocks}
     else:
-        plain = to_json(value)
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
             result["structuredContent"] = {"result": plain}
@@ -2014,6 +2331,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
             raise TypeError(
                 f"{entry.name}() returned what its output schema forbids: {flaw}"
             )
+    if not isinstance(result["content"], list):
+        raise TypeError("the content of a result must be a list")
     blocks = [content(item) for item in result["content"]]
     return {**result, "resultType": "complete", "content": blocks}
 
@@ -2056,11 +2375,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 # ---- the registry: what authors register is an Entry (section 5), in a table of its
 # kind. The key is what clients use to ask for it: a name, a URI or a URI template.
-# Of tools (server/tools §Tool), and of resources (server/resources §Annotations).
-ANNOTATIONS = (
-    "title readOnlyHint destructiveHint idempotentHint openWorldHint"
-    " audience priority lastModified"
-)
+_HOSTS_TAKE = re.compile("[A-Za-z0-9_.-]{1,64}").fullmatch  # as a name
 # basic/versioning §Capability Negotiation: what the server declares once a feature is
 # registered.
 CAPABILITIES = json.loads("""{
@@ -2074,11 +2389,29 @@ CAPABILITIES = json.loads("""{
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked_options(members: Message, names: str) -> Message:
-    """Return the members that are given; TypeError for an unknown one."""
-    for name in members.keys() - names.split():
-        raise TypeError(f"unknown option {name!r}; expected one of: {names}")
-    return without_none(**members)
+def checked(members: Message, names: str) -> Message:
+    """Return the options that are given; TypeError: one is unknown or malformed."""
+    given = without_none(**members)
+    if flaw := shape_of(names).flaw(given):
+        raise TypeError(f"option {flaw}; there are {names}")
+    return given
+
+
+def log_odd_names(tool: str, schema: Message) -> None:
+    """Log what the specification allows, and some hosts do not.
+
+    They then drop the tool, or all tools, or a model's API refuses every request.
+    """
+    odd = [one for one in schema.get("properties", ()) if not _HOSTS_TAKE(one)]
+    odd += schema.keys() & {"anyOf", "oneOf", "allOf"}
+    if "." in tool or not _HOSTS_TAKE(tool):
+        odd.append(tool)
+    if odd:
+        _log(
+            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
+            " letters, digits, _ and -, those of arguments also dots (see name=); no"
+            " anyOf, oneOf or allOf stands at the root of a schema"
+        )
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2211,11 +2544,7 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            if not re.fullmatch("[A-Za-z0-9_.-]{1,128}", called):
-                _log(
-                    f"tool {called!r:.200}: some hosts refuse names other than 1 to 128"
-                    " letters, digits, _ - and . (server/tools §Tool Names); see name="
-                )
+            log_odd_names(called, entry.input_schema)
             self._add(
                 "tools",
                 called,
@@ -2253,23 +2582,27 @@ class Registry:
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
+        members["mimeType"] = mime_type
+        hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        cache_hints = checked(hints, "ttlMs cacheScope")
 
         def register(function: F) -> F:
             entry = Entry(function, output_schema={})
             entry.pattern = pattern
-            entry.cache_hints = without_none(ttlMs=ttl_ms, cacheScope=cache_scope)
-            if set(pattern.groupindex) != set(entry.parameters):
+            entry.cache_hints = cache_hints
+            variables = pattern.groupindex.keys()
+            required = set(entry.input_schema.get("required", ()))
+            if not required <= variables <= set(entry.parameters):
                 raise ValueError(
                     f"{entry.name}() must have the variables of {uri} as parameters"
                 )
             self._add(
-                "templates" if entry.parameters else "resources",
+                "templates" if variables else "resources",
                 uri,
                 entry,
                 members,
-                "annotations size",
+                "annotations size mimeType",
                 name=name or entry.name,
-                mimeType=mime_type,
             )
             return function
 
@@ -2328,13 +2661,12 @@ class Registry:
         besides the usual ones; `derived` come from the function.
         """
         table = self.entries(kind)
-        checked_options(members.get("annotations") or {}, ANNOTATIONS)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked_options(members, "title description icons _meta " + options),
+            **checked(members, "title description icons _meta " + options),
         }
         table[name] = entry
         self.declared.add("resources" if kind == "templates" else kind)
@@ -2347,7 +2679,10 @@ class Registry:
         """
 
         def register(function: F) -> F:
-            self.completions[reference, argument] = Entry(function, {})
+            entry = Entry(function, {})
+            if function.__annotations__.get("return") in (str, "str"):
+                raise TypeError(f"{entry.name}() must return a list of str, not a str")
+            self.completions[reference, argument] = entry
             self.declared.add("completions")
             return function
 
@@ -2479,7 +2814,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    if flaw := entry.input.flaw(arguments):
+    arguments, flaw = entry.fit(arguments, (dict, list))
+    if flaw:
         if "argument errors" in ctx._rules.features:
             return tool_error(f"Invalid arguments for {name}: {flaw}")
         field, _, reason = flaw.partition(": ")
@@ -2504,9 +2840,11 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     for item in value if isinstance(value, list) else [value]:
         if not (isinstance(item, dict) and "role" in item):
             item = {"role": "user", "content": item}
-        if item["role"] not in ("user", "assistant"):
+        is_whole = item.keys() == {"role", "content"}
+        if not is_whole or item["role"] not in ("user", "assistant"):
             raise TypeError(
-                f"a message is from user or assistant, not {item['role']!r}"
+                'a message is {"role": "user" or "assistant", "content": ...},'
+                f" not {item!r:.200}"
             )
         messages.append({**item, "content": content(item["content"])})
     description = entry.definition.get("description")
@@ -2552,7 +2890,7 @@ def serve_read(server: Server, ctx: Context) -> Message:
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
     value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and any(map(is_contents, value))
+    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
     mime_type = entry.definition.get("mimeType")
     found = [
         contents(uri, mime_type, part) for part in (value if are_parts else [value])
@@ -2702,7 +3040,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
         values = server.call_handler(completer, {}, ctx, typed, others)
     if isinstance(values, str):
         raise TypeError("a completer must return a list of str, not a str")
-    values = list(values)
+    values = [as_text(to_json(value)) for value in values]
     completion = {
         "values": values[:MAX_COMPLETIONS],
         "total": len(values),
@@ -2803,6 +3141,8 @@ def elicitation(
     a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
     a JSON Schema. Ask for secrets with `url`. (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema or {}, dict):
+        raise TypeError("for a field called url, schema or key, write schema={...}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
@@ -2884,11 +3224,15 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+_headers: ContextVar[Headers] = ContextVar("_headers", default={})
+
+
 class Context:
     """One request, as its handler sees it: declare a parameter `ctx: Context`.
 
     `meta` is params._meta; `client_info` and `client_capabilities` may be made up;
-    `principal` is what `authorize=` returned. When the client cancels, `cancelled`
+    `principal` is what `authorize=` returned; `headers` are those of the HTTP request,
+    by names in lower case, and empty on stdio. When the client cancels, `cancelled`
     becomes True: stop soon.
 
     What follows is for readers of this file. A request, from its arrival to its end:
@@ -2911,6 +3255,7 @@ class Context:
         _in_tool       true from the call of a tool's function on, unless it asks
         _subscription  what `subscriptions/listen` has begun; None: anything else
         _progress      the last that was sent
+        _unawaited     questions of a coroutine that it does not await yet
         _wakes         functions for _cancel() to call
         _digests       of the questions of this run, by key
         _missing       the questions that have no answer, by key
@@ -2935,6 +3280,7 @@ class Context:
     _ended = False
     _subscription: Subscription | None = None
     _progress = -inf
+    _unawaited = 0
 
     def __init__(
         self,
@@ -2948,6 +3294,7 @@ class Context:
         self.server = server
         self.peer = peer
         self.principal = principal
+        self.headers = _headers.get()
         self.id = message["id"]
         self.method = message["method"]
         self.params: Message = message.get("params", {})
@@ -3055,9 +3402,11 @@ class Context:
                 self._digests[key] = digest([key, question])[:16]
 
         async def later() -> Any:
+            self._unawaited -= 1
             return take(await self._obtain_later(questions))
 
         if self.server.is_on_loop():
+            self._unawaited += 1
             return later()
         return take(self._obtain(questions))
 
@@ -3216,6 +3565,8 @@ class Context:
             self._restore()
         try:
             result: Message = self._function(self.server, self)
+            if self._unawaited:
+                raise RuntimeError("write `await` before ctx.elicit() and the like")
             if not self._missing:  # else the handler has swallowed InputRequired
                 return result
         except BaseException:
@@ -3615,8 +3966,10 @@ class Server(Registry):
         super().__init__()
         Server.made = True
         self.brief = {"name": name, "version": version}
-        options = checked_options(info, "title description websiteUrl icons")
-        self.info = {**self.brief, **options}
+        names = "name version title description websiteUrl icons"
+        self.info = checked({**self.brief, **info}, names)
+        others = {"instructions": instructions, "pageSize": page_size}
+        checked(others, "instructions pageSize")
         self.instructions = instructions
         self.page_size = page_size
         if state_key is None:
@@ -3626,7 +3979,8 @@ class Server(Registry):
         self.state_key = state_key
         if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
-        self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        self.cache_hints = checked(hints, "ttlMs cacheScope")
 
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
@@ -4913,6 +5267,7 @@ class Endpoint:
         This is the way in for other HTTP servers: examples/mount.py makes an Exchange
         of a request that comes through WSGI, CGI or Lambda.
         """
+        _headers.set(exchange.headers)
         try:
             return self._route(exchange)
         except HttpError as refusal:
@@ -5572,17 +5927,20 @@ def serve_file(path: str, words: list[str]) -> None:
     spec.loader.exec_module(module)
     if Server.served:
         return
-    tools = []
-    for key, value in vars(module).items():
-        is_public = key != "main" and key[0] != "_"
-        is_own = type(value) is types.FunctionType and value.__module__ == name
-        if is_public and is_own:
-            tools.append(value)
-    if Server.made or not tools:
+    if Server.made:
         usage_error(f"{path} makes its own server: run it with `python3 {path}`")
     server = Server(name)
-    for function in tools:
-        server.tool(function)
+    for key, value in vars(module).items():
+        is_function = isinstance(value, types.FunctionType)
+        if not (is_function or hasattr(value, "__wrapped__")):
+            continue
+        if key != "main" and key[0] != "_" and value.__module__ == name:
+            try:
+                server.tool(value)
+            except (TypeError, ValueError) as problem:
+                _log(f"not a tool: {problem}")
+    if not server.tools:
+        usage_error(f"{path} has no function that can be a tool")
     server.run(words)
 
 

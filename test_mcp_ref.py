@@ -125,14 +125,23 @@ import time
 import tokenize
 import types
 import typing
+import uuid
 import weakref
 import xml.etree.ElementTree as ElementTree
 import zipapp
 import zipfile
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import (
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, wait
 from email.utils import parsedate_to_datetime
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
 from unittest import mock
 
@@ -1627,7 +1636,7 @@ quiet
 open a
 < 1 {"content": [{"text": "held"}]}
 > "\ud800" tools/list
-< "\ud800" {}
+< ? error {INVALID_REQUEST} id
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
@@ -2710,7 +2719,7 @@ def test_what_ends_a_test_passes_through_the_call_of_a_tool():
 
 def test_a_result_that_cannot_be_shaped_is_an_error_for_the_client(capfd):
     server, sent = mcp.Server("s"), []
-    server.tool(lambda: {"content": [], "_meta": 7}, name="odd")
+    server.tool(lambda: mcp.Result({"_meta": 7}), name="odd")
     server.handle(modern("tools/call", name="odd"), sent.append)
     assert sent[0]["error"]["code"] == CODES["INTERNAL_ERROR"]
     assert "tools/call failed" in capfd.readouterr().err
@@ -2789,7 +2798,7 @@ def test_a_mistake_that_may_be_none_is_logged(capsys):
     server.prompt(lambda name: name, name="later")
     server.resource("x://{a}")(lambda a: a)
     names = re.findall(r"tool '(.{1,9})", capsys.readouterr().err)
-    assert names == ["<lambda>'", "two words", "xxxxxxxxx"]
+    assert names == ["<lambda>'", "two words", "xxxxxxxxx", "a.b-c_9':"]
     mcp.Endpoint(server)
     lines = capsys.readouterr().err.splitlines()
     assert re.findall(r"'(\S+)', '(\w+)'", " ".join(lines)) == [
@@ -3025,7 +3034,7 @@ class Nest:
 INT, STR, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
 POINT = {
     "type": "object",
-    "properties": {"x": INT, "y": INT},
+    "properties": {"x": INT, "y": {**INT, "default": 0}},
     "required": ["x"],
     "additionalProperties": False,
 }
@@ -3092,6 +3101,18 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         ),
         (Point, POINT),
         (list[Point], {"type": "array", "items": POINT}),
+        *((x, {"type": "array", "items": INT}) for x in (Sequence[int], deque[int])),
+        *((x[int], {"type": "array", "items": INT}) for x in (Iterable, Collection)),
+        (Collection, {"type": "array", "items": {}}),
+        (AbstractSet[str], {"type": "array", "items": STR, "uniqueItems": True}),
+        (Mapping[str, int], {"type": "object", "additionalProperties": INT}),
+        (typing.NewType("Name", str), STR),
+        (datetime.date, {**STR, "format": "date"}),
+        (datetime.datetime, STR),
+        (datetime.time, STR),
+        (uuid.UUID, {**STR, "format": "uuid"}),
+        (decimal.Decimal, {"type": ["string", "number"]}),
+        *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
     ],
     ids=str,
 )
@@ -3215,7 +3236,8 @@ class Kinds:
 )
 def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
     server, tool = serve_tool(function)
-    assert tool["description"] == "Do something."
+    # What did not become the description of a parameter stays.
+    assert tool["description"] == "Do something.\n\nArgs:\n    c: not this"
     # open, for **rest; JSON has neither infinity nor classes
     assert tool["inputSchema"] == {
         "type": "object",
@@ -3237,15 +3259,17 @@ def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
         ("(x: int, /)", ""),
         ("(*x: int)", ""),
         ("(x: 'Nowhere')", "Nowhere"),
-        ("(x: Path)", "Path"),
+        ("(x: bytearray)", "bytearray"),
         ("(ctx)", "ctx: Context"),
         ("(a: Context, b: Context)", "Context"),
         ("() -> bytes", "bytes"),
         ("(x: dict[int, str])", "int"),
         ("(x: Literal[b''])", "b''"),
-        ("(x: Optional[Path])", "Path"),
-        ("(here: Path)", "here: .*str.*input_schema="),
-        ("() -> list[Path]", "result: .*str.*output_schema="),
+        ("(x: Optional[bytes])", "bytes"),
+        ("(here: bytes)", "here: .*str.*input_schema="),
+        ("() -> list[bytes]", "result: .*str.*output_schema="),
+        ("(x: set[dict])", "x: .*set"),
+        ("(x: Iterator[int])", "x: "),
         ("(self, x: int)", "self"),
         ("(*x: int)", "\\*args.*wraps"),
         ("(x: Nest)", "itself"),
@@ -3416,13 +3440,856 @@ def test_none_as_the_default_means_optional_in_every_python():
 
 
 @parametrize(
-    "value", [Path("x"), datetime.date(2026, 1, 1), decimal.Decimal(1)], ids=str
+    "value, place, word",
+    [
+        ([{"price": 1.5}, {"price": float("nan")}], "/1/price", "None"),
+        ({"rows": {"a/b": float("-inf")}}, "/rows/a~1b", "None"),
+        ({"a": [threading.Lock()]}, "/a/0", "lock"),
+        (b"raw", "/", "image\\("),
+        ({"x": (i for i in ())}, "/x", "list"),
+    ],
 )
-def test_a_result_without_a_json_form_names_the_remedy(value):
+def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
+    value, place, word
+):
     server, _ = serve_tool(lambda: value)
     result = server.call("t")
     text = result["content"][0]["text"]
-    assert result["isError"] and type(value).__name__ in text and "str" in text
+    assert result["isError"] and text.startswith(place + ": ")
+    assert re.search(word, text)
+    server.resource("x://y")(lambda: value)
+    server.prompt(lambda: value, name="p")
+    for method, params in (
+        ("resources/read", {"uri": "x://y"}),
+        ("prompts/get", {"name": "p"}),
+    ):
+        if value != b"raw":  # which a resource may have
+            assert ask(server, method, **params)["code"] == CODES["INTERNAL_ERROR"]
+
+
+# ---- what people write: hints
+DUE = datetime.datetime(1969, 7, 20, 20, 17, 40, tzinfo=datetime.timezone.utc)
+SOME_ID = uuid.UUID(int=7)
+
+
+@parametrize(
+    "hint, value, result",
+    [
+        (datetime.date, "1969-07-20", datetime.date(1969, 7, 20)),
+        (datetime.datetime, "1969-07-20T20:17:40Z", DUE),
+        (datetime.datetime, "1969-07-20 20:17:40.000+00:00", DUE),
+        (datetime.time, "20:17", datetime.time(20, 17)),
+        (uuid.UUID, str(SOME_ID), SOME_ID),
+        (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
+        (decimal.Decimal, 1.5, decimal.Decimal("1.5")),
+        (Path, "a/b.Z", Path("a/b.Z")),
+        (PurePosixPath, "a", PurePosixPath("a")),
+        (Sequence[datetime.date], ["1969-07-20"], [datetime.date(1969, 7, 20)]),
+        (deque[int], [1.0], deque([1])),
+        (Mapping[str, Path], {"a": "b"}, {"a": Path("b")}),
+        (AbstractSet[int], [1], {1}),
+        (
+            typing.NewType("Day", datetime.date),
+            "1969-07-20",
+            datetime.date(1969, 7, 20),
+        ),
+        # A union takes the first member that the value becomes one of.
+        (Union[datetime.date, uuid.UUID, str], str(SOME_ID), SOME_ID),
+        (Union[datetime.date, str], "soon", "soon"),
+        (Optional[datetime.date], None, None),
+        # One grammar in every Python: 3.11 knows further forms.
+        (datetime.date, "19690720", "/x: must be a date, such as 1969-07-20"),
+        (datetime.date, "1969-02-30", "/x: must be a date"),
+        (datetime.datetime, "1969-07-20", "/x: must be a datetime"),
+        (datetime.datetime, "1969-W29-7T20:17", "/x: must be a datetime"),
+        (datetime.time, "2017", "/x: must be a time"),
+        (datetime.time, "20:17:40.5", "/x: must be a time"),
+        (uuid.UUID, "7", "/x: must be a UUID"),
+        (decimal.Decimal, "NaN", "/x: must be a Decimal"),
+        (decimal.Decimal, "1.2.3", "/x: must be a Decimal"),
+        (datetime.date, 5, "/x: must be of type string"),
+        (dict[str, list[datetime.date]], {"a": ["x"]}, "/x/a/0: must be a date"),
+        (Optional[datetime.date], "x", "/x: must be a date"),
+    ],
+    ids=str,
+)
+def test_types_that_people_use_come_as_objects(hint, value, result):
+    got = []
+    server, _ = serve_tool(hinted(hint, None, got.append))
+    answer = ask(server, "tools/call", name="t", arguments={"x": value})
+    if isinstance(result, str) and result.startswith("/x"):
+        assert answer["isError"] and result in answer["content"][0]["text"]
+    else:
+        assert got == [result] and type(got[0]) is type(result)
+
+
+class Trip(NamedTuple):
+    """Where to go."""
+
+    day: datetime.date
+    home: Optional[Path] = None
+
+
+@parametrize(
+    "hint, value, structured",
+    [
+        (datetime.date, datetime.date(1969, 7, 20), "1969-07-20"),
+        (datetime.datetime, DUE, "1969-07-20T20:17:40+00:00"),
+        (uuid.UUID, SOME_ID, str(SOME_ID)),
+        (decimal.Decimal, decimal.Decimal("1.10"), "1.10"),
+        (Path, PurePosixPath("a/b"), "a/b"),
+        (deque[int], deque([1]), [1]),
+        (Any, datetime.timedelta(minutes=1), 60.0),
+        (Trip, Trip(datetime.date(1969, 7, 20)), {"day": "1969-07-20", "home": None}),
+        (Any, {Color.RED: {DUE.date(): frozenset((1,))}}, {"r": {"1969-07-20": [1]}}),
+    ],
+    ids=str,
+)
+def test_types_that_people_use_leave_as_json(hint, value, structured):
+    server, tool = serve_tool(hinted(Any, hint, lambda x: value))
+    answer = ask(server, "tools/call", name="t")
+    text = answer["content"][0]["text"]
+    assert (text if isinstance(structured, str) else json.loads(text)) == structured
+    if "outputSchema" in tool:
+        assert (
+            mcp.Schema(tool["outputSchema"]).flaw(answer["structuredContent"]) is None
+        )
+
+
+ONE_TO_NINE = mcp.keywords(minimum=1, maximum=9)
+LIMITED = {**INT, "minimum": 1, "maximum": 9}
+
+
+@dataclasses.dataclass
+class Limited:
+    number: Optional[Annotated[int, ONE_TO_NINE]] = None
+
+
+@parametrize(
+    "hint, default, schema",
+    [
+        (Annotated[int, ONE_TO_NINE], ..., LIMITED),
+        (Annotated[int, {"minimum": 1, "maximum": 9}], ..., LIMITED),
+        (
+            Annotated[int, {"minimum": 1, "maximum": 9}],
+            None,
+            {"anyOf": [LIMITED, NULL]},
+        ),
+        (Annotated[int, ONE_TO_NINE], None, {"anyOf": [LIMITED, NULL]}),
+        (Optional[Annotated[int, ONE_TO_NINE]], ..., {"anyOf": [LIMITED, NULL]}),
+        (list[Annotated[int, ONE_TO_NINE]], ..., {"type": "array", "items": LIMITED}),
+        (
+            Annotated[Optional[str], "text"],
+            None,
+            {"anyOf": [STR, NULL], "description": "text"},
+        ),
+        (Annotated[str, "text"], None, {"anyOf": [STR, NULL], "description": "text"}),
+        (
+            Optional[Annotated[str, "text"]],
+            ...,
+            {"anyOf": [STR, NULL], "description": "text"},
+        ),
+        (Any, None, {}),
+        (Optional[int], None, {"anyOf": [INT, NULL]}),
+    ],
+)
+def test_options_of_a_parameter_work_everywhere(hint, default, schema):
+    def takes(x): ...
+
+    takes.__annotations__ = {"x": hint}
+    if default is not ...:
+        takes.__defaults__ = (default,)
+        schema = {**schema, "default": default}
+    _, tool = serve_tool(takes)
+    assert tool["inputSchema"]["properties"] == {"x": schema}
+    properties = mcp.schema_of(Limited)["properties"]
+    assert properties["number"] == {"anyOf": [LIMITED, NULL], "default": None}
+    form = mcp.elicitation("?", n=Annotated[int, ONE_TO_NINE])
+    assert form["params"]["requestedSchema"]["properties"] == {"n": LIMITED}
+    assert {ONE_TO_NINE: 1}[mcp.keywords(maximum=9, minimum=1)] == 1
+
+
+def test_an_error_in_a_hint_names_the_parameter_and_the_remedy():
+    scope = dict(globals())
+    exec("def f(a: int, late: 'Optional[Annotated[int, [].x]]'): ...", scope)
+    with pytest.raises(TypeError, match=r"f\(\): late: .*x.*keywords\(minimum=1\)"):
+        mcp.Server("s").tool(scope["f"])
+
+
+@dataclasses.dataclass
+class Told:
+    """A point.
+
+    Args:
+        x: across
+    """
+
+    x: int
+    y: int = 5
+    tags: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Untold:
+    x: int
+
+
+class Opened(TypedDict, total=False):
+    """Some words."""
+
+    word: str
+
+
+def test_defaults_and_docstrings_of_classes_reach_the_schema():
+    assert mcp.schema_of(Told) == {
+        "type": "object",
+        "description": "A point.",
+        "required": ["x"],
+        "properties": {
+            "x": {**INT, "description": "across"},
+            "y": {**INT, "default": 5},
+            "tags": {"type": "array", "items": STR},
+        },
+        "additionalProperties": False,
+    }
+    assert "description" not in mcp.schema_of(Untold)
+    assert "description" not in mcp.schema_of(Point)
+    assert mcp.schema_of(Opened)["description"] == "Some words."
+    assert mcp.schema_of(Trip)["description"] == "Where to go."
+    assert mcp.schema_of(Optional[Told])["description"] == "A point."
+
+
+def test_a_signature_that_a_decorator_sets_hides_parameters():
+    def connected(function):
+        @functools.wraps(function)
+        def wrapper(*args, **others):
+            return function("db", *args, **others)
+
+        shown = inspect.signature(function)
+        kept = [one for one in shown.parameters.values() if one.name != "db"]
+        wrapper.__signature__ = shown.replace(parameters=kept)
+        return wrapper
+
+    @connected
+    def query(db, sql: str, limit: int = 5) -> str:
+        return f"{db} {sql} {limit}"
+
+    server, tool = serve_tool(query)
+    assert list(tool["inputSchema"]["properties"]) == ["sql", "limit"]
+    assert server.call("t", sql="x")["content"][0]["text"] == "db x 5"
+    assert server.call("t", sql="x", db="mine")["isError"]
+
+
+# ---- pydantic
+@dataclasses.dataclass
+class Ge:
+    ge: Any
+
+
+class FieldInfo:
+    """What pydantic's Field() makes."""
+
+    def __init__(self, default: Any = ..., description=None, metadata: Any = ()):
+        self.description = description
+        self.metadata = metadata
+
+
+@parametrize("real", [False, True])
+def test_limits_and_descriptions_of_pydantics_fields_count(real):
+    info, ge = FieldInfo, Ge
+    field = FieldInfo(description="how many", metadata=[Ge(0)])
+    if real:
+        pydantic = pytest.importorskip("pydantic")
+        info, ge = pydantic.Field, pytest.importorskip("annotated_types").Ge
+        field = pydantic.Field(ge=0, description="how many")
+    server, tool = serve_tool(hinted(Annotated[int, field], str, repr))
+    schema = {**INT, "minimum": 0, "description": "how many", "default": ""}
+    assert tool["inputSchema"]["properties"]["x"] == schema
+    assert "/x: " in server.call("t", x=-1)["content"][0]["text"]
+    assert mcp.schema_of(Annotated[int, ge(1)]) == {**INT, "minimum": 1}
+
+    def takes(x: int): ...
+
+    takes.__defaults__ = (info(5),)
+    with pytest.raises(TypeError, match=r"x: .*Annotated"):
+        mcp.Server("s").tool(takes)
+
+
+def test_a_pydantic_model_may_be_returned_as_data_or_content():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Content(pydantic.BaseModel):
+        type: Literal["text"]
+        text: str
+        annotations: Optional[dict] = None
+        meta: Optional[dict] = pydantic.Field(alias="_meta", default=None)
+
+    class Page(pydantic.BaseModel):
+        day: datetime.date
+        rest: Optional[int] = None
+
+    block = Content(type="text", text="hi")
+    for value in (block, [block], {"content": [block]}):
+        server, _ = serve_tool(
+            lambda value=value: value, input_schema={"type": "object"}
+        )
+        assert server.call("t")["content"] == [mcp.text("hi")]
+    server, _ = serve_tool(lambda: Page(day=DUE.date()))
+    assert server.call("t")["structuredContent"] == {"day": "1969-07-20"}
+
+
+# ---- docstrings
+@parametrize(
+    "docstring, description, notes",
+    [
+        (
+            """Look it up.
+
+            Args:
+                x (Optional[Tuple[int, (a)]]): the first,
+                    and more
+                  - y: not at this depth
+                ctx: the context
+            Returns:
+                What was found.
+
+            Never call this with an empty x.
+            """,
+            "Look it up.\n\nReturns:\n    What was found.\n\n"
+            "Never call this with an empty x.",
+            {"x": "the first, and more - y: not at this depth"},
+        ),
+        (
+            """Do.
+
+            Parameters:
+              - x: one
+              * `y` : two
+              z: nobody
+              Be careful.
+            """,
+            "Do.\n\nParameters:\n  z: nobody\n  Be careful.",
+            {"x": "one", "y": "two"},
+        ),
+        (
+            """Do.
+
+            :param int x: one
+              more
+            :param y: two
+            :returns: three
+            :raises ValueError: never
+            """,
+            "Do.\n\n:returns: three\n:raises ValueError: never",
+            {"x": "one more", "y": "two"},
+        ),
+        (
+            """Do.
+
+            Parameters
+            ----------
+            x : str
+                The text.
+
+            Example:
+                x: this is not a parameter
+            """,
+            "Do.\n\nParameters\n----------\nx : str\n    The text.\n\n"
+            "Example:\n    x: this is not a parameter",
+            {},
+        ),
+        (
+            """Do.
+
+            Args:
+                x:
+                    on the next line
+                y: one
+                y: two
+            """,
+            "Do.\n\nArgs:\n    y: two",
+            {"x": "on the next line", "y": "one"},
+        ),
+        ("Args: none.", "Args: none.", {}),
+        ("", None, {}),
+    ],
+)
+def test_no_sentence_of_a_docstring_vanishes(docstring, description, notes):
+    def takes(ctx: Context, x: str = "", y: str = ""): ...
+
+    takes.__doc__ = docstring
+    _, tool = serve_tool(takes)
+    assert tool.get("description") == description
+    properties = tool["inputSchema"]["properties"]
+    found = {name: properties[name].get("description") for name in properties}
+    assert {name: note for name, note in found.items() if note} == notes
+    # With a schema by hand, nothing describes a parameter. All of it stays but `ctx`.
+    by_hand = {"type": "object"}
+    _, tool = serve_tool(takes, input_schema=by_hand)
+    words = " ".join(tool.get("description", "").split())
+    for note in notes.values():
+        assert note.split()[-1] in words
+    assert "ctx" not in words
+
+
+# ---- arguments
+@dataclasses.dataclass
+class Cat:
+    kind: Literal["cat"]
+    lives: int
+
+
+@dataclasses.dataclass
+class Dog:
+    kind: Literal["dog"]
+    name: str
+
+
+@parametrize(
+    "hint, value, flaw",
+    [
+        (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
+        (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
+        (Optional[int], "5", "/x: must be of type integer"),
+        (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
+        (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
+        (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
+        (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
+        (Union[int, str], [], "/x: must match at least one of"),
+    ],
+    ids=str,
+)
+def test_the_flaw_of_an_optional_argument_is_the_flaw(hint, value, flaw):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert flaw in server.call("t", x=value)["content"][0]["text"]
+
+
+def test_a_union_stops_at_the_first_branch_that_decides():
+    node = {"type": "object", "properties": {"and": {"$ref": "#/$defs/filter"}}}
+    branches = [node, {**node, "minProperties": 0}, {**node, "maxProperties": 9}]
+    schema = {"$ref": "#/$defs/filter", "$defs": {"filter": {"anyOf": branches}}}
+    value: dict = {}
+    for _ in range(40):  # three branches at each level: 3 ** 40, if all were tried
+        value = {"and": value}
+    assert mcp.Schema(schema).flaw(value) is None
+    one = {"oneOf": [{"type": "object"}, {}, schema["$defs"]["filter"]]}
+    assert "exactly one" in mcp.Schema({**one, "$defs": schema["$defs"]}).flaw(value)
+
+
+BY_HAND = {
+    "type": "object",
+    "properties": {
+        "tags": {"$ref": "#/$defs/tags"},
+        "text": STR,
+        "either": {"anyOf": [STR, {"type": "array", "items": {}}]},
+        "number": INT,
+    },
+    "$defs": {"tags": {"type": "array", "items": STR}},
+}
+
+
+@parametrize(
+    "arguments, got",
+    [
+        ({"tags": '["a", "b"]'}, {"tags": ["a", "b"]}),
+        ({"tags": ' ["a"]', "text": '["a"]'}, {"tags": ["a"], "text": '["a"]'}),
+        ({"either": '["a"]'}, {"either": '["a"]'}),
+        ({"tags": '["a", 5]'}, "/tags"),
+        ({"tags": '{"a": 5}'}, "/tags"),
+        ({"tags": "a"}, "/tags"),
+        ({"tags": "[" * 99999}, "/tags"),
+        ({"tags": ['["a"]', 5]}, "/tags/1"),
+        ({"tags": "\ud800"}, "/tags"),
+        ({"number": "5"}, "/number"),
+    ],
+    ids=str,
+)
+def test_a_list_that_arrives_as_a_string_of_json_is_taken(arguments, got):
+    server, seen = mcp.Server("s"), []
+
+    @server.tool(name="by_hand", input_schema=BY_HAND)
+    def by_hand(**arguments):
+        seen.append(arguments)
+
+    @server.tool(name="hints")
+    def hints(tags: Optional[list[str]] = None, text: str = "", number: int = 0, **o):
+        seen.append({"tags": tags})
+
+    for name in ("by_hand", "hints"):
+        seen.clear()
+        answer = ask(server, "tools/call", name=name, arguments=arguments)
+        if isinstance(got, str):
+            assert (
+                answer["isError"] and got in answer["content"][0]["text"] and not seen
+            )
+        else:
+            assert seen == [got if name == "by_hand" else {"tags": got.get("tags")}]
+
+
+# ---- results
+IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
+
+
+@parametrize(
+    "value, data",
+    [
+        ({"title": "Home", "content": [], "total": 17}, True),
+        ({"content": []}, True),
+        ({"content": "text"}, True),
+        ({"content": ["a"], "size": 1}, True),
+        ([{"type": "text", "name": "email"}], True),
+        ([{"type": "text", "text": "hi", "sender": "x"}], True),
+        ([{"type": "text", "text": 5}], True),
+        ([{"type": "link", "uri": "x://y"}], True),
+        ({"type": "resource", "resource": {"uri": "x://y"}}, True),
+        ({"type": ["text"], "text": "x"}, True),
+        ({"type": "resource_link", "uri": "x://y"}, True),
+        (["a", {"type": "text"}], True),
+        ({"content": ["a"]}, ["a"]),
+        ({"content": ["a"], "_meta": {"x": 1}}, ["a"]),
+        ({"content": [], "structuredContent": {"x": 1}}, []),
+        ({"content": [IMAGE, "b"], "isError": True}, [IMAGE, "b"]),
+        ({"content": [{"type": "text", "name": "x"}]}, "its text|is required"),
+        ({"content": [{"type": "text"}], "isError": True}, "is required"),
+        ({"content": "oops", "isError": True}, "list"),
+        ([IMAGE, "b"], [IMAGE, "b"]),
+        ({"type": "text", "text": "x", "annotations": None}, ["x"]),
+        (
+            mcp.link("x://y", "y", size=3, title="Y"),
+            [mcp.link("x://y", "y", size=3, title="Y")],
+        ),
+        ("a", ["a"]),
+        ([], True),
+    ],
+    ids=str,
+)
+def test_plain_data_is_data_and_content_is_whole(value, data):
+    server, _ = serve_tool(lambda: value)
+    result = server.call("t")
+    if isinstance(data, str):
+        assert result["isError"] and re.search(data, result["content"][0]["text"])
+    elif data is True:
+        assert json.loads(result["content"][0]["text"]) == value
+        if isinstance(value, dict):
+            assert result["structuredContent"] == value
+    else:
+        assert result["content"] == [
+            mcp.text(one) if isinstance(one, str) else one for one in data
+        ]
+    if data is not True and not isinstance(data, str):  # it can be handed on
+        again, _ = serve_tool(lambda: result)
+        assert again.call("t")["content"] == result["content"]
+
+
+@parametrize(
+    "value",
+    [
+        {"role": "system", "content": "x"},
+        {"role": "user"},
+        {"role": "user", "content": {"type": "text"}},
+        {"role": "user", "content": "x", "name": "ann"},
+        {"type": "text", "text": "x", "sender": "ann"},
+        [5],
+    ],
+    ids=str,
+)
+def test_a_message_that_is_not_whole_fails(value, capsys):
+    server = mcp.Server("s")
+    server.prompt(lambda: value, name="p")
+    assert ask(server, "prompts/get", name="p")["code"] == CODES["INTERNAL_ERROR"]
+    assert "TypeError" in capsys.readouterr().err
+
+
+@parametrize(
+    "value, contents",
+    [
+        (
+            [{"id": 71, "text": "Buy milk"}],
+            [{"text": '[{"id": 71, "text": "Buy milk"}]'}],
+        ),
+        ({"text": None}, [{"text": '{"text": null}'}]),
+        ({"text": 5}, [{"text": '{"text": 5}'}]),
+        ([{"text": "a"}, {"blob": b"b"}], [{"text": "a"}, {"blob": "Yg=="}]),
+        ({"text": "a", "uri": "x://z", "_meta": {}}, [{"text": "a", "uri": "x://z"}]),
+        ([], [{"text": "[]"}]),
+        (DUE, [{"text": "1969-07-20T20:17:40+00:00"}]),
+    ],
+    ids=str,
+)
+def test_contents_are_whole_or_data(value, contents):
+    server = mcp.Server("s")
+    server.resource("x://y")(lambda: value)
+    found = ask(server, "resources/read", uri="x://y")["contents"]
+    assert len(found) == len(contents)
+    for one, expected in zip(found, contents):
+        assert {**one, **expected} == one
+
+
+def test_completions_are_strings():
+    server = mcp.Server("s")
+    server.prompt(lambda n: n, name="p")
+    server.completion("p", "n")(lambda typed: [1, Color.RED, "x"])
+    reference = {"type": "ref/prompt", "name": "p"}
+    argument = {"name": "n", "value": ""}
+    answer = ask(server, "completion/complete", ref=reference, argument=argument)
+    assert answer["completion"]["values"] == ["1", "r", "x"]
+
+    def wrong(typed) -> str: ...
+
+    with pytest.raises(TypeError, match="wrong.*list of str"):
+        server.completion("p", "n")(wrong)
+
+
+# ---- surrogates
+def test_a_lone_surrogate_never_leaves(capfd):
+    lone, face = os.fsdecode(b"caf\xe9"), "\U0001f600"
+    for value, sent in (
+        (lone, "caf\ufffd"),
+        ({lone: [face, lone]}, {"caf\ufffd": [face, "caf\ufffd"]}),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        (face + "\ud83d", face + "\ufffd"),
+        ("\\ud83d " + face, "\\ud83d " + face),
+        ("\\\ud83d", "\\\ufffd"),
+    ):
+        line = mcp.encode({"x": value})
+        assert json.loads(line) == {"x": sent}
+        line.decode("ascii")
+    assert capfd.readouterr().err.count("lone surrogate") <= 1
+    assert not mcp.is_id("\udce9") and mcp.is_id(face)
+
+
+# ---- told where it is made
+def test_a_question_that_is_not_awaited_is_an_error_of_the_call():
+    server = mcp.Server("s")
+
+    @server.tool
+    async def forgets(ctx: Context) -> str:
+        for question in (ctx.elicit("Which?", x=int), ctx.elicit("Sure?")):
+            closing.append(question)
+        return "done"
+
+    @server.tool
+    async def remembers(ctx: Context) -> str:
+        return str(await ctx.elicit("Which?", x=int))
+
+    closing: list = []
+    with client.connect(server, elicit=lambda params: {"x": 1}) as one:
+        result = one.call_tool("forgets")
+        assert result["isError"] and "await" in result["content"][0]["text"]
+        assert "'x': 1" in one.call_tool("remembers")["content"][0]["text"]
+    for question in closing:
+        question.close()
+
+
+@parametrize(
+    "members, word",
+    [
+        ({"version": 1.2}, "version"),
+        ({"instructions": 5}, "instructions"),
+        ({"title": 5}, "title"),
+        ({"ttl_ms": -1}, "ttlMs"),
+        ({"cache_scope": "all"}, "cacheScope"),
+        ({"page_size": -1}, "pageSize"),
+        ({"websiteUrl": []}, "websiteUrl"),
+        ({"icons": ["a.png"]}, "icons/0"),
+        ({"icons": [{"url": "a.png"}]}, "icons/0/src"),
+        ({"desc": "x"}, "desc.*title"),
+    ],
+    ids=str,
+)
+def test_options_that_would_break_clients_are_refused_where_they_are_written(
+    members, word
+):
+    with pytest.raises(TypeError, match=word):
+        mcp.Server("s", **members)
+    if word in ("title", "icons/0", "icons/0/src", "desc.*title"):
+        server = mcp.Server("s")
+        for register in (
+            server.tool,
+            server.prompt,
+            partial_of(server.resource, "x://y"),
+        ):
+            with pytest.raises(TypeError, match=word):
+                register(**members)(lambda: "")
+
+
+def partial_of(function, *arguments):
+    return lambda **members: function(*arguments, **members)
+
+
+@parametrize(
+    "members, word",
+    [
+        ({"description": 5}, "description"),
+        ({"annotations": {"readOnlyHint": "yes"}}, "annotations/readOnlyHint"),
+        ({"annotations": {"readonly": True}}, "annotations/readonly"),
+        ({"annotations": {"priority": 2}}, "annotations/priority"),
+        ({"annotations": {"audience": ["me"]}}, "annotations/audience/0"),
+        ({"annotations": []}, "annotations"),
+        ({"_meta": 5}, "_meta"),
+    ],
+    ids=str,
+)
+def test_options_of_a_tool_or_resource_have_their_types(members, word):
+    server = mcp.Server("s")
+    for register in (server.tool, partial_of(server.resource, "x://y")):
+        with pytest.raises(TypeError, match=word):
+            register(**members)(lambda: "")
+    for wrong in ({"size": -1}, {"mime_type": 5}, {"ttl_ms": 1.5}, {"cache_scope": ""}):
+        with pytest.raises(TypeError):
+            server.resource("x://y", **wrong)(lambda: "")
+    assert not server.tools and not server.resources
+
+
+def test_fields_named_like_options_of_a_question_need_a_schema():
+    for wrong in ({"url": str}, {"schema": str}, {"schema": "x"}):
+        with pytest.raises(TypeError, match="schema="):
+            mcp.elicitation("?", **wrong)
+
+
+def test_names_that_hosts_refuse_are_logged_and_work(capsys):
+    server = mcp.Server("s")
+    server.tool(hinted(int, None, repr), name="fine-name_1")
+    assert capsys.readouterr().err == ""
+    server.tool(lambda: "", name="admin.tools")
+    by_hand = {"type": "object", "properties": {"a b": {}}}
+    server.tool(lambda **others: "", name="p", input_schema=by_hand)
+    server.tool(name="q", input_schema={"type": "object", "anyOf": [{}]})(lambda: "")
+    lines = capsys.readouterr().err.splitlines()
+    for line, word in zip(lines, ("'admin.tools'", "'a b'", "'anyOf'")):
+        assert f"refuse [{word}]" in line
+    assert len(lines) == 3 and len(server.tools) == 4
+
+
+def test_a_parameter_with_a_default_need_not_be_a_variable():
+    server = mcp.Server("s")
+
+    @server.resource("x://plain")
+    def plain(limit: int = 5) -> str:
+        return str(limit)
+
+    @server.resource("x://{name}")
+    def named(name: str, limit: int = 6) -> str:
+        return f"{name} {limit}"
+
+    assert list(server.resources) == ["x://plain"]
+    for uri, text in (("x://plain", "5"), ("x://a", "a 6")):
+        assert ask(server, "resources/read", uri=uri)["contents"][0]["text"] == text
+    with pytest.raises(ValueError, match="variables"):
+        server.resource("y://{name}")(lambda: "")
+
+
+@parametrize("version", ["2024-11-05", "2025-06-18", "2026-07-28"])
+def test_a_handler_sees_the_headers_of_its_request(version):
+    server = mcp.Server("s")
+
+    @server.tool
+    def tenant(ctx: Context) -> str:
+        return str(ctx.headers.get("x-tenant"))
+
+    endpoint = mcp.http_server(mcp.Endpoint(server))
+    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+    url = "http://{}:{}/mcp".format(*endpoint.server_address[:2])
+    if version == "2024-11-05":
+        url = url.replace("/mcp", "/sse")
+    try:
+        for name in ("acme", "apex"):
+            headers = {"X-Tenant": name}
+            with client.connect(url, revision=version, headers=headers) as one:
+                assert one.call_tool("tenant")["content"][0]["text"] == name
+    finally:
+        endpoint.close()
+    with client.connect(server, revision=version) as one:
+        assert one.call_tool("tenant")["content"][0]["text"] == "None"
+
+
+# ---- the page of hints: its table, and its programs
+class Rainbow(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Spot:
+    """A point."""
+
+    x: int
+    y: int = 0
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+HINTS_PAGE = (HERE / "examples" / "hints.md").read_text("utf-8")
+HINT_NAMES = {
+    "AbstractSet": AbstractSet,
+    "Annotated": Annotated,
+    "Any": Any,
+    "Collection": Collection,
+    "Color": Rainbow,
+    "Decimal": decimal.Decimal,
+    "Iterable": Iterable,
+    "Literal": Literal,
+    "Mapping": Mapping,
+    "Optional": Optional,
+    "Options": Options,
+    "Pair": Pair,
+    "Path": Path,
+    "Point": Spot,
+    "PurePath": PurePath,
+    "Sequence": Sequence,
+    "UUID": uuid.UUID,
+    "Union": Union,
+    "UserId": typing.NewType("UserId", int),
+    "date": datetime.date,
+    "datetime": datetime.datetime,
+    "deque": deque,
+    "keywords": mcp.keywords,
+    "time": datetime.time,
+    "timezone": datetime.timezone,
+}
+
+
+def hint_rows():
+    """Yield the rows of the table: each hint, and the other cells."""
+    for line in HINTS_PAGE.splitlines():
+        if line.startswith("| `"):
+            cells = re.findall(r"`([^`]+)`", line)
+            for hint in cells[:-4]:
+                yield (hint, *cells[-4:])
+
+
+@parametrize("hint, schema, sent, got, returned", [*hint_rows()])
+def test_the_page_of_hints_is_true(hint, schema, sent, got, returned):
+    kind, value = eval(hint, HINT_NAMES), eval(got, HINT_NAMES)
+    assert mcp.schema_of(kind) == json.loads(schema)
+    seen = []
+
+    def takes(x):
+        seen.append(x)
+        return value
+
+    takes.__annotations__ = {"x": kind, "return": kind}
+    server, tool = serve_tool(takes)
+    result = ask(server, "tools/call", name="t", arguments={"x": json.loads(sent)})
+    assert seen == [value], result
+    shown = result["content"]
+    text = shown[0]["text"] if shown else "null"
+    assert returned in (text, json.dumps(text))
+    if "outputSchema" in tool:
+        structured = result["structuredContent"]
+        assert mcp.Schema(tool["outputSchema"]).flaw(structured) is None
+
+
+@parametrize("source", re.findall("(?s)```python\n(.*?)```", HINTS_PAGE))
+def test_the_programs_of_the_page_of_hints_run(source):
+    exec(source, {"__name__": "page"})
 
 
 def test_hostile_numbers_are_not_compared_with_each_other():
@@ -3465,7 +4332,7 @@ def test_forms_are_flat():
             "many": {"type": "array", "items": {**STR, "enum": ["a"]}},
         },
     }
-    for hint in (dict, list[str], Point, Path, Union[int, str]):
+    for hint in (dict, list[str], Point, bytes, Union[int, str]):
         with pytest.raises(TypeError, match="x: "):
             mcp.elicitation("?", x=hint)
 
@@ -4441,6 +5308,11 @@ FUNCTIONS = (
     "def _h(): 'H.'\ndef main(): server.run()\nclass C: pass\ni = len\n"
     "assert __name__ != '__main__' and sys.argv == [__file__]\n"
 )
+UNFIT = (
+    "from typing import Iterator\ndef rows(x: Iterator[int]): ...\n"
+    "def every(*args): ...\n"
+)
+WRAPPED = "import functools\n@functools.lru_cache\ndef cached(x: int): 'C.'\n"
 MAIN = "if __name__ == '__main__':\n    "
 OWN = "makes its own server: run it with `python3 "
 
@@ -4469,12 +5341,15 @@ OWN = "makes its own server: run it with `python3 "
                 TOOL + "def b(): 'Not a tool.'",
                 TOOL + "def main(): server.run(authorize=print)",
                 "from beside import server\ndef b(): 'Not a tool.'",
-                "def main(): 'Makes it later.'",
             )
         ],
+        ("given.py", "def main(): 'Makes it later.'", 2, "", "no function"),
         ("given.py", TOOL + "sys.exit(4)", 4, "", ""),
         ("given.py", TOOL + "1 / 0", 1, "", "ZeroDivisionError"),
-        ("given.py", "def _f(): 'Private.'", 2, "", OWN),
+        ("given.py", "def _f(): 'Private.'", 2, "", "no function"),
+        # What cannot be a tool is left out; what wraps a function of the file is one.
+        ("given.py", UNFIT + FUNCTIONS, 0, "g", "rows(): "),
+        ("given.py", WRAPPED, 0, "cached", ""),
     ],
 )
 def test_a_file_is_served_or_else_a_demo(name, source, status, tools, said, tmp_path):
