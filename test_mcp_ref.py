@@ -4034,7 +4034,8 @@ def test_completions_are_strings():
     answer = ask(server, "completion/complete", ref=reference, argument=argument)
     assert answer["completion"]["values"] == ["1", "r", "x"]
 
-    def wrong(typed) -> str: ...
+    def wrong(typed) -> str:
+        return typed
 
     with pytest.raises(TypeError, match="wrong.*list of str"):
         server.completion("p", "n")(wrong)
