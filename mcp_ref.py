@@ -90,7 +90,7 @@ import types
 import typing
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
 from functools import cache, lru_cache, partial
 from math import inf
@@ -101,8 +101,8 @@ __version__ = "1.1.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS MAX_URIS
-    MAX_URI_LENGTH META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER
+    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
+    MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
     NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
@@ -520,6 +520,8 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
+MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
+MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # arrays and objects inside each other: a thread's stack may be small
 
 
@@ -591,24 +593,41 @@ _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-# All bytes but brackets and quotes, and what each bracket adds to the depth, as a
-# signed byte: 1 or -1.
-_NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+# All bytes but brackets, commas and quotes; and what each bracket adds to the depth, as
+# a signed byte: 1 or -1.
+_NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 _DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 
 
-def depth_of(data: bytes) -> int:
-    """Return how deeply JSON is nested, without recursion; 0 if it cannot be deep.
+def check_size(data: bytes) -> None:
+    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
 
-    The plain form is a loop over the bytes, which takes three times as long.
+    An empty array takes three bytes on the wire, and sixty in memory. To ask for both
+    before anything is decoded, only what stands outside of strings is looked at, a
+    piece at a time.
     """
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return 0  # most messages
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
+        return  # most messages
     # An escaped quote does not end a string; brackets in strings do not count.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
-    deltas = re.sub(b'"[^"]*"', b"", marks).translate(_DEPTHS)
-    return max(itertools.accumulate(memoryview(deltas).cast("b")), default=0)
+    inside = 0  # 1 in a string
+    depth = 0
+    values = 0
+    for start in range(0, len(marks), 2**16):
+        parts = marks[start : start + 2**16].split(b'"')
+        outside = b"".join(parts[inside::2])
+        inside ^= len(parts) % 2 ^ 1
+        # Each comma and each opening bracket stands for a value.
+        values += len(outside.translate(None, b"]}"))
+        deltas = memoryview(outside.translate(_DEPTHS, b",")).cast("b")
+        depths = list(itertools.accumulate(deltas, initial=depth))
+        depth = depths[-1]
+        if max(depths) > MAX_DEPTH:
+            raise ValueError("the message is nested too deeply")
+    if values > MAX_VALUES:
+        raise ValueError(f"the message has more than {MAX_VALUES} values")
 
 
 def decode(data: bytes) -> Any:
@@ -616,8 +635,7 @@ def decode(data: bytes) -> Any:
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
-        if depth_of(data) > MAX_DEPTH:
-            raise ValueError("the message is nested too deeply")
+        check_size(data)
         return _decode(str(data, "utf-8").lstrip("\ufeff"))
     except (ValueError, RecursionError) as problem:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
@@ -678,7 +696,7 @@ def is_id(value: Any) -> bool:
 
     `0` and "" are ids; `1` and "1" differ, and so they are different keys of a dict.
     """
-    if type(value) not in (str, int) or len(str(value)) >= 2**16:  # bool is not int
+    if type(value) not in (str, int) or len(str(value)) > MAX_ID_LENGTH:  # no bool
         return False
     return not re.search("[\ud800-\udfff]", str(value))  # it could not come back
 
@@ -703,7 +721,7 @@ def kind_of(message: Any) -> str:
     elif not isinstance(method, str):
         flaw = "its method must be a string"
     elif not is_id(message.get("id")):
-        flaw = "its id must be a string or an integer"
+        flaw = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
     elif not isinstance(message.get("params", {}), dict):
         flaw = "the params of a method must be an object"
     else:
@@ -1005,7 +1023,9 @@ class Crew:
         self.waiting: deque[Func] = deque()
 
     def add(self, work: Func) -> None:
-        """Have work done on one of the threads; or here, if none can be started."""
+        """Have work done on one of the threads, in a copy of the context of this one;
+        or here, if none can be started."""
+        work = partial(copy_context().run, work)
         with self._lock:
             self.waiting.append(work)
             if self.busy >= self._most:
@@ -1494,15 +1514,6 @@ _CONTENT_SCHEMAS = json.loads("""[
     {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
     {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
 ]""")
-# What notes of pydantic, annotated_types and others have, and which keyword it is.
-_NOTES = dict(
-    pair.split(":")
-    for pair in """
-        description:description ge:minimum gt:exclusiveMinimum le:maximum
-        lt:exclusiveMaximum multiple_of:multipleOf min_length:minLength
-        max_length:maxLength pattern:pattern
-    """.split()
-)
 # What `inspect` calls CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1513,8 +1524,7 @@ class Signature:
     """How a function is called; without `inspect`, which takes 4 ms to import.
 
     It is that of the innermost function: under decorators (`__wrapped__`), in methods,
-    partial, and objects with a `__call__` method. A `__signature__`, as decorators set
-    it, may hide parameters.
+    partial, and objects with a `__call__` method.
 
         names      the parameters that are left for a caller, in order
         bound      those that a partial or a method passes
@@ -1526,10 +1536,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
-        shown: Any = None  # the parameters in a `__signature__`, by name
         while True:
-            if hasattr(function, "__signature__"):
-                shown = shown or function.__signature__.parameters
             if isinstance(function, partial):
                 places += len(function.args)
                 given.update(function.keywords)
@@ -1559,34 +1566,28 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
-        if shown:  # the decorator passes what it does not show
-            self.bound.update(set(every) - shown.keys())
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name. Of one that makes no sense: TypeError, or none."""
-        hints = {}
-        for name, hint in self._function.__annotations__.items():
-            # One by one, so that the error has a name; and not those of the function
-            # itself, because Python before 3.11 makes an Optional of `= None`.
-            one = types.SimpleNamespace(
-                __annotations__={name: hint}, __wrapped__=self._function
-            )
-            try:
-                hints.update(get_type_hints(one, include_extras=True))
-            except Exception as problem:
-                if strict:
-                    raise TypeError(
-                        f"{name}: {problem}; every hint must be defined, and options in"
-                        " Optional[...] and the like be hashable: keywords(minimum=1);"
-                        " or write input_schema="
-                    ) from None
-                if name == "ctx":
-                    hints[name] = Context
-        return hints
+        """Return the hints by name; if they make no sense, TypeError, or the usual."""
+        # They are not asked of the function itself, of whose `= None` Python before
+        # 3.11 makes an Optional.
+        hinted = types.SimpleNamespace(
+            __annotations__=self._function.__annotations__, __wrapped__=self._function
+        )
+        try:
+            return get_type_hints(hinted, include_extras=True)
+        except Exception as problem:
+            if strict:
+                raise TypeError(
+                    f"{problem}; every hint must be defined, and options in Optional"
+                    " and the like hashable: keywords(minimum=1); or write"
+                    " input_schema="
+                ) from None
+            return {"ctx": Context}
 
 
 def _find_context(names: list[str], hints: Message) -> str:
@@ -1720,18 +1721,13 @@ def _read_hint(hint: Any) -> Reading:
 
 
 def _read_annotated(hint: Any) -> Reading:
-    """Annotated: a string describes, a dict adds keywords, Field(ge=0) as _NOTES says;
-    anything else is ignored."""
+    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
     schema, convert = _read_hint(get_args(hint)[0])
     for note in hint.__metadata__:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
             schema.update(note)
-        for part in (note, *getattr(note, "metadata", ())):
-            for name, keyword in _NOTES.items():
-                if (value := getattr(part, name, None)) is not None:
-                    schema[keyword] = value
     return schema, convert
 
 
@@ -1909,8 +1905,7 @@ def _read_object(
 def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     """Return a value as JSON; TypeError, with its place in the whole: it has no form.
 
-    Also dataclasses, NamedTuples, Enums, sets, tuples, pydantic's models, TEXT_TYPES,
-    and a timedelta, which becomes seconds.
+    Also dataclasses, NamedTuples, Enums, sets, tuples, pydantic's models, TEXT_TYPES.
     """
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
@@ -1926,8 +1921,6 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif hasattr(kind, "_asdict"):  # a NamedTuple
         value = value._asdict()
-    elif hasattr(kind, "total_seconds"):
-        return value.total_seconds()
     elif _text_type(kind):
         return getattr(value, "isoformat", value.__str__)()
     if isinstance(value, dict):
@@ -2300,8 +2293,8 @@ def is_result(value: Any) -> bool:
     members = "content structuredContent isError _meta resultType"
     if shape_of(members, "content").flaw(value):
         return False
-    has_content = isinstance(value["content"], list) and value["content"] != []
-    return has_content or len(value) > 1
+    blocks = value["content"]
+    return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
@@ -2375,7 +2368,6 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 # ---- the registry: what authors register is an Entry (section 5), in a table of its
 # kind. The key is what clients use to ask for it: a name, a URI or a URI template.
-_HOSTS_TAKE = re.compile("[A-Za-z0-9_.-]{1,64}").fullmatch  # as a name
 # basic/versioning §Capability Negotiation: what the server declares once a feature is
 # registered.
 CAPABILITIES = json.loads("""{
@@ -2397,20 +2389,15 @@ def checked(members: Message, names: str) -> Message:
     return given
 
 
-def log_odd_names(tool: str, schema: Message) -> None:
-    """Log what the specification allows, and some hosts do not.
-
-    They then drop the tool, or all tools, or a model's API refuses every request.
-    """
-    odd = [one for one in schema.get("properties", ()) if not _HOSTS_TAKE(one)]
-    odd += schema.keys() & {"anyOf", "oneOf", "allOf"}
-    if "." in tool or not _HOSTS_TAKE(tool):
-        odd.append(tool)
+def log_names(tool: str, arguments: Iterable[str]) -> None:
+    """Log names that the specification allows and some hosts do not: they then drop the
+    tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in arguments)]
+    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
     if odd:
         _log(
             f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and -, those of arguments also dots (see name=); no"
-            " anyOf, oneOf or allOf stands at the root of a schema"
+            " letters, digits, _ and - (server/tools §Tool Names); see name="
         )
 
 
@@ -2544,7 +2531,7 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_odd_names(called, entry.input_schema)
+            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2937,6 +2924,8 @@ class Subscription:
                 self._granted[row.filter] = uris
                 self.uris = keys
                 for uri in uris:
+                    if uri in server.resources:
+                        find_resource(ctx, uri)  # NotFound: hidden from this caller
                     server.on_watch(uri, ctx)
             elif wanted.get(row.filter) is True:
                 self._granted[row.filter] = True
@@ -3141,8 +3130,6 @@ def elicitation(
     a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
     a JSON Schema. Ask for secrets with `url`. (client/elicitation)
     """
-    if not isinstance(url, str) or not isinstance(schema or {}, dict):
-        raise TypeError("for a field called url, schema or key, write schema={...}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
@@ -3399,7 +3386,7 @@ class Context:
                     "the same question was asked twice: give each its own key="
                 )
             for key, question in questions.items():
-                self._digests[key] = digest([key, question])[:16]
+                self._digests[key] = digest([key, question])
 
         async def later() -> Any:
             self._unawaited -= 1
@@ -3474,6 +3461,7 @@ class Context:
         else:
             check_params("_meta", self.meta)
             self._identify(self.meta)
+            self.version = version  # if there is such a one
             self.peer.check(self)
 
         is_known = META_VERSION in self.meta and version in REVISIONS
@@ -3651,7 +3639,8 @@ class Context:
         params = dict(self.params)
         for name in ("_meta", *RETRY):
             params.pop(name, None)
-        bound = digest([body, self.method, params, self.principal])
+        name = self.server.info["name"]
+        bound = digest([body, name, self.method, params, self.principal])
         signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
         return f"{body}.{signature.hexdigest()}"
 
@@ -3781,6 +3770,7 @@ class Peer:
         running     requests that have not ended, by id
         closed      true once close() was called: nobody listens any longer
         session     [legacy] what `initialize` has opened; None: nothing yet
+        opening     [legacy] held while that becomes another one
         null_ids    [legacy] true while errors without an id say `"id": null`
         questions   [legacy] what we have asked the client, by id: the question, and the
                     Future of its answer
@@ -3798,6 +3788,7 @@ class Peer:
         self.closed = False
         self.null_ids = False
         self.session: Session | None = None  # [legacy]
+        self.opening = threading.Lock()  # [legacy]
         self.questions: dict[Any, Any] = {}  # [legacy]
         self.question_ids = itertools.count(1)  # [legacy]
 
@@ -4018,6 +4009,8 @@ class Server(Registry):
         its choice.
         """
         peer = peer or Peer()
+        if isinstance(message, dict) and message.get("params", "") is None:
+            message = {**message, "params": {}}  # some clients send null
         if isinstance(message, list):  # [legacy]
             return serve_batch(self, message, send, peer, principal, start)  # [legacy]
         try:
@@ -4277,6 +4270,7 @@ class Pipe(Peer):
         _watch      has the reader's post, while a handler runs on the reader's thread
         _calls      runs handlers while slow ones run; a reader that was relieved is one
                     of its threads
+        _context    that of the caller of run(); each message is served in a copy
         _writing    guards writing to stdout
 
     At any time one thread, at most, is the reader: it runs _read(), and no other has
@@ -4295,6 +4289,7 @@ class Pipe(Peer):
         self._deadline = inf
         self._watch = Watch(BLINK_SECONDS)
         self._calls = Crew("mcp-call", MAX_THREADS)
+        self._context = copy_context()
 
     def _write(self, message: Any) -> None:
         """Send a message."""
@@ -4369,7 +4364,8 @@ class Pipe(Peer):
         self._trace(">", line)
         try:
             message = decode(line)
-            self.server.handle(message, self.send, peer=self, start=start)
+            context = self._context.copy()
+            context.run(self.server.handle, message, self.send, peer=self, start=start)
         except RpcError as flaw:
             _log(f"{flaw}, in: {line!s:.200}")
             self.send(error_response(flaw, None, self.null_ids))
@@ -4434,7 +4430,7 @@ class Pipe(Peer):
 
 @contextmanager
 def signals(react: Func) -> Iterator[None]:
-    """Have SIGINT and SIGTERM call `react`, unless the author has set handlers.
+    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
     react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
     hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
@@ -4457,7 +4453,8 @@ def signals(react: Func) -> Iterator[None]:
     # Only the main thread may set handlers. Python's own count as none; what an author
     # has set stays, and may call server.stop().
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        hang_up = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+        for number in (signal.SIGINT, signal.SIGTERM, hang_up):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 found[number] = signal.signal(number, handle)
     try:
@@ -5144,8 +5141,10 @@ def bearer(
     import hmac
 
     scheme = ""
+    name = "ApiKey"  # RFC 9110 §11.6.1 wants one in a challenge
     if header.lower() == "authorization":
         scheme = "bearer"
+        name = "Bearer"
 
     def authorize(headers: Headers) -> Any:
         given, _, word = headers.get(header.lower(), "").rpartition(" ")
@@ -5162,10 +5161,8 @@ def bearer(
             told.append('error="invalid_token"')
         if metadata_url:
             told.append(f'resource_metadata="{metadata_url}"')
-        challenge = {}
-        if scheme:
-            challenge["WWW-Authenticate"] = f"Bearer {', '.join(told)}".rstrip()
-        raise HttpError(401, "no valid token", challenge)
+        challenge = f"{name} {', '.join(told)}".rstrip()
+        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge})
 
     return authorize
 
@@ -5768,7 +5765,7 @@ def http_classes() -> tuple[Any, Any]:
             self.close_connection = True
             with suppress(OSError):  # the client has left
                 exchange = self.server.next_request(self)
-                self.server.endpoint.serve(exchange)
+                self.server.context.copy().run(self.server.endpoint.serve, exchange)
                 self.close_connection = exchange.closing
 
     class Httpd(Connections, http.server.ThreadingHTTPServer):
@@ -5778,6 +5775,7 @@ def http_classes() -> tuple[Any, Any]:
         def serve_forever(self, poll_interval: float = 0.5) -> None:
             with self.accepting, suppress(_Closed):  # see service_actions()
                 self.service_actions()
+                self.context = copy_context()
                 super().serve_forever(min(poll_interval, 0.1))
 
         def shutdown_request(self, request: Any) -> None:
@@ -5842,7 +5840,7 @@ def serve_http(
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
         is_first = not httpd.endpoint.closed
-        drains = number == signal.SIGTERM and is_first
+        drains = number != signal.SIGINT and is_first
         httpd.patience = DRAIN_SECONDS if drains else 0
         httpd.endpoint.closed = True
         return bool(before)
@@ -6093,13 +6091,11 @@ class LegacyContext(Context):
             return self._send(self._success(self._initialize()))
         if self.method == "ping":
             return self._send(self._success({}))
+        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
+        # not ask servers to refuse what comes before notifications/initialized.
         session = self.peer.session
-        # Over HTTP a request may overtake notifications/initialized; on a pipe it
-        # cannot.
-        if session is None or (self.peer.ordered and not session.ready):
-            raise invalid(
-                "send initialize and notifications/initialized first, or use _meta"
-            )
+        if session is None:
+            raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
         self._resolve(session.rules.version)
         self._submit(start)
@@ -6118,17 +6114,17 @@ class LegacyContext(Context):
         server = self.server
         peer = self.peer
         session = Session(server, peer, version, self.params)
-        server.listeners.pop(peer.session, None)
-        session.open()
         if isinstance(peer, HttpSession):
             peer.register()
-
         declared = server.capabilities(version)
+        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
+            server.listeners.pop(peer.session, None)
+            session.open()
+            if peer.send is not drop:
+                server.listeners[session] = None
         if peer.send is drop:  # it hears of no change
             for name in CAPABILITIES.keys() & declared.keys():
                 declared[name] = {}
-        else:
-            server.listeners[session] = None
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
         return without_none(
@@ -6352,7 +6348,7 @@ class HttpSession(Peer):
     Its messages come in many POSTs, on many connections, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   who has opened it, as JSON: nobody else may use it
+        principal   the digest of who has opened it: nobody else may use it
         used        when the last request came
         own         the outbox for what belongs to no POST
         outboxes    this one and those of POSTs, by name, the oldest first
@@ -6365,7 +6361,7 @@ class HttpSession(Peer):
         """Make a session; `headers` are those of the answer that opens it."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
-        self.principal = encode(principal)
+        self.principal = digest(principal)
         self._headers = headers
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
@@ -6484,7 +6480,7 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
     ident = exchange.headers.get("mcp-session-id", named)
     session = endpoint.sessions.get(ident)
-    if session is None or session.principal != encode(exchange.principal):
+    if session is None or session.principal != digest(exchange.principal):
         raise HttpError(404, "the session is gone; send `initialize` to open another")
     if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
         raise HttpError(400, "MCP-Protocol-Version must be legacy")

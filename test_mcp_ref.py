@@ -88,6 +88,7 @@ import ast
 import asyncio
 import base64
 import contextlib
+import contextvars
 import copy
 import dataclasses
 import datetime
@@ -1710,7 +1711,6 @@ JUNK = {
         for wrong in (
             '"method": 7',
             '"x": 1',
-            '"method": "x", "params": null',
             '"method": "x", "params": [1]',
         )
     ],
@@ -1746,13 +1746,13 @@ test_batches = scripts(r"""
 # ---- the era of a request, and the handshake
 
 test_eras = scripts(r"""
-== an unknown revision gets the newest legacy one; requests wait | on: legacy | bare
+== an unknown revision gets the newest legacy one; nothing waits | on: legacy | bare
 ping => {}
 [2025-11-25] initialize {"protocolVersion": "1999", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "2025-11-25"}
 initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}} =>
     {"protocolVersion": "{VERSION}", "instructions": "Use it gently."}
-tools/list => error {INVALID_PARAMS} initialized
+tools/list => {"tools": ["*", "..."]}
 changed tools
 quiet
 [..2025-06-18] > - notifications/initialized
@@ -3269,7 +3269,6 @@ def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
         ("(here: bytes)", "here: .*str.*input_schema="),
         ("() -> list[bytes]", "result: .*str.*output_schema="),
         ("(x: set[dict])", "x: .*set"),
-        ("(x: Iterator[int])", "x: "),
         ("(self, x: int)", "self"),
         ("(*x: int)", "\\*args.*wraps"),
         ("(x: Nest)", "itself"),
@@ -3539,7 +3538,6 @@ class Trip(NamedTuple):
         (decimal.Decimal, decimal.Decimal("1.10"), "1.10"),
         (Path, PurePosixPath("a/b"), "a/b"),
         (deque[int], deque([1]), [1]),
-        (Any, datetime.timedelta(minutes=1), 60.0),
         (Trip, Trip(datetime.date(1969, 7, 20)), {"day": "1969-07-20", "home": None}),
         (Any, {Color.RED: {DUE.date(): frozenset((1,))}}, {"r": {"1969-07-20": [1]}}),
     ],
@@ -3609,10 +3607,10 @@ def test_options_of_a_parameter_work_everywhere(hint, default, schema):
     assert {ONE_TO_NINE: 1}[mcp.keywords(maximum=9, minimum=1)] == 1
 
 
-def test_an_error_in_a_hint_names_the_parameter_and_the_remedy():
+def test_an_error_in_a_hint_names_the_remedy():
     scope = dict(globals())
     exec("def f(a: int, late: 'Optional[Annotated[int, [].x]]'): ...", scope)
-    with pytest.raises(TypeError, match=r"f\(\): late: .*x.*keywords\(minimum=1\)"):
+    with pytest.raises(TypeError, match=r"f\(\): .*x.*keywords\(minimum=1\)"):
         mcp.Server("s").tool(scope["f"])
 
 
@@ -3659,58 +3657,15 @@ def test_defaults_and_docstrings_of_classes_reach_the_schema():
     assert mcp.schema_of(Optional[Told])["description"] == "A point."
 
 
-def test_a_signature_that_a_decorator_sets_hides_parameters():
-    def connected(function):
-        @functools.wraps(function)
-        def wrapper(*args, **others):
-            return function("db", *args, **others)
-
-        shown = inspect.signature(function)
-        kept = [one for one in shown.parameters.values() if one.name != "db"]
-        wrapper.__signature__ = shown.replace(parameters=kept)
-        return wrapper
-
-    @connected
-    def query(db, sql: str, limit: int = 5) -> str:
-        return f"{db} {sql} {limit}"
-
-    server, tool = serve_tool(query)
-    assert list(tool["inputSchema"]["properties"]) == ["sql", "limit"]
-    assert server.call("t", sql="x")["content"][0]["text"] == "db x 5"
-    assert server.call("t", sql="x", db="mine")["isError"]
-
-
 # ---- pydantic
-@dataclasses.dataclass
-class Ge:
-    ge: Any
-
-
 class FieldInfo:
     """What pydantic's Field() makes."""
 
-    def __init__(self, default: Any = ..., description=None, metadata: Any = ()):
-        self.description = description
-        self.metadata = metadata
 
-
-@parametrize("real", [False, True])
-def test_limits_and_descriptions_of_pydantics_fields_count(real):
-    info, ge = FieldInfo, Ge
-    field = FieldInfo(description="how many", metadata=[Ge(0)])
-    if real:
-        pydantic = pytest.importorskip("pydantic")
-        info, ge = pydantic.Field, pytest.importorskip("annotated_types").Ge
-        field = pydantic.Field(ge=0, description="how many")
-    server, tool = serve_tool(hinted(Annotated[int, field], str, repr))
-    schema = {**INT, "minimum": 0, "description": "how many", "default": ""}
-    assert tool["inputSchema"]["properties"]["x"] == schema
-    assert "/x: " in server.call("t", x=-1)["content"][0]["text"]
-    assert mcp.schema_of(Annotated[int, ge(1)]) == {**INT, "minimum": 1}
-
+def test_a_default_made_by_pydantics_field_is_refused():
     def takes(x: int): ...
 
-    takes.__defaults__ = (info(5),)
+    takes.__defaults__ = (FieldInfo(),)
     with pytest.raises(TypeError, match=r"x: .*Annotated"):
         mcp.Server("s").tool(takes)
 
@@ -4142,12 +4097,6 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
     assert not server.tools and not server.resources
 
 
-def test_fields_named_like_options_of_a_question_need_a_schema():
-    for wrong in ({"url": str}, {"schema": str}, {"schema": "x"}):
-        with pytest.raises(TypeError, match="schema="):
-            mcp.elicitation("?", **wrong)
-
-
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server = mcp.Server("s")
     server.tool(hinted(int, None, repr), name="fine-name_1")
@@ -4155,11 +4104,10 @@ def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server.tool(lambda: "", name="admin.tools")
     by_hand = {"type": "object", "properties": {"a b": {}}}
     server.tool(lambda **others: "", name="p", input_schema=by_hand)
-    server.tool(name="q", input_schema={"type": "object", "anyOf": [{}]})(lambda: "")
     lines = capsys.readouterr().err.splitlines()
-    for line, word in zip(lines, ("'admin.tools'", "'a b'", "'anyOf'")):
+    for line, word in zip(lines, ("'admin.tools'", "'a b'")):
         assert f"refuse [{word}]" in line
-    assert len(lines) == 3 and len(server.tools) == 4
+    assert len(lines) == 2 and len(server.tools) == 3
 
 
 def test_a_parameter_with_a_default_need_not_be_a_variable():
@@ -6694,18 +6642,224 @@ def test_without_a_thread_for_its_stream_a_call_is_answered(monkeypatch):
     assert status == 200 and answer["result"]["content"] == [mcp.text("done")]
 
 
-def test_a_long_id_is_not_kept_in_each_event():
-    with exchanges() as site:
-        site("session s 2025-11-25")
-        call = {"jsonrpc": "2.0", "id": "x" * 60_000, "method": "tools/call"}
-        call["params"] = {"name": "steps", "_meta": {"progressToken": 0}}
-        line = f"s {json.dumps(call)}"
-        _, _, events = exchange(site.line.port, *site.line.request("POST", line))
-        events = events if isinstance(events, str) else events.decode()
-        idents = re.findall(r"(?m)^id: (\S+)", events)
-        assert len(idents) > 3 and max(map(len, idents)) < 1100
-        site.line.names["a"] = idents[0]
-        site("GET s Last-Event-ID={a} -> 200 done")
+def test_params_that_are_null_are_absent():
+    server, sent = mcp.Server("s"), []
+    server.tool(lambda: "", name="t")
+    peer = mcp.Peer(sent.append)
+    server.handle(OPENING, sent.append, peer=peer)
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": None}
+    server.handle(call, sent.append, peer=peer)
+    assert sent[-1]["result"]["tools"][0]["name"] == "t"
+    server.handle({**call, "id": 8}, sent.append)
+    assert sent[-1]["error"]["code"] == CODES["INVALID_PARAMS"]
+
+
+# ---- what is kept of strangers, and what it costs
+@parametrize(
+    "data, word",
+    [
+        (b"[" + b"[]," * mcp.MAX_VALUES + b"1]", "values"),
+        (b"[" + b"1," * mcp.MAX_VALUES + b"1]", "values"),
+        (b'{"a":{' + b'"k":{},' * (mcp.MAX_VALUES // 2) + b'"z":[]}}', "values"),
+        (b"[" * (mcp.MAX_DEPTH + 1) + b" " * mcp.MAX_VALUES, "deep"),
+        (b'["' + b"," * 2 * mcp.MAX_VALUES + b'"]', ""),
+        (b'["' + b'\\",[' * mcp.MAX_VALUES + b'"]', ""),
+        (b'["\\\\",' + b'"x\\\\","[",' * 150_000 + b"1]", ""),
+        (b"[" + (b"[" + b"1.5," * 9 + b'"row"],') * 40_000 + b"0]", ""),
+    ],
+    ids=range(8),
+)
+def test_the_values_of_a_message_are_counted_before_it_is_decoded(data, word):
+    if not word:
+        assert mcp.decode(data)
+        return
+    with pytest.raises(mcp.RpcError, match=word) as found:
+        mcp.decode(data)
+    assert found.value.code == CODES["PARSE_ERROR"]
+
+
+@parametrize("ident, fits", [("x" * 256, True), ("x" * 257, False), (10**256, False)])
+def test_ids_and_tokens_are_short(ident, fits):
+    server, sent = mcp.Server("s"), []
+
+    @server.tool(name="t")
+    def progresses(ctx: Context) -> str:
+        ctx.progress(1)
+        return ""
+
+    message = modern("tools/call", name="t")
+    server.handle({**message, "id": ident}, sent.append)
+    if fits:
+        assert sent[-1]["id"] == ident
+    else:
+        assert sent[-1]["error"]["code"] == CODES["INVALID_REQUEST"]
+        assert "id" not in sent[-1]
+    sent.clear()
+    message["params"]["_meta"]["progressToken"] = ident
+    server.handle(message, sent.append)
+    assert len(sent) == 1 + fits and "result" in sent[-1]
+
+
+def test_sessions_that_are_opened_at_once_leave_one_listener():
+    server, peer = mcp.Server("s"), mcp.Peer(lambda message: None)
+    server.tool(lambda: "", name="t")
+    ready = threading.Barrier(8)
+
+    def opens():
+        ready.wait(PATIENCE)
+        for _ in range(50):
+            server.handle(OPENING, lambda message: None, peer=peer)
+
+    threads = [threading.Thread(target=opens) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(PATIENCE)
+    assert list(server.listeners) == [peer.session]
+    peer.close()
+    assert not server.listeners
+
+
+def test_a_principal_is_the_same_in_another_order_and_never_by_equality():
+    server = mcp.Server("s", state_key="k" * 16)
+    core_questions(server)
+    first = {"sub": "ann", "of": 1}
+    state = ask(server, "tools/call", first, name="rounds")["requestState"]
+    for principal, good in (
+        ({"of": 1, "sub": "ann"}, True),
+        ({"of": 1.0, "sub": "ann"}, False),
+        ({"of": True, "sub": "ann"}, False),
+    ):
+        answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
+        assert ("resultType" in answer) == good
+    other = mcp.Server("t", state_key="k" * 16)
+    core_questions(other)
+    answer = ask(other, "tools/call", first, name="rounds", requestState=state)
+    assert "requestState" in answer["message"]
+
+
+def test_a_session_belongs_to_its_principal_in_any_order_of_members():
+    principals = {
+        "a": {"x": 1, "y": 2},
+        "b": {"y": 2, "x": 1},
+        "c": {"x": 1, "y": True},
+    }
+    endpoint = mcp.Endpoint(mcp.Server("s"), authorize=mcp.bearer(principals))
+    httpd = mcp.http_server(endpoint)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    try:
+        statuses = {}
+        ident = ""
+        for key in "abc":
+            message = OPENING if key == "a" else {**OPENING, "method": "ping", "id": 9}
+            headers = {**headers_of(message), "Authorization": f"Bearer {key}"}
+            headers.update({"Mcp-Session-Id": ident} if ident else {})
+            body = json.dumps(message)
+            port = httpd.server_port
+            statuses[key], found, _ = exchange(port, "POST", "/mcp", headers, body)
+            ident = ident or found["mcp-session-id"]
+        assert statuses == {"a": 200, "b": 200, "c": 404}
+    finally:
+        httpd.close()
+
+
+WHO = contextvars.ContextVar("WHO", default="nobody")
+
+
+def test_each_message_is_served_in_a_copy_of_the_context_of_run():
+    """Over HTTP, on one connection; what authorize sets is seen by the tool only."""
+    server = mcp.Server("s")
+
+    @server.tool
+    async def later() -> str:
+        return WHO.get()
+
+    @server.tool
+    def now() -> str:
+        seen = WHO.get()
+        WHO.set("left behind")
+        return seen
+
+    def authorize(headers):
+        if "x-who" in headers:
+            WHO.set(headers["x-who"])
+        return "ann"
+
+    httpd = mcp.http_server(mcp.Endpoint(server, authorize=authorize))
+    context = contextvars.copy_context()
+    context.run(WHO.set, "the program")
+    run = functools.partial(context.run, httpd.serve_forever)
+    threading.Thread(target=run, daemon=True).start()
+    link = http.client.HTTPConnection("127.0.0.1", httpd.server_port, timeout=PATIENCE)
+    try:
+        for name in ("now", "later"):
+            for who in ("ann", "", "bob", ""):
+                message = modern("tools/call", name=name, arguments={})
+                headers = headers_of(message)
+                headers.update({"X-Who": who} if who else {})
+                link.request("POST", "/mcp", json.dumps(message), headers)
+                text = json.loads(link.getresponse().read())["result"]["content"][0]
+                assert text["text"] == (who or "the program")
+    finally:
+        link.close()
+        httpd.close()
+
+
+CONTEXTS = """
+import contextvars, mcp_ref
+who = contextvars.ContextVar("who", default="nobody")
+who.set("the program")
+server = mcp_ref.Server("s")
+@server.tool
+def now() -> str:
+    seen = who.get()
+    who.set("left behind")
+    return seen
+server.run()
+"""
+
+
+def test_a_message_on_stdio_sees_the_context_of_run_and_leaves_nothing():
+    lines = [json.dumps(modern("tools/call", n, name="now")) for n in (1, 2, 3)]
+    done = command("-c", CONTEXTS, text="\n".join(lines))
+    texts = [json.loads(line)["result"]["content"] for line in done.stdout.splitlines()]
+    assert [text[0]["text"] for text in texts] == ["the program"] * 3
+
+
+@needs_posix
+def test_a_hang_up_of_the_terminal_ends_run_and_the_program_goes_on():
+    source = "import mcp_ref; mcp_ref.Server('s').run(); print('cleaned', flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdin=-1, stdout=-1, stderr=-1, cwd=HERE
+    ) as process:
+        ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        process.stdin.write(ping.encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0 and b"cleaned" in said  # print goes to stderr
+
+
+def test_who_may_not_see_a_resource_may_not_watch_it():
+    class Hiding(mcp.Server):
+        def offered(self, kind, ctx):
+            assert ctx.version  # all of the context may be read
+            found = super().offered(kind, ctx)
+            return found if ctx.principal == "ann" else {}
+
+    server = Hiding("s")
+    server.resource("x://secret")(lambda: "")
+    for who, uri, good in (
+        ("ann", "x://secret", True),
+        ("bob", "x://secret", False),
+        ("bob", "x://later", True),
+    ):
+        sent = []
+        wanted = {"resourceSubscriptions": [uri]}
+        message = modern("subscriptions/listen", notifications=wanted)
+        server.handle(message, sent.append, principal=who)
+        assert ("error" not in sent[0]) == good
 
 
 def test_what_a_server_abandons_when_it_closes_is_logged(capfd):
