@@ -510,10 +510,20 @@ def versions(era: str = "") -> list[str]:
 # (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
 # page, and no reader takes U+2028 for the end of a line.
 #
-# What comes in is bounded before anything is made of it: in bytes, and in depth,
-# because the decoder calls itself for each array in an array. What is not JSON is
-# refused with -32700, and what is JSON but not a message with -32600. Neither stops the
-# next message.
+# What comes in is bounded before anything is made of it:
+#
+#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
+#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
+#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
+#     in its id    MAX_ID_LENGTH: it is repeated in the response, in each event of a
+#                  stream and in each change that a subscription is told of
+#
+# What is not JSON is refused with -32700, and what is JSON but not a message with
+# -32600. Neither stops the next message.
+#
+# What goes out is JSON that any reader takes: NaN and Infinity are refused, and a lone
+# surrogate, which Python's strings may have (os.fsdecode() makes them of file names),
+# goes out as U+FFFD.
 #
 # Errors are exceptions. An RpcError is what travels; the other classes here are raised
 # in handlers, and section 8 says what becomes of each.
@@ -696,9 +706,11 @@ def is_id(value: Any) -> bool:
 
     `0` and "" are ids; `1` and "1" differ, and so they are different keys of a dict.
     """
-    if type(value) not in (str, int) or len(str(value)) > MAX_ID_LENGTH:  # no bool
+    source = str(value)
+    if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
-    return not re.search("[\ud800-\udfff]", str(value))  # it could not come back
+    # A lone surrogate could not come back.
+    return source.isascii() or not re.search("[\ud800-\udfff]", source)
 
 
 def kind_of(message: Any) -> str:
@@ -1470,6 +1482,21 @@ _RULES: dict[str, Func] = {
 #
 # examples/hints.md has more about each, and about results.
 #
+# For example, of
+#
+#     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
+#
+# the reading is the schema
+#
+#     {"type": "object", "required": ["day"], "properties": {
+#         "day": {"type": "string", "format": "date"},
+#         "seats": {"type": "integer", "minimum": 1, "default": 2}},
+#      "additionalProperties": false}
+#
+# and a converter that makes {"day": date(1969, 7, 20)} of {"day": "1969-07-20"}. What
+# does not fit is refused before the function is called: "/day: must be a date, such as
+# ...", "/seats: must be at least 1".
+#
 # The handler is called with keywords, so an argument is always named on the wire, and
 # `*args` has no place there. A parameter that takes the Context is not in the schema.
 #
@@ -1522,6 +1549,9 @@ _IS_COROUTINE = 128
 
 class Signature:
     """How a function is called; without `inspect`, which takes 4 ms to import.
+
+    A server with twenty tools would wait for it before it can answer; and inspect's
+    signatures say more than is needed here.
 
     It is that of the innermost function: under decorators (`__wrapped__`), in methods,
     partial, and objects with a `__call__` method.
@@ -2112,6 +2142,22 @@ Entries = dict[str, Entry]  # what is registered, by name or URI
 #
 # If the tool has an output schema, because its hint says more than "text" or because
 # its author wrote one, the value is always structuredContent, and its JSON is the text.
+#
+# Plain data may look like content. So a dict is content only if it is *whole*: it has
+# the members that its type requires, of the right types, and none that its type lacks.
+# It is a complete result only if it has no members but a result's. What looks nearly
+# like one of these is data:
+#
+#     {"type": "text", "text": "hi"}                  content
+#     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
+#     {"type": "text", "name": "email"}               data: a field of some form
+#     {"content": ["hi"], "isError": True}            a result
+#     {"content": [], "title": "Home", "total": 17}   data: a page of some site
+#     {"content": [{"type": "text"}], "isError": True}    an error of the tool: an error
+#                                                     is never turned into data
+#
+# Everything is made JSON first, by to_json(): what has no JSON form is an error that
+# names its place.
 
 MAX_URI_LENGTH = 8192  # of a URI that somebody watches
 
@@ -2291,7 +2337,7 @@ def is_result(value: Any) -> bool:
     {"content": []} are data.
     """
     members = "content structuredContent isError _meta resultType"
-    if shape_of(members, "content").flaw(value):
+    if not isinstance(value, dict) or shape_of(members, "content").flaw(value):
         return False
     blocks = value["content"]
     return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
@@ -2570,8 +2616,9 @@ class Registry:
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
         members["mimeType"] = mime_type
-        hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        cache_hints = checked(hints, "ttlMs cacheScope")
+        cache_hints = checked(
+            {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
+        )
 
         def register(function: F) -> F:
             entry = Entry(function, output_schema={})
@@ -2913,7 +2960,6 @@ class Subscription:
         uris = wanted.get("resourceSubscriptions", [])
         if not isinstance(uris, list) or len(uris) > MAX_URIS:
             raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-        keys = set(map(uri_key, uris))
         self._granted: Message = {}
         for method in CHANGES:
             row = NOTIFICATIONS[method]
@@ -2922,7 +2968,7 @@ class Subscription:
                 continue
             if method == UPDATED and uris:
                 self._granted[row.filter] = uris
-                self.uris = keys
+                self.uris = set(map(uri_key, uris))
                 for uri in uris:
                     if uri in server.resources:
                         find_resource(ctx, uri)  # NotFound: hidden from this caller
@@ -3842,6 +3888,16 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
+# Each message is served in a copy of the context (contextvars) in which run() was
+# called, over HTTP from before `authorize` on. The handler runs in this copy, and so
+# does its coroutine:
+#
+#     set before run()               every message sees it
+#     set by authorize               the handler of this request sees it
+#     set by a handler               nobody else sees it, not even the next call on the
+#                                    same thread or connection
+#     an object, changed in place    is shared, as everywhere
+#
 # So a program can serve in three ways. run() blocks and serves on stdio or HTTP, which
 # is what most want. run_here() does the same and calls handlers on the thread that
 # called it, for an application that must be touched by one thread only. And who has a
@@ -3959,8 +4015,10 @@ class Server(Registry):
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
-        others = {"instructions": instructions, "pageSize": page_size}
-        checked(others, "instructions pageSize")
+        checked(
+            {"instructions": instructions, "pageSize": page_size},
+            "instructions pageSize",
+        )
         self.instructions = instructions
         self.page_size = page_size
         if state_key is None:
@@ -3970,8 +4028,9 @@ class Server(Registry):
         self.state_key = state_key
         if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
-        hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        self.cache_hints = checked(hints, "ttlMs cacheScope")
+        self.cache_hints = checked(
+            {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
+        )
 
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
@@ -4453,8 +4512,8 @@ def signals(react: Func) -> Iterator[None]:
     # Only the main thread may set handlers. Python's own count as none; what an author
     # has set stays, and may call server.stop().
     if threading.current_thread() is threading.main_thread():
-        hang_up = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
-        for number in (signal.SIGINT, signal.SIGTERM, hang_up):
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 found[number] = signal.signal(number, handle)
     try:
@@ -5930,13 +5989,12 @@ def serve_file(path: str, words: list[str]) -> None:
     server = Server(name)
     for key, value in vars(module).items():
         is_function = isinstance(value, types.FunctionType)
-        if not (is_function or hasattr(value, "__wrapped__")):
-            continue
-        if key != "main" and key[0] != "_" and value.__module__ == name:
-            try:
-                server.tool(value)
-            except (TypeError, ValueError) as problem:
-                _log(f"not a tool: {problem}")
+        if is_function or hasattr(value, "__wrapped__"):
+            if key != "main" and key[0] != "_" and value.__module__ == name:
+                try:
+                    server.tool(value)
+                except (TypeError, ValueError) as problem:
+                    _log(f"not a tool: {problem}")
     if not server.tools:
         usage_error(f"{path} has no function that can be a tool")
     server.run(words)
