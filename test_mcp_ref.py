@@ -9896,6 +9896,7 @@ def test_the_check_says_which_hosts_cannot_use_a_modern_server(tmp_path):
     assert "no session" not in done.stdout
 
 
+@needs_posix
 def test_a_socket_carries_both_eras():
     example = load("socket_example", COURSE / "09_socket.py")
     call = modern("tools/call", name="greet", arguments={"name": "Ada"})
@@ -9912,6 +9913,50 @@ def test_a_socket_carries_both_eras():
         ):
             ours.sendall(sent)
             assert word in answers.readline()
+
+
+@needs_posix
+def test_a_socket_survives_its_clients(tmp_path):
+    """Several at a time: one that leaves, one that does not read, a line without end."""
+    example = load("socket_example", COURSE / "09_socket.py")
+    example.MAX_MESSAGE_BYTES = 100_000
+    cancelled = threading.Event()
+    began = threading.Event()
+
+    def waits(ctx: Context) -> str:
+        ctx.on_cancel(cancelled.set)
+        began.set()
+        return str(cancelled.wait(PATIENCE))
+
+    waits.__annotations__ = {"ctx": mcp.Context, "return": str}
+    example.server.tool(waits)
+    path = str(tmp_path / "s")
+    with example.listening(path):
+        leaver, silent, endless = (socket.socket(socket.AF_UNIX) for _ in range(3))
+        for link in (leaver, silent, endless):
+            link.settimeout(PATIENCE)
+            link.connect(path)
+        leaver.sendall(mcp.encode(modern("tools/call", name="waits")))
+        assert began.wait(PATIENCE)
+        leaver.close()
+        assert cancelled.wait(PATIENCE)
+
+        wanted = {"toolsListChanged": True}
+        silent.sendall(mcp.encode(modern("subscriptions/listen", notifications=wanted)))
+        with client.connect(example.SocketTransport(path), timeout=PATIENCE) as bob:
+            with bob.listen("tools") as changes:
+                seen = iter(changes)
+                for _ in range(9000):  # more than the kernel takes for one
+                    example.server.changed("tools")
+                assert next(seen) == "tools"
+            with contextlib.suppress(OSError):
+                endless.sendall(b"x" * 200_000)
+            assert b"-32700" in endless.makefile("rb").readline()
+            assert bob.list_tools()
+            silent.close()
+            endless.close()
+    with pytest.raises(client.Disconnected):
+        client.connect(example.SocketTransport(path)).open()
 
 
 def test_what_to_paste_starts_the_server(tmp_path):

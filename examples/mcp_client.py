@@ -1969,12 +1969,11 @@ class Client(AbstractContextManager["Client"]):
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
             flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            ident = None
-            # Python reads more than JSON has, such as NaN; what it cannot read either
-            # has no id.
-            with suppress(ValueError, RecursionError):
-                ident = _object(json.loads(text)).get("id")
-            if not is_id(ident) or ident not in self.running:
+            # It is not decoded to find its id: it may be too large, or too deep.
+            found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
+            found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
+            ident = int(found[1]) if found else None
+            if ident not in self.running:
                 # The first says most: the next may be the rest of a line too long.
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
