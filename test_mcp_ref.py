@@ -9917,7 +9917,7 @@ def test_a_socket_carries_both_eras():
 
 @needs_posix
 def test_a_socket_survives_its_clients(tmp_path):
-    """Several at a time: one that leaves, one that does not read, a line without end."""
+    """Several at a time: one leaves, one does not read, one sends a line without end."""
     example = load("socket_example", COURSE / "09_socket.py")
     example.MAX_MESSAGE_BYTES = 100_000
     cancelled = threading.Event()

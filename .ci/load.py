@@ -2,12 +2,14 @@
 """Measure a server under load from strangers: `python3 .ci/load.py WHAT [NUMBER]`.
 
 memory      what it keeps of 1,000 sessions that send as much as they may
+values      what eight waiting calls hold, each with as many JSON values as it may
+            have; and whether more values are refused before they are decoded
 streams     how long a call takes while 520 subscriptions are asked for
 restarts    calls that ten rolling restarts lose, if clients connect to the server
 nginx       ... behind nginx, which must be installed
 readers     1,000 sessions with a stream each, of which 100 do not read
 
-NUMBER replaces 1,000, 520 or ten. All listens on free ports of 127.0.0.1.
+NUMBER replaces 1,000, eight, 520 or ten. All listens on free ports of 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -31,11 +33,16 @@ ROOT = Path(__file__).resolve().parents[1]
 META = "io.modelcontextprotocol/"
 ENVELOPE = {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}
 SERVER = """
-import sys; sys.path.insert(0, {root!r})
+import sys, threading; sys.path.insert(0, {root!r})
 import mcp_ref
 mcp_ref.MAX_CONNECTIONS = {connections}
 server = mcp_ref.Server("load")
+ended = threading.Event()
 server.tool(lambda a, b: a + b, name="add")
+@server.tool
+def wait() -> None:
+    ended.wait(20)
+server.tool(lambda: ended.set(), name="end")
 @server.tool
 def tell(count: int) -> None:
     for number in range(count):
@@ -104,23 +111,53 @@ def open_session(link: socket.socket, **client: Any) -> str:
     return ident or ""
 
 
+def resident(server: Any) -> int:
+    """Return the memory of a process, in MiB."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s*(\d+)", status)[0]) // 1024
+
+
 def memory(count: int = 1000) -> str:
     """Open sessions with large members, which subscribe to long URIs."""
-
-    def resident() -> int:
-        status = Path(f"/proc/{server.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s*(\d+)", status)[0]) // 1024
-
     with serving() as server, connect(server.port) as link:
         ask(link, CALL)
-        before, opened = resident(), 0
+        before, opened = resident(server), 0
         for _ in range(count):
             ident = open_session(link, icons=["x" * 20_000], more=[{}] * 20_000)
             opened += ident != ""
             for number in range(20):
                 uri = f"x://{number}" + "x" * 8000
                 ask(link, request("resources/subscribe", ident, uri=uri))
-        return f"{opened} sessions: {before} MiB before, {resident()} after"
+        return f"{opened} sessions: {before} MiB before, {resident(server)} after"
+
+
+def values(count: int = 8) -> str:
+    """Have calls wait whose `_meta` has empty arrays: as many as 4 MiB hold, and as
+    many as are let through."""
+
+    def waiting(arrays: int) -> bytes:
+        data = request("tools/call", name="wait", arguments={})
+        body = data.partition(b"\r\n\r\n")[2]
+        large = body.replace(
+            b'"_meta": {', b'"_meta": {"x": [%s[]],' % (b"[]," * arrays)
+        )
+        old, new = (b"Content-Length: %d\r\n" % len(one) for one in (body, large))
+        return data.replace(old, new).replace(body, large)
+
+    said = []
+    with serving() as server, contextlib.ExitStack() as stack:
+        control = stack.enter_context(connect(server.port))
+        ask(control, CALL)
+        for arrays in (2**20 * 4 // 3 - 1000, 249_000):
+            before = resident(server)
+            links = [stack.enter_context(connect(server.port)) for _ in range(count)]
+            for link in links:
+                link.sendall(waiting(arrays))
+            time.sleep(3)
+            said.append(f"{arrays:,} arrays: {before} to {resident(server)} MiB")
+            ask(control, CALL)
+        ask(control, request("tools/call", name="end", arguments={}))
+    return f"{count} calls, each with {'; '.join(said)}"
 
 
 def streams(count: int = 520) -> str:
@@ -243,7 +280,7 @@ def readers(count: int = 1000) -> str:
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:] or ["none"]
     known: Any = {
-        one.__name__: one for one in (memory, streams, restarts, nginx, readers)
+        one.__name__: one for one in (memory, values, streams, restarts, nginx, readers)
     }
     if what not in known:
         sys.exit(__doc__)

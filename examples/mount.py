@@ -81,6 +81,7 @@ class WsgiExchange(Exchange):
             "GET",
         )
         limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
+        self.address = environ.get("REMOTE_ADDR", "")
         self.closed, self.until = False, time.monotonic() + limit
         self.todo: queue.Queue[Any] = queue.Queue(
             16

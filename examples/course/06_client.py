@@ -79,4 +79,6 @@ def main(revision: str = "") -> None:
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     main(*sys.argv[1:])

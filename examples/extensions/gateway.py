@@ -1173,7 +1173,8 @@ class Upstream:
         if self.options.get("session") == "client":
             # A modern client has no session: requests of one principal belong together.
             is_modern = rules(ctx.version).modern
-            who = json.dumps(ctx.principal) if is_modern else ctx.peer
+            caller = json.dumps(ctx.principal, sort_keys=True)
+            who = caller if is_modern else ctx.peer
         if who is None and not values:
             return self.main
         with self.lock:
@@ -1838,7 +1839,7 @@ def main() -> None:
         parser.error("--profile must be one of " + ", ".join(setup.profiles))
 
     mcp_client.CLOSE_STEP_SECONDS = STEP_SECONDS
-    # Later mcp_ref takes SIGINT and SIGTERM, but not SIGHUP.
+    # Until mcp_ref takes them, a signal is a KeyboardInterrupt.
     for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import sys
 import threading
@@ -76,6 +77,12 @@ METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY = -32601, -32602, -32021
 # under it.
 
 
+def key_of(principal: Any) -> str:
+    """Return what a principal is compared by: its JSON, in which `1`, `1.0` and `true`
+    are three, and the order of a dict's members makes no difference."""
+    return json.dumps(principal, sort_keys=True)
+
+
 class Task:
     """One task: its request, the answers so far, and its state, as tasks/get returns
     it."""
@@ -84,7 +91,7 @@ class Task:
         # ext-tasks §Security Considerations: unguessable
         self.id = os.urandom(16).hex()
         self.principal, self.ends = ctx.principal, now + ttl_ms / 1000
-        self.principal_key = repr(ctx.principal)  # a list is no key
+        self.principal_key = key_of(ctx.principal)
         # The progress token is the task's id, so that progress comes to us, not to the
         # client.
         params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
@@ -283,7 +290,7 @@ class Tasks:
         self._remove_expired()
         task = self._tasks.get(str(ctx.params.get("taskId")))
         # ext-tasks §Security Considerations
-        if task is None or task.principal != ctx.principal:
+        if task is None or task.principal_key != key_of(ctx.principal):
             raise RpcError(INVALID_PARAMS, "Task not found")
         return task
 

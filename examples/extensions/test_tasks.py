@@ -252,6 +252,20 @@ def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     assert bake.runs == [0, *runs]  # late: each run begins without request state
 
 
+def test_a_principal_is_compared_by_its_json():
+    bake = Oven()
+    first = {"sub": 1, "of": "x"}
+    made = bake("tools/call", who=first, name="must", arguments={"says": "own"})
+    for who, good in (
+        ({"of": "x", "sub": 1}, True),
+        ({"of": "x", "sub": 1.0}, False),
+        ({"of": "x", "sub": True}, False),
+    ):
+        answer = bake("tasks/get", who=who, taskId=made["taskId"])
+        assert (answer != -32602) == good
+    bake.opened.set()
+
+
 def test_tasks_expire_and_are_not_too_many():
     bake = Oven(most=2, ttl_ms=60_000, poll_ms=5)
     task, other = bake.make("hold"), bake.make("hold")
