@@ -3054,8 +3054,9 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     {"completion": {"values": [...]}}. Without a completer there are no values.
     """
     reference = ctx.params["ref"]
-    name = ctx.params["argument"].get("name")
-    typed = ctx.params["argument"].get("value")
+    argument = ctx.params["argument"]
+    name = argument.get("name")
+    typed = argument.get("value")
     if reference.get("type") == "ref/prompt":
         entry = find_entry(ctx, "prompt", str(reference.get("name")))
     else:
@@ -4214,13 +4215,14 @@ class Server(Registry):
             arguments = sys.argv[1:]
         if isinstance(arguments, str):
             raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        words = " ".join(arguments).replace("=", " ").split()
+        # `--http=8000` is two words; a space inside an argument makes no others.
+        words = "\n".join(arguments).replace("=", "\n").split("\n")
         if "--http" not in words:
             if options and "endpoint" not in options:
                 Endpoint.check_options(self, options)
             serve_stdio(self)
         elif "serve_http" in globals():
-            serve_http_at(self, words[words.index("--http") + 1 :], options)
+            serve_http_at(self, words[words.index("--http") :][1:2], options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
@@ -4430,8 +4432,7 @@ class Pipe(Peer):
             self.send(error_response(flaw, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
-            failure = RpcError(INTERNAL_ERROR)
-            self.send(error_response(failure, message, self.null_ids))
+            self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
         return is_reader
 
     # ---- taking over from a reader whose handler is slow
@@ -6002,7 +6003,7 @@ def serve_file(path: str, words: list[str]) -> None:
 
 def main(words: list[str]) -> None:
     """Run the command line."""
-    if not words or words[0].startswith("--http"):
+    if not words or re.match("--http(=|$)", words[0]):
         demo().run(words)
     elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
         print(USAGE)

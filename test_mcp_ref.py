@@ -6642,6 +6642,32 @@ def test_without_a_thread_for_its_stream_a_call_is_answered(monkeypatch):
     assert status == 200 and answer["result"]["content"] == [mcp.text("done")]
 
 
+@parametrize(
+    "words, status",
+    [
+        (["--http", "0", "--verbose"], None),
+        (["--http=0", "x"], None),
+        (["--title=see --http 1234"], 0),
+        (["--title", "see --http 1234"], 0),
+        (["--http", "x"], 2),
+        (["--http"], 2),
+    ],
+    ids=str,
+)
+def test_the_port_is_one_word_and_the_rest_is_the_programs(words, status):
+    source = "import mcp_ref; mcp_ref.Server('s').run()"
+    if status is None:
+        with listening("-c", source, *words) as (_, url):
+            assert url
+        return
+    assert command("-c", source, *words).returncode == status
+
+
+def test_an_option_that_only_begins_like_http_is_no_server():
+    done = command(str(MCP_REF), "--https", "8000")
+    assert done.returncode == 2 and "--https" in done.stderr
+
+
 def test_params_that_are_null_are_absent():
     server, sent = mcp.Server("s"), []
     server.tool(lambda: "", name="t")
@@ -9917,7 +9943,7 @@ def test_a_socket_carries_both_eras():
 
 @needs_posix
 def test_a_socket_survives_its_clients(tmp_path):
-    """Several at a time: one leaves, one does not read, one sends a line without end."""
+    """One leaves, one does not read, one sends a line without end, one is right."""
     example = load("socket_example", COURSE / "09_socket.py")
     example.MAX_MESSAGE_BYTES = 100_000
     cancelled = threading.Event()
