@@ -1044,6 +1044,15 @@ def initialize_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: not server.listeners and len(sent) == 1
 
 
+def initializes_meet(mcp: Any, scheduler: Scheduler) -> Any:
+    """Two requests open a session of one peer: one of the two is left, and listens."""
+    server, sent = mcp.Server("s"), []  # type: Any, list[Any]
+    peer = mcp.Peer(sent.append)
+    for name in ("one", "two"):
+        scheduler.spawn(lambda: server.handle(opening(), sent.append, peer=peer), name)
+    return lambda: list(server.listeners) == [peer.session] and len(sent) == 2
+
+
 ENDING = """
     on_cancel _wake_with _cancel _end cancel_all take_notification _finish _emit _perform
     handle
@@ -1792,6 +1801,7 @@ MODELS = [
     listener_meets_cancel,
     listener_hears_all,
     initialize_meets_close,
+    initializes_meet,
     response_meets_cancel,
     cancel_meets_on_cancel,
     run_meets_cancel,
@@ -1945,6 +1955,7 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("changes do not wait for the acknowledgement", listener_hears_all, drops_lock("Subscription.begin", "_sending")),
     ("a session listens after close()", initialize_meets_close, decides("LegacyContext._initialize", "peer.closed", False)),
     ("close() leaves the session a listener", initialize_meets_close, drops_call("Peer.close", "listeners.pop")),
+    ("two sessions of a peer are left", initializes_meet, drops_lock("LegacyContext._initialize", "opening")),
     ("a request ends twice", response_meets_cancel, decides("Context._end", "_ended", False)),
     ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, drops_call("Context._wake_with", "wake")),
     ("on_cancel() looks without the lock", cancel_meets_on_cancel, drops_lock("Context._wake_with", "_ending")),
