@@ -3370,6 +3370,8 @@ class Context:
 
         `level` is one of LOG_LEVELS.
         """
+        if level not in LOG_LEVELS:
+            raise ValueError(f"{level!r}: expected one of {LOG_LEVELS}")
         wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
         if self._client.get(META_LOG_LEVEL) in wanted:
             self.notify(
@@ -4219,7 +4221,7 @@ class Server(Registry):
         words = "\n".join(arguments).replace("=", "\n").split("\n")
         if "--http" not in words:
             if options and "endpoint" not in options:
-                Endpoint.check_options(self, options)
+                Endpoint(self, **options)  # TypeError: it has no such option
             serve_stdio(self)
         elif "serve_http" in globals():
             serve_http_at(self, words[words.index("--http") :][1:2], options)
@@ -4500,12 +4502,14 @@ def signals(react: Func) -> Iterator[None]:
 
     last = 0.0  # when a signal came; 0: none has
     found = {}  # the handlers that were there before
+    process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        if not react(number) and last:
+        # A forked child has inherited this; what is meant for it ends it.
+        if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
@@ -5311,11 +5315,6 @@ class Endpoint:
         self.sessions: dict[str, HttpSession] = {}  # [legacy]
         self.kept: dict[Outbox, Any] = {}  # [legacy]
         self.calls = Crew("mcp-call", MAX_CONNECTIONS)  # [legacy]
-
-    @classmethod
-    def check_options(cls, server: Server, options: Message) -> None:
-        """Raise TypeError for an option that an endpoint does not have."""
-        cls(server, **options)
 
     # ---- one request
     def serve(self, exchange: Exchange) -> None:

@@ -6668,6 +6668,18 @@ def test_an_option_that_only_begins_like_http_is_no_server():
     assert done.returncode == 2 and "--https" in done.stderr
 
 
+def test_a_level_that_does_not_exist_is_answered_with_those_that_do():
+    server = mcp.Server("s")
+
+    def tool(ctx: Context) -> None:
+        ctx.log("warn", "x")
+
+    tool.__annotations__ = {"ctx": Context}
+    server.tool(tool, name="t")
+    text = server.call("t")["content"][0]["text"]
+    assert "'warn'" in text and "warning" in text
+
+
 def test_params_that_are_null_are_absent():
     server, sent = mcp.Server("s"), []
     server.tool(lambda: "", name="t")
@@ -6865,6 +6877,61 @@ def test_a_hang_up_of_the_terminal_ends_run_and_the_program_goes_on():
         process.send_signal(signal.SIGHUP)
         _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0 and b"cleaned" in said  # print goes to stderr
+
+
+FORKS = """
+import multiprocessing, os, signal, sys, time
+import mcp_ref
+def nap():
+    sys.stderr.write("napping\\n")
+    time.sleep(60)
+server = mcp_ref.Server("s")
+@server.tool
+def child(kind: str) -> int:
+    if kind == "fork":
+        here, there = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.write(there, b"x")  # Python forgets signals that come before
+                time.sleep(60)
+            finally:
+                os._exit(7)
+        os.read(here, 1)
+        os.kill(pid, signal.SIGTERM)
+        return os.waitpid(pid, 0)[1]
+    process = multiprocessing.get_context(kind).Process(target=nap)
+    process.start()
+    process.terminate()
+    process.join()
+    return process.exitcode
+@server.tool
+def pool() -> list[int]:
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        return workers.map(abs, [-1, -2])
+if __name__ == "__main__":
+    server.run()
+"""
+
+
+@needs_posix
+@parametrize("over", ["stdio", "http"])
+def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
+    """Python's own fork of a process with threads is deprecated, and still common."""
+    (tmp_path / "forks.py").write_text(FORKS)
+    words = ["-W", "ignore", str(tmp_path / "forks.py")]
+    if over == "http":
+        serving = listening(*words)
+    else:
+        serving = contextlib.nullcontext((None, [sys.executable, *words]))
+    environ = {"PYTHONPATH": str(HERE)}
+    with mock.patch.dict(os.environ, environ), serving as (_, target):
+        options = {"env": environ} if over == "stdio" else {}
+        with client.connect(target, timeout=PATIENCE, **options) as one:
+            for kind in ("fork", "forkserver"):
+                result = one.call_tool("child", {"kind": kind})
+                assert result["content"][0]["text"] in ("15", "-15"), result
+            assert one.call_tool("pool")["structuredContent"] == {"result": [1, 2]}
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
