@@ -4236,8 +4236,13 @@ def test_the_page_of_hints_is_true(hint, schema, sent, got, returned):
         assert mcp.Schema(tool["outputSchema"]).flaw(structured) is None
 
 
-@parametrize("source", re.findall("(?s)```python\n(.*?)```", HINTS_PAGE))
-def test_the_programs_of_the_page_of_hints_run(source):
+def programs_of(page: str) -> list[str]:
+    text = (HERE / "examples" / page).read_text("utf-8")
+    return re.findall("(?s)```python\n(.*?)```", text)
+
+
+@parametrize("source", programs_of("hints.md") + programs_of("howto.md"))
+def test_the_programs_of_the_pages_run(source):
     exec(source, {"__name__": "page"})
 
 
