@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import mcp_ref
 
 SERVER = Path(__file__).resolve().parent / "server.py"
+COMMAND = [sys.executable, str(SERVER)]
 PATIENCE = 5  # seconds to wait for an answer
 NAME = re.compile(r"<([a-z][a-z ]*)>")
 KNOWN = {  # what the names stand for, from the lessons that introduce them
@@ -39,6 +40,7 @@ KNOWN = {  # what the names stand for, from the lessons that introduce them
     )
 }
 HEADERS = {
+    "Host": "localhost:8000",
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }
@@ -117,24 +119,33 @@ def difference(written: str, came: str, known: dict[str, str]) -> str:
 class Pipe:
     """The library as a program, on standard input and output."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, command: list[str] = COMMAND, patience: float = PATIENCE
+    ) -> None:
         self.server: Any = subprocess.Popen(
-            [sys.executable, str(SERVER)],
+            command,
             stdin=subprocess.PIPE,
             encoding="utf-8",
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=1,
         )
-        self.timer = threading.Timer(PATIENCE, self.server.kill)
+        self.timer = threading.Timer(patience, self.server.kill)
         self.timer.start()
 
-    def send(self, said: str) -> None:
+    def send(self, said: str, _: str = "") -> None:
         # it has exited, which the next line will tell
         with contextlib.suppress(OSError):
-            self.server.stdin.write(said.replace("\n", " ") + "\n")
+            if said == "(closes stdin)":
+                self.server.stdin.close()
+            elif said == "(sends SIGTERM)":
+                self.server.terminate()
+            elif said == "(hangs up)":
+                self.server.stdout.close()
+            else:
+                self.server.stdin.write(said.replace("\n", " ") + "\n")
 
-    def receive(self) -> str:
+    def receive(self, _: str = "") -> str:
         line: str = self.server.stdout.readline().strip()
         return line or ("(exits)" if self.server.wait() == 0 else "(nothing)")
 
@@ -144,15 +155,29 @@ class Pipe:
         self.timer.cancel()
 
 
+def parts_of(said: str) -> tuple[str, dict[str, str], str]:
+    """Return the first line of a request, its headers with those that lessons leave
+    out, and its body."""
+    head, _, body = said.partition("\n\n")
+    first, *lines = head.split("\n")
+    given = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        given[name] = value.strip()
+    headers = {**HEADERS, **given}
+    if not headers.get("Content-Length", "").isdigit():
+        headers["Content-Length"] = str(len(body.encode()))
+    return first, headers, body
+
+
 class Request(mcp_ref.Exchange):
     """A request as text; the answer comes as texts: head and body, each event."""
 
+    hosts = {"localhost"}  # as on this machine's own address
+
     def __init__(self, said: str, endpoint: mcp_ref.Endpoint) -> None:
-        head, _, body = said.partition("\n\n")
-        verb, path, *_ = f"{head} /".split()
-        lines = [line.partition(":") for line in head.split("\n")[1:]]
-        fields = {name: text.strip() for name, _, text in lines}
-        headers = {**HEADERS, **fields, "Content-Length": str(len(body))}
+        first, headers, body = parts_of(said)
+        verb, path, *_ = f"{first} /".split()
         super().__init__(verb, path, headers.items(), io.BytesIO(body.encode()))
         self.inbox: queue.Queue[str] = queue.Queue()
         threading.Thread(target=endpoint.serve, args=(self,), daemon=True).start()
@@ -176,37 +201,59 @@ class Request(mcp_ref.Exchange):
         self.inbox.put("(the stream ends)")
 
 
-def replay(steps: list[Step]) -> Any:
-    """Hold a conversation; yield what comes for each "<", and how it differs."""
-    head = "POST /mcp HTTP/1.1\n" * any("HTTP/1.1" in step.said for step in steps)
-    server: Any = mcp_ref.Endpoint(run_path(str(SERVER))["server"]) if head else Pipe()
-    known, requests = dict(KNOWN), dict.fromkeys(["", "1", "2", "3"], server)
+class Memory:
+    """The library as an endpoint in this process: HTTP without sockets."""
 
-    def send(said: str, connection: str = "") -> None:
+    def __init__(self) -> None:
+        self.endpoint = mcp_ref.Endpoint(run_path(str(SERVER))["server"])
+        self.requests: dict[str, Request] = {}
+
+    def send(self, said: str, connection: str = "") -> None:
         if said == "(hangs up)":
-            requests[connection].gone = lambda: True
-        elif said == "(closes stdin)":
-            server.server.stdin.close()
-        elif head:
-            requests[connection] = Request(said, server)
+            request: Any = self.requests[connection]
+            request.gone = lambda: True
         else:
-            server.send(said)
+            self.requests[connection] = Request(said, self.endpoint)
 
-    with contextlib.closing(server):
+    def receive(self, connection: str = "") -> str:
+        return self.requests[connection].receive()
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+
+def is_http(steps: list[Step]) -> bool:
+    """Tell whether a conversation is one over HTTP."""
+    return any("HTTP/1.1" in step.said for step in steps)
+
+
+def replay(steps: list[Step], carrier: Any = None) -> Any:
+    """Hold a conversation; yield what comes for each "<", and how it differs.
+
+    `carrier` carries it: send(text, connection), receive(connection), close().
+    """
+    http = is_http(steps)
+    head = "POST /mcp HTTP/1.1\n" * http
+    carrier = carrier or (Memory() if http else Pipe())
+    known = dict(KNOWN)
+
+    with contextlib.closing(carrier):
         for step in steps:
             if opens := OPENED.fullmatch(step.said):
-                send(
-                    head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}")
+                carrier.send(
+                    head + "\n" * http + INITIALIZE % (opens[1], opens[2] or "{}")
                 )
-                difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
-                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * bool(head)
-                send(head + '{"jsonrpc":"2.0","method":"notifications/initialized"}')
-                if head:
-                    requests[""].receive()  # 202: from here on, changes are told
+                difference("Mcp-Session-Id: <session>", carrier.receive(), known)
+                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * http
+                carrier.send(
+                    head + '{"jsonrpc":"2.0","method":"notifications/initialized"}'
+                )
+                if http:
+                    carrier.receive()  # 202: from here on, changes are told
             elif step.who[-1] == ">":
-                send(fill(step.said, known), step.who[:-1])
+                carrier.send(fill(step.said, known), step.who[:-1])
             else:
-                came = requests[step.who[:-1]].receive()
+                came = carrier.receive(step.who[:-1])
                 yield step, came, difference(step.said, came, known), known
 
 
