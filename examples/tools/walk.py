@@ -62,6 +62,7 @@ QUIET = 0.06  # seconds without a new statement: the server is done with a messa
 LONGEST = 2.0  # seconds to wait for that
 BLINK = 0.25  # seconds until a handler counts as slow: recorded code is slower
 PATIENCE = 60  # seconds for a conversation
+MOST = 500_000  # events of a step; what runs then is not recorded
 
 
 # ---- secrets
@@ -206,6 +207,8 @@ class Recorder:
         file = self.files.get(code.co_filename)
         if file is None or (code.co_name[0] == "<" and code.co_name != "<module>"):
             return None
+        if len(self.events) > MOST:
+            return None
         return Call(self, frame, file).trace
 
     @property
@@ -253,6 +256,8 @@ class Call:
     def trace(self, frame: Any, kind: str, value: Any) -> Any:
         """Record a line, or the end."""
         recorder = self.recorder
+        if len(recorder.events) > MOST and kind != "return":
+            return self.trace
         if kind == "line":
             self.failure = ""
             recorder.seen.add((frame.f_code, frame.f_lineno))

@@ -319,6 +319,18 @@ def way_of(visits: list[Visit]) -> list[Visit]:
     return [one for one in every if one.ident in wanted and not one.goes_on]
 
 
+def refusal(visits: list[Visit]) -> tuple[Visit, int] | None:
+    """Return the visit of the module that failed first, and at which line."""
+    every = [one for root in visits for one in root.all()]
+    failed = [one for one in every if one.failure and not one.function.is_author]
+    for one in failed:
+        below = [inner for inner in one.all() if inner.failure]
+        if below == [one]:  # the others only pass it on
+            lines = [run.statement.line for run in one.runs()]
+            return one, lines[-1]
+    return None
+
+
 # ---- what is shown: visits become blocks of rows
 class Row:
     """A statement on the page."""
