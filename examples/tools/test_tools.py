@@ -984,3 +984,33 @@ def test_what_lessons_say_of_the_code_is_true():
     """Where this fails because the module has changed, one command writes it again."""
     status, out, err = tool("walk.py", "--check")
     assert (status, out) == (0, "as written\n"), out + err
+
+
+# ======== Which tests run a line
+
+
+def which(tmp_path, place, text, lines):
+    """Ask .ci/which, with a record in which the client had this text."""
+    folder = tmp_path / "mcp_ref"
+    folder.mkdir()
+    kept = {"examples/mcp_client.py": {"text": text, "lines": lines}}
+    (folder / "which.json").write_text(json.dumps(kept), "utf-8")
+    path = str(TOOLS.parents[1] / ".ci" / "which")
+    return tool(path, place, XDG_CACHE_HOME=str(tmp_path))
+
+
+def test_which_tests_run_a_line_that_has_moved(tmp_path):
+    path = COURSE.parent / "mcp_client.py"
+    text = path.read_text("utf-8")
+    number = text[: text.index("\nclass Client")].count("\n") + 2
+    lines = {str(number + 2): ["", "a test", "|a vector"], "1": ["a test"]}
+    place = f"{path}:{number}"
+    status, out, err = which(tmp_path, place, "one more\nanother\n" + text, lines)
+    assert (status, err) == (0, "")
+    assert re.findall(r"(\d) lines  (.*)", out) == [("1", "a vector"), ("2", "a test")]
+
+
+def test_which_says_that_a_line_is_new(tmp_path):
+    path = COURSE.parent / "mcp_client.py"
+    status, out, err = which(tmp_path, f"{path}:1", "nothing like it", {})
+    assert status == 2 and not out and "is new" in err
