@@ -986,6 +986,81 @@ def test_what_lessons_say_of_the_code_is_true():
     assert (status, out) == (0, "as written\n"), out + err
 
 
+# ---- the scenes of CONTRIBUTING.md, which say on which thread what runs
+
+SCENES = """
+```mcp
+> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for",
+    "arguments":{"title":"Emma"},"_meta":{"progressToken":7,<revision and capabilities>}}}
+< {}
+> {"jsonrpc":"2.0","id":2,"method":"tools/call",
+    "params":{"name":"search","arguments":{"word":"emma"},"_meta":<meta>}}
+< {}
+> {"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}
+```
+## A modern cancellation over HTTP
+```mcp
+1> POST /mcp HTTP/1.1
+    MCP-Protocol-Version: 2026-07-28
+    Mcp-Method: tools/call
+    Mcp-Name: wait_for
+
+    {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for",
+    "arguments":{"title":"Emma"},"_meta":{"progressToken":7,<revision and capabilities>}}}
+1< HTTP/1.1 200 OK
+1< data: {}
+1> (hangs up)
+```
+## A question to a session
+```mcp
+> (a session of 2025-11-25 is open: {"elicitation":{}})
+1> POST /mcp HTTP/1.1
+    Mcp-Session-Id: <session>
+
+    {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"join","arguments":{}}}
+1< HTTP/1.1 200 OK
+1< id: <stream>-0
+1< id: <stream>-1
+1> (hangs up)
+3> GET /mcp HTTP/1.1
+    MCP-Protocol-Version: 2025-11-25
+    Mcp-Session-Id: <session>
+    Last-Event-ID: <stream>-1
+3< HTTP/1.1 200 OK
+> (sends SIGTERM)
+3< id: <stream>-2
+3< (the stream ends)
+```
+"""
+
+
+@needs_posix
+@parametrize("number", [0, 1, 2], ids=["slow", "cancelled", "asked"])
+def test_a_scene_of_threads_is_as_it_is_told(number):
+    told = (TOOLS.parents[1] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
+    scene = told.split("\n## Three scenes\n")[1].split("\n**")[1 + number]
+    rows = re.findall(r"(?m)^\| `([\w -]+)` \| (.*?) \|", scene)
+    wanted = [(on, name) for on, names in rows for name in re.findall("`(.*?)`", names)]
+    assert len(wanted) > 12
+    steps = walk.replay.read("\n## A slow handler\n" + SCENES)[number]
+    played = walk.play(str(walk.replay.SERVER), steps, values=False)
+    source = walk.Source(played.module)
+    ran = []
+    for step in played.steps:
+        for event in step.events:
+            if event[0] == "call" and event[2] == 0:
+                function = source.function(*event[3:5])
+                ran += [(event[5], function.name)] if function else []
+    # The rows of a thread come in their order; a row begins after the one before it.
+    ends: dict[str, int] = {}
+    for on, name in wanted:
+        after = ends.get(on, -1) + 1
+        assert (on, name) in ran[after:], (
+            f"{on} does not run {name}() then: {ran[after:]}"
+        )
+        ends[on] = ran.index((on, name), after)
+
+
 # ======== Which tests run a line
 
 

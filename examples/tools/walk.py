@@ -59,6 +59,7 @@ from walk_page import Drawing, Event, Source, Step, Visit
 
 LESSONS = Path(replay.__file__).parent
 QUIET = 0.06  # seconds without a new statement: the server is done with a message
+NOTICED = 0.8  # ... until it has noticed over HTTP that a client has hung up
 LONGEST = 2.0  # seconds to wait for that
 BLINK = 0.25  # seconds until a handler counts as slow: recorded code is slower
 PATIENCE = 60  # seconds for a conversation
@@ -200,6 +201,7 @@ class Recorder:
         self.seen: set[tuple[Any, int]] = set()  # what has run since the last take()
         self.idents = itertools.count(1)
         self.local = threading.local()
+        self.names: Counter[str] = Counter()  # how many threads have had each name
 
     def trace(self, frame: Any, kind: str, value: Any) -> Any:
         """Begin to record a call, if it is one of these files."""
@@ -216,9 +218,18 @@ class Recorder:
         """The visits of this thread that have not ended."""
         if not hasattr(self.local, "stack"):
             self.local.stack = []
-            self.local.name = threading.current_thread().name
+            self.local.name = self._name_thread(threading.current_thread().name)
         stack: list[int] = self.local.stack
         return stack
+
+    def _name_thread(self, name: str) -> str:
+        """Return the name of a thread on the page: each has its own."""
+        is_connection = re.fullmatch(r"Thread-\d+( \(process_request_thread\))?", name)
+        if is_connection:
+            name = "connection"
+        self.names[name] += 1
+        count = self.names[name]
+        return f"{name} {count}" if is_connection or count > 1 else name
 
     def take(self) -> list[Event]:
         """Return what has been recorded since the last time."""
@@ -319,14 +330,17 @@ def record(port: int, values: bool, target: str, words: list[str]) -> None:
         recorder.words.veil.hide(secret)
     guard = _thread.allocate_lock()
 
-    def tell(what: Any) -> None:
+    def tell(kind: str, what: Any) -> None:
         with guard, contextlib.suppress(OSError):  # the parent has left
-            link.sendall(json.dumps(what).encode() + b"\n")
+            link.sendall(json.dumps([kind, what]).encode() + b"\n")
 
     def answer() -> None:
         with contextlib.suppress(OSError, ValueError):
             for line in asked:
-                tell(recorder.take() if line == "take\n" else len(recorder.seen))
+                if line == "take\n":
+                    tell("take", recorder.take())
+                else:
+                    tell("news", len(recorder.seen))
 
     # A thread that is started so is not recorded.
     _thread.start_new_thread(answer, ())
@@ -338,7 +352,7 @@ def record(port: int, values: bool, target: str, words: list[str]) -> None:
     finally:
         sys.settrace(None)
         threading.settrace(lambda *_: None)
-        tell(recorder.take())
+        tell("end", recorder.take())
         link.shutdown(socket.SHUT_WR)
 
 
@@ -356,6 +370,7 @@ class Walk:
         self.steps: list[Step] = []
         self.veil = Veil()
         self.now: tuple[str, str, list[str]] = ("The server starts", "", [])
+        self.rest: list[Event] = []
 
     def connect(self) -> None:
         """Wait for the child, which has been started with `command`."""
@@ -367,28 +382,31 @@ class Walk:
         self.link.sendall(json.dumps(self.veil.hidden).encode() + b"\n")
 
     def ask(self, what: str) -> Any:
-        """Ask the child; None: it has ended."""
+        """Ask the child; None: it has ended, and what it told then is in `rest`."""
         with contextlib.suppress(OSError):
             self.link.sendall(f"{what}\n".encode())
-            if line := self.told.readline():
-                return json.loads(line)
+        with contextlib.suppress(OSError):
+            for line in self.told:
+                kind, told = json.loads(line)
+                if kind == what:
+                    return told
+                self.rest += told if kind == "end" else []
         return None
 
-    def settle(self, least: int) -> list[Event]:
-        """Wait until nothing new has run for a moment; return what the child has told
-        at its end, if it has ended."""
+    def settle(self, least: int) -> None:
+        """Wait until nothing new has run for a moment."""
         seen, since = -1, time.monotonic()
         end = since + LONGEST
+        quiet = NOTICED if self.now[0] == ACTIONS["(hangs up)"] else QUIET
         while time.monotonic() < end:
             count = self.ask("news")
-            if not isinstance(count, int):
-                return count or []
+            if count is None:
+                break
             if count != seen:
                 seen, since = count, time.monotonic()
-            elif seen >= least and time.monotonic() > since + QUIET:
+            elif seen >= least and time.monotonic() > since + quiet:
                 break
             time.sleep(0.01)
-        return []
 
     def begin(self, title: str, said: str) -> None:
         """End a step, and begin another one."""
@@ -397,8 +415,9 @@ class Walk:
 
     def finish(self) -> None:
         """End a step."""
-        events = self.settle(least=0 if self.steps else 1)
-        events += self.ask("take") or []
+        self.settle(least=0 if self.steps else 1)
+        events = self.ask("take") or []
+        events, self.rest = events + self.rest, []
         title, said, came = self.now
         self.steps.append(Step(title, said, [*map(self.veil.over, came)], events))
 
