@@ -10445,7 +10445,7 @@ except SystemExit as refused:
     for part in ("input_required", "member number 1", "Mcp-Name is", "Refused by "):
         assert part in done.stdout, done.stderr + done.stdout
     *_, requests, refusal = done.stdout.splitlines()
-    assert requests == "8" and refusal.startswith("line 1: `async def`")
+    assert requests == "9" and refusal.startswith("line 1: `async def`")
 
 
 @parametrize("event", [{"key1": "value1"}, {}, {"requestContext": None}])

@@ -648,7 +648,8 @@ def conversation_of(words: list[str], options: dict[str, Any]) -> list[replay.St
         revision = mcp_ref.versions("legacy")[0]
         said.append((">", f"(a session of {revision} is open)"))
     else:
-        meta = json.loads(replay.KNOWN["meta"])
+        newest = mcp_ref.versions()[0]
+        meta = {mcp_ref.META_VERSION: newest, mcp_ref.META_CAPABILITIES: {}}
         request["params"] = {**request["params"], "_meta": meta}
     text = json.dumps(request)
     if options["http"]:

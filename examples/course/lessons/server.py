@@ -30,7 +30,7 @@ def search(word: str) -> list[str]:
 
 
 @server.tool
-def lend(title: Annotated[str, {"x-mcp-header": "Title"}]) -> str:
+def lend(title: str) -> str:
     """Lend a book for two weeks."""
     if title in lent:
         raise ValueError(f"{title} is on loan. Choose another book.")
@@ -116,6 +116,12 @@ def open_reading_room() -> str:
     return "The reading room is open."
 
 
+@server.tool
+def reserve(title: Annotated[str, {"x-mcp-header": "Title"}]) -> str:
+    """Reserve a book. Proxies see which one: see lesson 16."""
+    return f"{title} is reserved."
+
+
 @server.resource("library://loans", mime_type="application/json")
 def loans() -> list[str]:
     """The books on loan."""
@@ -133,7 +139,7 @@ def book(title: str) -> str:
 @server.prompt
 def book_report(title: str, tone: str = "plain") -> str:
     """Write a book report."""
-    # KeyError: see lesson 4
+    # KeyError: see lesson 9
     return f"Write a {tone} report about {title} by {BOOKS[title]}."
 
 
