@@ -10535,6 +10535,7 @@ def test_every_method_and_notification_appears_in_a_lesson():
     "name, line, changed",
     [
         ("03_call_a_tool", "Invalid arguments", "Wrong arguments"),
+        ("03_call_a_tool", "lent.append(title)", "lent.add(title)"),
         ("10_ask_the_user", "Ada is member number 1", "Ada is member number 9"),
         ("17_http_streams", "200 OK", "201 Created"),
         ("17_http_streams", '"progress":2', '"progress":9'),

@@ -3,12 +3,14 @@
     $ python3 examples/course/lessons/replay.py examples/course/lessons/01_discover.md
     01_discover.md: as written
 
-Differences are printed; `--update` writes what came. `--check N 'MESSAGE'` checks an
+Differences are printed; `--update` writes what came, and the code of server.py that a
+lesson shows. `--check N 'MESSAGE'` checks an
 attempt at exercise N; with `-` for the message, it is read from standard input.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -44,6 +46,8 @@ HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }
+# The code of server.py that a lesson shows, such as `# server.py: join, 5 lines`.
+CODE = re.compile(r"(?ms)^```python\n(# server.py: (\w+)(?:, (\d+) lines)?\n)(.*?)^```")
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
 INITIALIZE = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
@@ -274,15 +278,35 @@ def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
     return f"{step.who} " + "\n".join([*lines, ""])
 
 
+def code_of(name: str, most: str) -> str:
+    """Return what server.py says of a name: all of it, or the first lines."""
+    source = SERVER.read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        targets = getattr(node, "targets", [])
+        names = [getattr(one, "id", "") for one in targets]
+        if name in (getattr(node, "name", ""), *names):
+            decorators = getattr(node, "decorator_list", [])
+            first = min(one.lineno for one in [node, *decorators])
+            lines = source.splitlines()[first - 1 : node.end_lineno]
+            rest = ["    ..."] * (most != "")
+            return "\n".join([*lines[: int(most or 99)], *rest, ""])
+    return ""
+
+
 def run(path: Path, update: bool) -> list[str]:
     """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
     lesson, changes = path.read_text(encoding="utf-8"), []
+    for found in CODE.finditer(lesson):
+        if found[4] != (code := code_of(found[2], found[3] or "")):
+            line = lesson.count("\n", 0, found.start(4)) + 1
+            problem = f"line {line}: expected {found[4]}\nreceived {code}"
+            changes.append((Step("", "", *found.span(4)), problem, code))
     for steps in read(lesson):
         for step, came, problem, known in replay(steps):
             if problem:
                 place = f"line {lesson.count(chr(10), 0, step.start) + 1}: "
                 changes.append((step, place + problem, lay_out(step, came, known)))
-    for step, _, lines in reversed(changes):
+    for step, _, lines in sorted(changes, key=lambda one: -one[0].start):
         lesson = lesson[: step.start] + lines + lesson[step.stop :]
     if update:
         path.write_text(lesson, encoding="utf-8")
