@@ -46,8 +46,8 @@ HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }
-# The code of server.py that a lesson shows, such as `# server.py: join, 5 lines`.
-CODE = re.compile(r"(?ms)^```python\n(# server.py: (\w+)(?:, (\d+) lines)?\n)(.*?)^```")
+# The code of server.py that a lesson shows: a name, and how many lines.
+CODE = re.compile(r"(?ms)^```python server\.py (\w+)(?: (\d+))?\n(.*?)^```")
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
 INITIALIZE = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
@@ -297,10 +297,10 @@ def run(path: Path, update: bool) -> list[str]:
     """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
     lesson, changes = path.read_text(encoding="utf-8"), []
     for found in CODE.finditer(lesson):
-        if found[4] != (code := code_of(found[2], found[3] or "")):
-            line = lesson.count("\n", 0, found.start(4)) + 1
-            problem = f"line {line}: expected {found[4]}\nreceived {code}"
-            changes.append((Step("", "", *found.span(4)), problem, code))
+        if found[3] != (code := code_of(found[1], found[2] or "")):
+            line = lesson.count("\n", 0, found.start(3)) + 1
+            problem = f"line {line}: expected {found[3]}\nreceived {code}"
+            changes.append((Step("", "", *found.span(3)), problem, code))
     for steps in read(lesson):
         for step, came, problem, known in replay(steps):
             if problem:
