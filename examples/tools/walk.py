@@ -411,7 +411,7 @@ class Walk:
     def begin(self, title: str, said: str) -> None:
         """End a step, and begin another one."""
         self.finish()
-        self.now = (title, self.veil.over(said), [])
+        self.now = (self.veil.over(title), self.veil.over(said), [])
 
     def finish(self) -> None:
         """End a step."""
@@ -573,7 +573,7 @@ class SocketWalk:
 
 def play(target: str, steps: list[replay.Step], values: bool = True) -> Walk:
     """Hold a conversation with a program; return the walk."""
-    walk = Walk(target, [], values)
+    walk = Walk(target, ["--token"] * replay.wants_token(steps), values)
     for step in steps:
         walk.veil.over(step.said)  # which learns the secrets
     carrier = SocketWalk(walk) if replay.is_http(steps) else PipeWalk(walk)

@@ -49,6 +49,7 @@ HEADERS = {
 # The code of server.py that a lesson shows: a name, and how many lines.
 CODE = re.compile(r"(?ms)^```python server\.py (\w+)(?: (\d+))?\n(.*?)^```")
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
+TOKEN = "(the server wants a token)"
 INITIALIZE = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
     '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}'
@@ -208,8 +209,10 @@ class Request(mcp_ref.Exchange):
 class Memory:
     """The library as an endpoint in this process: HTTP without sockets."""
 
-    def __init__(self) -> None:
-        self.endpoint = mcp_ref.Endpoint(run_path(str(SERVER))["server"])
+    def __init__(self, protected: bool = False) -> None:
+        found = run_path(str(SERVER))
+        options = found["protected"] if protected else {}
+        self.endpoint = mcp_ref.Endpoint(found["server"], **options)
         self.requests: dict[str, Request] = {}
 
     def send(self, said: str, connection: str = "") -> None:
@@ -231,6 +234,11 @@ def is_http(steps: list[Step]) -> bool:
     return any("HTTP/1.1" in step.said for step in steps)
 
 
+def wants_token(steps: list[Step]) -> bool:
+    """Tell whether the server of a conversation wants a token."""
+    return any(step.said == TOKEN for step in steps)
+
+
 def replay(steps: list[Step], carrier: Any = None) -> Any:
     """Hold a conversation; yield what comes for each "<", and how it differs.
 
@@ -238,7 +246,8 @@ def replay(steps: list[Step], carrier: Any = None) -> Any:
     """
     http = is_http(steps)
     head = "POST /mcp HTTP/1.1\n" * http
-    carrier = carrier or (Memory() if http else Pipe())
+    protected = wants_token(steps)
+    carrier = carrier or (Memory(protected) if http else Pipe())
     known = dict(KNOWN)
 
     with contextlib.closing(carrier):
@@ -254,9 +263,9 @@ def replay(steps: list[Step], carrier: Any = None) -> Any:
                 )
                 if http:
                     carrier.receive()  # 202: from here on, changes are told
-            elif step.who[-1] == ">":
+            elif step.who[-1] == ">" and step.said != TOKEN:
                 carrier.send(fill(step.said, known), step.who[:-1])
-            else:
+            elif step.who[-1] == "<":
                 came = carrier.receive(step.who[:-1])
                 yield step, came, difference(step.said, came, known), known
 
@@ -282,7 +291,7 @@ def code_of(name: str, most: str) -> str:
     """Return what server.py says of a name: all of it, or the first lines."""
     source = SERVER.read_text(encoding="utf-8")
     for node in ast.parse(source).body:
-        targets = getattr(node, "targets", [])
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
         names = [getattr(one, "id", "") for one in targets]
         if name in (getattr(node, "name", ""), *names):
             decorators = getattr(node, "decorator_list", [])

@@ -3,18 +3,18 @@
     $ echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | python3 examples/course/lessons/server.py
     {"jsonrpc":"2.0","id":1,"result":{}}
 
-With `--http 8000` it serves http://127.0.0.1:8000/mcp. Nothing in it depends on time or
-chance.
+With `--http 8000` it serves http://127.0.0.1:8000/mcp, with `--token --http 8000` only
+to those who have a token. Nothing in it depends on time or chance.
 """
 
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from mcp_ref import Context, NotFound, Server, elicitation, roots, sampling
+from mcp_ref import Context, NotFound, Server, bearer, elicitation, roots, sampling
 
 BOOKS = {"Dune": "Frank Herbert", "Emma": "Jane Austen", "Ulysses": "James Joyce"}
 lent = ["Ulysses"]
@@ -149,5 +149,17 @@ def tones(typed: str) -> list[str]:
     return [tone for tone in ("plain", "playful", "solemn") if tone.startswith(typed)]
 
 
+# For run(), or for an endpoint: who may call, and where to get a token. See lesson 28.
+protected: dict[str, Any] = {
+    "authorize": bearer(
+        {"sesame": "ada"},
+        metadata_url="http://localhost:8000/.well-known/oauth-protected-resource/mcp",
+    ),
+    "metadata": {
+        "resource": "http://localhost:8000/mcp",
+        "authorization_servers": ["https://login.example"],
+    },
+}
+
 if __name__ == "__main__":
-    server.run()
+    server.run(**protected if "--token" in sys.argv else {})
