@@ -374,9 +374,9 @@ class Walk:
 
     def connect(self) -> None:
         """Wait for the child, which has been started with `command`."""
-        self.link, _ = self.listener.accept()
+        with self.listener:
+            self.link, _ = self.listener.accept()
         self.link.settimeout(PATIENCE)
-        self.listener.close()
         self.told = self.link.makefile("r")
         self.module = json.loads(self.told.readline())
         self.link.sendall(json.dumps(self.veil.hidden).encode() + b"\n")
@@ -423,9 +423,8 @@ class Walk:
 
     def close(self) -> None:
         """Leave the child."""
-        for one in (self.listener, getattr(self, "link", None)):
-            if one:
-                one.close()
+        self.told.close()
+        self.link.close()
 
 
 ACTIONS = {
@@ -484,6 +483,10 @@ class Connection:
         self.stream = self.sock.makefile("rb")
         self.is_free = True  # another request may be sent
 
+    def close(self) -> None:
+        self.stream.close()
+        self.sock.close()
+
     def send(self, said: str) -> None:
         first, headers, body = replay.parts_of(said)
         text = "\r\n".join([first, *map(": ".join, headers.items()), "", body])
@@ -541,19 +544,22 @@ class SocketWalk:
             if found := re.search(r"listens on http://([\d.]+):(\d+)", line):
                 self.place = (found[1], int(found[2]))
                 break
-        threading.Thread(target=stderr.read, daemon=True).start()
+        self.drain = threading.Thread(target=stderr.read, daemon=True)
+        self.drain.start()
 
     def send(self, said: str, connection: str = "") -> None:
         self.walk.begin(title_of(said), said)
         if said == "(hangs up)":
             gone = self.connections.pop(connection)
             gone.sock.shutdown(socket.SHUT_RDWR)
-            gone.sock.close()
+            gone.close()
         elif said == "(sends SIGTERM)":
             self.server.terminate()
         else:
             known = self.connections.get(connection)
             if known is None or not known.is_free:
+                if known:
+                    known.close()
                 known = self.connections[connection] = Connection(self.place)
             known.send(said)
 
@@ -567,8 +573,11 @@ class SocketWalk:
         self.walk.finish()
         self.walk.close()
         self.server.kill()
-        self.server.wait()
         self.timer.cancel()
+        self.drain.join()
+        self.server.communicate()
+        for one in self.connections.values():
+            one.close()
 
 
 def play(target: str, steps: list[replay.Step], values: bool = True) -> Walk:
