@@ -194,7 +194,7 @@ class Recorder:
 
     def __init__(self, sources: list[Source], paths: list[str], values: bool) -> None:
         self.files = {path: number for number, path in enumerate(paths)}
-        self.targets = [one.targets() if values else {} for one in sources]
+        self.targets = [one.targets() for one in sources]  # used for values only
         self.values = values
         self.words = Words(Veil())
         self.events: list[Event] = []
@@ -314,13 +314,25 @@ class Call:
         return changes
 
 
+def is_busy() -> bool:
+    """Tell whether another thread of this process runs, or would if it had a processor;
+    False if that is not known."""
+    own = str(threading.get_native_id())
+    for task in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state = task.read_text("latin-1").rpartition(") ")[2][:1]
+            if state in "RD" and task.parent.name != own:
+                return True
+    return False
+
+
 def record(port: int, values: bool, target: str, words: list[str]) -> None:
     """Run a program as the child of a walk; tell its parent what has run."""
     sys.path.insert(0, str(Path(target).resolve().parent))
     import mcp_ref
 
     paths = [mcp_ref.__file__, target]
-    sources = [Source(paths[0]), Source(target, True)]
+    sources = [Source(path) for path in paths if values]
     recorder = Recorder(sources, paths, values)
     mcp_ref.BLINK_SECONDS = BLINK
     link = socket.create_connection(("127.0.0.1", port))
@@ -340,7 +352,7 @@ def record(port: int, values: bool, target: str, words: list[str]) -> None:
                 if line == "take\n":
                     tell("take", recorder.take())
                 else:
-                    tell("news", len(recorder.seen))
+                    tell("news", [len(recorder.seen), is_busy()])
 
     # A thread that is started so is not recorded.
     _thread.start_new_thread(answer, ())
@@ -399,10 +411,11 @@ class Walk:
         end = since + LONGEST
         quiet = NOTICED if self.now[0] == ACTIONS["(hangs up)"] else QUIET
         while time.monotonic() < end:
-            count = self.ask("news")
-            if count is None:
+            told = self.ask("news")
+            if told is None:
                 break
-            if count != seen:
+            count, busy = told
+            if count != seen or busy:
                 seen, since = count, time.monotonic()
             elif seen >= least and time.monotonic() > since + quiet:
                 break
