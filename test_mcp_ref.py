@@ -19,8 +19,9 @@ file and the number of the line where its author wrote it.
 The head: `==`, the title, then any of these, each after a `|`:
     on: WORDS       in which of these revisions (*, modern, legacy, newest, a date,
         A.., ..B, A..B) over which of these carriers; !WORD: not in it; !http-DATE: not
-        this pair; the default is all. A script with `>>` runs over memory only if `on:`
-        names it
+        this pair; the default is all. Words of one kind add up: `legacy modern pipe`
+        is every revision over pipes, and so is `..2025-06-18 2025-03-26.. pipe`.
+        A script with `>>` runs over memory only if `on:` names it
     server: NAME    a function that makes a server for a Stage, here or in the module of
         the script; the default is `fixture`
     client          test the client; connect: {"timeout": 1, "elicit": {"x": 1}} are its
@@ -57,7 +58,8 @@ spaces continues the line before; # starts a comment):
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
     wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports its
-        gate, then `GATE passed`) / open the gate / it was reported once
+        gate, then `GATE passed`) / open the gate / it has been reported once until now:
+        `once` does not wait, so a `wait` or an answer comes before it
     changed WHAT / notify METHOD {}     server.changed(WHAT) / notify(METHOD, {}); like
         `open`, they may come before messages on a pipe: a `quiet` first prevents that
     quiet                               the server has sent nothing since
@@ -677,10 +679,10 @@ def scripts(text: str, common: str = ""):
             )
         }
         assert set(given) <= OPTIONS, f"{place}: unknown option in {head}"
-        given.update(module=caller.f_globals["__name__"], place=place)
+        given.update(module=caller.f_globals["__name__"], place=place, title=title)
         raw = any(">> " in row.text[:30] for row in rows)
         carriers = CARRIERS[raw : 3 if "client" in given else 2]
-        slug = slug_of(title, slugs)
+        slug = given["slug"] = slug_of(title, slugs)
         for pair in select(given.get("on", "*"), carriers):
             cases.append(pytest.param(*pair, given, rows, id="-".join([slug, *pair])))
 
@@ -1031,7 +1033,10 @@ class Talk:
         path, _, number = self.place.rpartition(":")
         source = linecache.getline(str(HERE / path), int(number)).strip()
         played = f"\n    played as {row:.500}" if row != source else ""
-        return f"{self.place}: in the script at {head}, {over}:\n    {source}{played}"
+        ident = "-".join([self.options["slug"], self.version, self.carrier])
+        title = f"    == {self.options['title']}   [{ident}]\n"
+        script = f"in the script at {head}, {over}:\n{title}"
+        return f"{self.place}: {script}    {source}{played}"
 
     def named(self, name) -> str:
         """Return what {NAME} stands for; other braces stay."""
@@ -11408,6 +11413,7 @@ def test_a_script_that_fails_names_its_lines(tmp_path):
     place = re.escape(str(tmp_path / "given.py"))
     assert re.match(rf"{place}:10: in the script at {place}:8, ", said[fails])
     assert re.match(rf"{place}:16: in the script at {place}:21, ", said[again])
+    assert f"[{fails}]\n" in said[fails] and f"[{again}]\n" in said[again]
     assert "tools/list =>\n" in said[fails] and ':add {"a": @1}\n' in said[again]
 
 
