@@ -531,7 +531,7 @@ def draw_values(row: Row, visit: Visit, is_last: bool) -> str:
     """Return what a statement changed, decided, called and returned."""
     said = [f"<p>{html.escape(note)}" for note in row.notes]
     if row.runs > 1 and isinstance(row.statement.node, (ast.For, ast.While)):
-        said.append(f"<p>{row.runs - 1} turns")
+        said.append(f"<p>{row.runs - 1} turn" + "s" * (row.runs > 2))
     said += [f"<p><code>{html.escape(one)}</code>" for one in row.calls[:4]]
     if len(row.calls) > 4:
         said.append(f"<p>⋯ {len(row.calls) - 4} more calls")
