@@ -60,6 +60,8 @@ spaces continues the line before; # starts a comment):
     wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports its
         gate, then `GATE passed`) / open the gate / it has been reported once until now:
         `once` does not wait, so a `wait` or an answer comes before it
+    ended N                             wait until the server has done with request N,
+        which a cancelled one does not tell; over memory only
     changed WHAT / notify METHOD {}     server.changed(WHAT) / notify(METHOD, {}); like
         `open`, they may come before messages on a pipe: a `quiet` first prevents that
     quiet                               the server has sent nothing since
@@ -997,6 +999,7 @@ class Talk:
                 lambda: name in self.reached, f"the gate {name}"
             ),
             "once": self.once,
+            "ended": self.ended,
             "finish": lambda _: self.finish(),
         }
         self.line = WIRES[options.get("line", carrier)][self.played](self)
@@ -1235,6 +1238,13 @@ class Talk:
         )
         self.expect('"quiet" {}')
         assert not self.came, self.came
+
+    def ended(self, ident: str):
+        """Wait until the server has done with a request, answered or not."""
+        peer = getattr(self.line, "peer", None)
+        assert peer, "`ended` looks at the peer, which is here over memory only"
+        key = json.loads(ident)
+        self.until(lambda: key not in peer.running, f"the end of request {ident}")
 
     def once(self, name: str):
         assert self.reached.count(name) == 1, self.reached
@@ -5070,6 +5080,15 @@ test_errors = scripts(
 [modern] prompts/get {"name": "nothing"} => error {INVALID_PARAMS} found
 [legacy] resources/read {"uri": "x:absent"} => error {RESOURCE_NOT_FOUND} note {"uri": "x:absent"}
 [modern] resources/read {"uri": "x:nothing"} => error {INVALID_PARAMS} found {"uri": "x:nothing"}
+== a cancelled request has ended when its handler has returned | on: memory | server: fixture
+> 1 :slow {"gate": "a"}
+wait a
+> - notifications/cancelled {"requestId": 1}
+open a
+ended 1
+once a passed
+quiet
+
 == whatever fails, the request is answered once and its id is free | on: memory pipe
 > 5 :unprintable
 < 5 error {INTERNAL_ERROR}
