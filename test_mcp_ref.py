@@ -19,8 +19,9 @@ file and the number of the line where its author wrote it.
 The head: `==`, the title, then any of these, each after a `|`:
     on: WORDS       in which of these revisions (*, modern, legacy, newest, a date,
         A.., ..B, A..B) over which of these carriers; !WORD: not in it; !http-DATE: not
-        this pair; the default is all. A script with `>>` runs over memory only if `on:`
-        names it
+        this pair; the default is all. Words of one kind add up: `legacy modern pipe`
+        is every revision over pipes, and so is `..2025-06-18 2025-03-26.. pipe`.
+        A script with `>>` runs over memory only if `on:` names it
     server: NAME    a function that makes a server for a Stage, here or in the module of
         the script; the default is `fixture`
     client          test the client; connect: {"timeout": 1, "elicit": {"x": 1}} are its
@@ -57,7 +58,10 @@ spaces continues the line before; # starts a comment):
     [http modern] < 1 {...}             this line only there (words as in `on:`)
     handshake 2025-06-18                again, with this revision
     wait NAME / open NAME / once NAME   wait until NAME is reported (`slow` reports its
-        gate, then `GATE passed`) / open the gate / it was reported once
+        gate, then `GATE passed`) / open the gate / it has been reported once until now:
+        `once` does not wait, so a `wait` or an answer comes before it
+    ended N                             wait until the server has done with request N,
+        which a cancelled one does not tell; over memory only
     changed WHAT / notify METHOD {}     server.changed(WHAT) / notify(METHOD, {}); like
         `open`, they may come before messages on a pipe: a `quiet` first prevents that
     quiet                               the server has sent nothing since
@@ -677,10 +681,10 @@ def scripts(text: str, common: str = ""):
             )
         }
         assert set(given) <= OPTIONS, f"{place}: unknown option in {head}"
-        given.update(module=caller.f_globals["__name__"], place=place)
+        given.update(module=caller.f_globals["__name__"], place=place, title=title)
         raw = any(">> " in row.text[:30] for row in rows)
         carriers = CARRIERS[raw : 3 if "client" in given else 2]
-        slug = slug_of(title, slugs)
+        slug = given["slug"] = slug_of(title, slugs)
         for pair in select(given.get("on", "*"), carriers):
             cases.append(pytest.param(*pair, given, rows, id="-".join([slug, *pair])))
 
@@ -995,6 +999,7 @@ class Talk:
                 lambda: name in self.reached, f"the gate {name}"
             ),
             "once": self.once,
+            "ended": self.ended,
             "finish": lambda _: self.finish(),
         }
         self.line = WIRES[options.get("line", carrier)][self.played](self)
@@ -1031,7 +1036,10 @@ class Talk:
         path, _, number = self.place.rpartition(":")
         source = linecache.getline(str(HERE / path), int(number)).strip()
         played = f"\n    played as {row:.500}" if row != source else ""
-        return f"{self.place}: in the script at {head}, {over}:\n    {source}{played}"
+        ident = "-".join([self.options["slug"], self.version, self.carrier])
+        title = f"    == {self.options['title']}   [{ident}]\n"
+        script = f"in the script at {head}, {over}:\n{title}"
+        return f"{self.place}: {script}    {source}{played}"
 
     def named(self, name) -> str:
         """Return what {NAME} stands for; other braces stay."""
@@ -1230,6 +1238,13 @@ class Talk:
         )
         self.expect('"quiet" {}')
         assert not self.came, self.came
+
+    def ended(self, ident: str):
+        """Wait until the server has done with a request, answered or not."""
+        peer = getattr(self.line, "peer", None)
+        assert peer, "`ended` looks at the peer, which is here over memory only"
+        key = json.loads(ident)
+        self.until(lambda: key not in peer.running, f"the end of request {ident}")
 
     def once(self, name: str):
         assert self.reached.count(name) == 1, self.reached
@@ -5065,6 +5080,15 @@ test_errors = scripts(
 [modern] prompts/get {"name": "nothing"} => error {INVALID_PARAMS} found
 [legacy] resources/read {"uri": "x:absent"} => error {RESOURCE_NOT_FOUND} note {"uri": "x:absent"}
 [modern] resources/read {"uri": "x:nothing"} => error {INVALID_PARAMS} found {"uri": "x:nothing"}
+== a cancelled request has ended when its handler has returned | on: memory | server: fixture
+> 1 :slow {"gate": "a"}
+wait a
+> - notifications/cancelled {"requestId": 1}
+open a
+ended 1
+once a passed
+quiet
+
 == whatever fails, the request is answered once and its id is free | on: memory pipe
 > 5 :unprintable
 < 5 error {INTERNAL_ERROR}
@@ -10445,7 +10469,7 @@ except SystemExit as refused:
     for part in ("input_required", "member number 1", "Mcp-Name is", "Refused by "):
         assert part in done.stdout, done.stderr + done.stdout
     *_, requests, refusal = done.stdout.splitlines()
-    assert requests == "8" and refusal.startswith("line 1: `async def`")
+    assert requests == "9" and refusal.startswith("line 1: `async def`")
 
 
 @parametrize("event", [{"key1": "value1"}, {}, {"requestContext": None}])
@@ -10535,6 +10559,7 @@ def test_every_method_and_notification_appears_in_a_lesson():
     "name, line, changed",
     [
         ("03_call_a_tool", "Invalid arguments", "Wrong arguments"),
+        ("03_call_a_tool", "lent.append(title)", "lent.add(title)"),
         ("10_ask_the_user", "Ada is member number 1", "Ada is member number 9"),
         ("17_http_streams", "200 OK", "201 Created"),
         ("17_http_streams", '"progress":2', '"progress":9'),
@@ -10579,9 +10604,10 @@ def test_an_exercise_helps_with_what_is_easily_overlooked(number, right, wrong, 
 @parametrize("words", ["--update COPY", "COPY --update", "COPY"])
 def test_the_option_to_update_may_stand_anywhere(words, tmp_path, capsys):
     lesson, copy = LESSONS["01_discover"].read_text("utf-8"), tmp_path / "copy.md"
-    copy.write_text(lesson.replace("Search first", "Search last", 1), "utf-8")
+    said = '"instructions":"Search first'
+    copy.write_text(lesson.replace(said, said[:-5] + "last", 1), "utf-8")
     assert replay.main(words.replace("COPY", str(copy)).split()) == 1
-    assert "line 14: expected" in capsys.readouterr().out
+    assert "line 18: expected" in capsys.readouterr().out
     assert (copy.read_text("utf-8") == lesson) == ("--update" in words)
 
 
@@ -11406,6 +11432,7 @@ def test_a_script_that_fails_names_its_lines(tmp_path):
     place = re.escape(str(tmp_path / "given.py"))
     assert re.match(rf"{place}:10: in the script at {place}:8, ", said[fails])
     assert re.match(rf"{place}:16: in the script at {place}:21, ", said[again])
+    assert f"[{fails}]\n" in said[fails] and f"[{again}]\n" in said[again]
     assert "tools/list =>\n" in said[fails] and ':add {"a": @1}\n' in said[again]
 
 

@@ -2,7 +2,7 @@ r"""A tool with a user interface: the host shows a page beside the tool's answer
 
 For servers whose results are better seen than read. Read 11_for_a_company.py first. The
 specification calls this MCP Apps (the extension io.modelcontextprotocol/ui); the module
-needs no code for it. picture.py draws the page. This is the last file of the course.
+needs no code for it. picture.py draws the page. Next: 13_the_loop.py.
 
 A tool names a resource in `_meta.ui.resourceUri`. A host that knows the extension reads
 that resource, a page of HTML, and shows it in a sandbox when the model calls the tool.

@@ -480,7 +480,7 @@ LEGEND = """<p class="legend"><span class="request">request</span>
 ITEM = """<li class="row {kind} {side} {bad}" id="m{number}" title="{name}">
 <a class="at" href="#m{number}">{number}<br>{at}</a>{tracks}
 <span class="user">{who}</span><div><details>
-<summary><b>{name}</b> {words} <small>{more} {pair}</small></summary>
+<summary><b>{label}</b> {words} <small>{more} {pair}</small></summary>
 <pre>{body}</pre></details></div>"""
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8">
@@ -498,9 +498,14 @@ content="default-src 'none'; style-src 'sha256-{hash}'">
 <ol>{items}</ol>"""
 
 
+def breakable(text: str) -> str:
+    """Return a name as HTML that breaks behind a slash, not in a word."""
+    return html.escape(text).replace("/", "/<wbr>")
+
+
 def link(arrow: Arrow, since: Arrow | None = None) -> str:
     """Return a link to an arrow, and the time since another one, if that is known."""
-    name = html.escape(f"{arrow.name} {gist(part(arrow.params, 'name'))}".strip())
+    name = breakable(f"{arrow.name} {gist(part(arrow.params, 'name'))}".strip())
     spent = time_between(since, arrow)
     took = "" if spent is None else f" {abs(spent):.3f} s"
     return f'<a href="#m{arrow.number}">{name}</a>{took}'
@@ -555,7 +560,8 @@ def draw_arrow(arrow: Arrow, zero: Arrow, tracks: str) -> str:
     seen = texts["body"] + (body_of(arrow.to) if arrow.to else "")
     who = [f"<b>{ASKED[one]}</b>" for one in ASKED if f'"method": "{one}"' in seen]
     escaped = {name: html.escape(text) for name, text in texts.items()}
-    return ITEM.format(tracks=tracks, pair=pair, who="".join(who), **escaped)
+    own = {"tracks": tracks, "pair": pair, "who": "".join(who)}
+    return ITEM.format(label=breakable(texts["name"]), **own, **escaped)
 
 
 def cells(tracks: list[Arrow | None], arrow: Arrow | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Tests of config.py, check.py, tap.py and reload.py; more are in test_mcp_ref.py."""
+"""Tests of config, check, tap, reload and walk.py; more are in test_mcp_ref.py."""
 
 # What has no types here is not checked; the rest must be right.
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -47,7 +48,7 @@ check = load("check", TOOLS / "check.py")
 HELLO = str(COURSE / "01_hello_server.py")
 
 
-def tool(name, *words, cwd=None, text="", **environ):
+def tool(name, *words, cwd=None, text="", patience=3 * PATIENCE, **environ):
     """Run a tool; return its status, output and stderr."""
     done = subprocess.run(
         [sys.executable, str(TOOLS / name), *words],
@@ -56,13 +57,13 @@ def tool(name, *words, cwd=None, text="", **environ):
         encoding="utf-8",
         cwd=cwd,
         env={**os.environ, **environ},
-        timeout=3 * PATIENCE,
+        timeout=patience,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
 
-@parametrize("name", ["config.py", "check.py", "tap.py", "reload.py"])
+@parametrize("name", ["config.py", "check.py", "tap.py", "reload.py", "walk.py"])
 def test_a_tool_explains_itself(name):
     status, out, err = tool(name, "--help")
     assert (status, err) == (0, "") and name in out
@@ -747,3 +748,346 @@ def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
         (tmp_path / name).write_text("")
     found = [Path(name).name for name in reload.source_files([tmp_path])]
     assert sorted(found) == ["a.py", "e.ts"]
+
+
+# ======== Walks: what the code does with a message
+
+walk = load("walk", TOOLS / "walk.py")
+walk_page = sys.modules["walk_page"]
+
+
+def walked(*words):
+    """Return the page of a walk, and its steps' parts by their titles."""
+    status, page, err = tool("walk.py", *map(str, words))
+    assert status == 0, err
+    parts = re.split(r'<h2 id="s\w+">\w+\. ', page)
+    return page, {part.partition("<")[0]: part for part in parts[1:]}
+
+
+def named(part):
+    """Return the functions that a part of a page shows, in their order."""
+    names = re.findall(r"<b>([\w.<>() ]+)</b><small>", part)
+    return [name.replace("<wbr>", "") for name in names]
+
+
+def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
+    page, parts = walked(HELLO, "call", "add", "a=2", "b=3")
+    assert list(parts) == [
+        "The server starts",
+        "tools/call add",
+        "The client closes stdin",
+    ]
+    names = named(parts["tools/call add"])
+    way = ["Pipe._serve", "decode", "Server.handle", "serve_call_tool", "add"]
+    places = [names.index(name) for name in [*way, "Pipe._write"]]
+    assert places == sorted(places)
+    # The author's code stands out; its values, the branches and results are there.
+    author = re.search(
+        r'(?s)class="block author".*?</div></div></div>', parts["tools/call add"]
+    )[0]
+    assert "return a + b" in author and "→ 5" in author and "(2, 3)" in author
+    assert "is_id(1) → True" in page and "<p>false" in page and "⋯ 1" in page
+    assert "thread mcp-reader" in page and "§8 Requests" in page
+    assert "Pipe._finish" in named(parts["The client closes stdin"])
+    assert f"{walk_page.SPECIFICATION}/{MODERN[0]}/server/tools#calling-tools" in page
+    # It is one page: nothing is loaded, and nothing runs.
+    assert not re.search(r"<script|<link|<img|\bsrc=|url\(|@import|\bon\w+=", page)
+
+
+@needs_posix
+def test_the_ends_of_a_walk_are_walked_too():
+    part = walked(HELLO, "call", "add", "a=2", "b=3", "--end", "signal")[1]["SIGTERM"]
+    assert "signals.handle" in named(part) and "stop(0.05)" in part
+    part = walked(HELLO, "tools/list", "--end", "hang-up")[1]["The client hangs up"]
+    assert "Pipe._await_hang_up" in named(part)
+
+
+def test_a_walk_over_http_shows_no_secret():
+    file = str(COURSE / "05_http_server.py")
+    words = [
+        "call",
+        "count",
+        "to=2",
+        "--http",
+        "--header",
+        "Authorization: Bearer sesame",
+    ]
+    page, parts = walked(file, *words)
+    part = parts["POST /mcp tools/call count"]
+    names = named(part)
+    way = ["Connections.next_request", "Endpoint.serve", "Server.handle", "count"]
+    places = [names.index(name) for name in way]
+    assert places == sorted(places) and "***" in part and "ada" in part
+    assert "sesame" not in page
+
+
+@parametrize(
+    "said",
+    [
+        "Authorization: Bearer SESAME\r\nHost: x",
+        "Proxy-Authorization: Basic SESAME",
+        "{'authorization': 'Bearer SESAME'}",
+        '{"cookie": "a=1; sid=SESAME"}',
+        "X-Api-Key: SESAME",
+        "/mcp?api_key=SESAME&x=1",
+        "/mcp?access_token=SESAME",
+    ],
+)
+def test_a_secret_is_hidden_wherever_it_returns(said):
+    veil = walk.Veil()
+    words = walk.Words(veil)
+    assert "SESAME" not in veil.over(said)
+    assert "SESAME" not in words.say({"x": ["a SESAME b"]})
+    assert (
+        words.say({"progressToken": "t", "name": "n"})
+        == "{'progressToken': 't', 'name': 'n'}"
+    )
+
+
+@parametrize("name", ["api_key", "Authorization", "client_secret", "access_token"])
+def test_a_variable_with_the_name_of_a_secret_has_no_value(name):
+    words = walk.Words(walk.Veil())
+    assert words.named(name, "SESAME") == "***"
+    assert words.say(["SESAME"]) == "['***']"
+
+
+class Loud:
+    """A value whose methods must not be called: they might wait."""
+
+    def __repr__(self):
+        raise AssertionError
+
+    __len__ = __iter__ = __str__ = __repr__
+
+
+def test_a_walk_calls_no_method_of_a_value():
+    words = walk.Words(walk.Veil())
+    assert words.say({"x": Loud(), "y": "a" * 999}).startswith(
+        "{'x': <Loud>, 'y': 'aaa"
+    )
+
+
+PROGRAM = """
+def helper(x):
+    return x + 1
+
+def work(some):
+    total = 0
+    count = len(some)
+    last = some[-1]
+    for one in some:
+        if one > 8:
+            raise KeyError(one)
+        total = helper(one)
+    numbers = [helper(one) for one in some]
+    if count > 9:
+        return None
+    return total
+
+def known(some):
+    return work(some)
+"""
+
+
+def folded(tmp_path, *calls):
+    """Walk through PROGRAM as if it were the module; return the part of each call."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM, "utf-8")
+    code, scope = compile(PROGRAM, str(path), "exec"), {}
+    exec(code, scope)
+    source = walk_page.Source(path)
+    recorder = walk.Recorder([source], [str(path)], True)
+    drawing = walk.drawing_for([source])
+    parts = []
+    for name, *arguments in calls:
+        before = sys.gettrace()
+        sys.settrace(recorder.trace)
+        with contextlib.suppress(KeyError):
+            scope[name](*arguments)
+        sys.settrace(before)
+        parts.append(drawing.step(1, walk_page.Step(name, "", [], recorder.take())))
+    return parts
+
+
+def test_what_a_walk_folds(tmp_path):
+    (part,) = folded(tmp_path, ["work", [1, 2, 3]])
+    assert named(part) == ["work"]  # the helper is a line
+    assert part.count("helper(1) → 2") == 2 and "3 turns" in part
+    assert part.count("total = helper(one)") == 1 and "⋯ 1" in part
+    assert part.index("<b>total</b> = 2") and "<b>numbers</b> = [2, 3, 4]" in part
+
+
+def test_a_walk_shows_again_only_what_is_new(tmp_path):
+    first, second, third = folded(
+        tmp_path, ["known", [1]], ["known", [2]], ["known", [9]]
+    )
+    assert named(first)[:2] == ["known", "work"]
+    assert not named(second) and "known([2]) → 3" in second
+    assert "work" in named(third) and "raise KeyError(one)" in third
+    assert "for one in some" not in third and "raises KeyError: 9" in third
+
+
+def test_two_walks_side_by_side():
+    page, _ = walked("--compare", HELLO, "call", "add", "a=2", "b=3", "--", "--session")
+    assert page.count('<div class="two">') == 1 and page.count("<h2 id=") == 3 + 5
+    grey = re.findall(r'class="row same">.*?<pre>(.*?)</pre>', page)
+    black = re.findall(r'class="row">.*?<pre>(.*?)</pre>', page)
+    assert any("decode(line)" in one for one in grey)
+    assert any("LegacyContext" in one for one in black)
+    assert not any("decode(line)" in one for one in black)
+
+
+def test_a_recorded_trace_is_walked(tmp_path):
+    trace = tmp_path / "t.jsonl"
+    said = {"id": 1, "method": "ping", "jsonrpc": "2.0"}
+    opens = {
+        "protocolVersion": LEGACY[0],
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    records = [
+        {
+            "way": ">",
+            "message": {**said, "id": 0, "method": "initialize", "params": opens},
+        },
+        {"way": "<", "message": {"jsonrpc": "2.0", "id": 0, "result": {}}},
+        {"way": ">", "message": said},
+        {"way": "<", "message": {"jsonrpc": "2.0", "id": 1, "result": {}}},
+        {"way": ">", "closed": True},
+    ]
+    trace.write_text(
+        "".join(json.dumps({**one, "on": "stdio"}) + "\n" for one in records)
+    )
+    page, parts = walked(HELLO, trace)
+    assert list(parts)[1:] == ["initialize", "ping", "The client closes stdin"]
+    assert "LegacyContext._initialize" in named(parts["initialize"])
+
+
+@parametrize(
+    "words, problem",
+    [
+        (["99"], "no lesson 99"),
+        (["nothing.py", "call", "x"], "cannot read nothing.py"),
+        ([HELLO], "a request"),
+        ([HELLO, "call", "add", "a"], "name=value"),
+        (["--compare", "03"], "--compare WALK -- WALK"),
+        ([HELLO, "tools/list", "--end", "never"], "--end is"),
+        ([HELLO, "tools/list", "--header"], "--header needs"),
+    ],
+)
+def test_a_wrong_walk_is_said(words, problem):
+    status, out, err = tool("walk.py", *words)
+    assert status and not out and problem in err and "Traceback" not in err
+
+
+def test_what_lessons_say_of_the_code_is_true():
+    """Where this fails because the module has changed, one command writes it again."""
+    status, out, err = tool("walk.py", "--check", patience=20 * PATIENCE)
+    assert (status, out) == (0, "as written\n"), out + err
+
+
+# ---- the scenes of CONTRIBUTING.md, which say on which thread what runs
+
+SCENES = """
+```mcp
+> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for",
+    "arguments":{"title":"Emma"},"_meta":{"progressToken":7,<revision and capabilities>}}}
+< {}
+> {"jsonrpc":"2.0","id":2,"method":"tools/call",
+    "params":{"name":"search","arguments":{"word":"emma"},"_meta":<meta>}}
+< {}
+> {"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}
+```
+## A modern cancellation over HTTP
+```mcp
+1> POST /mcp HTTP/1.1
+    MCP-Protocol-Version: 2026-07-28
+    Mcp-Method: tools/call
+    Mcp-Name: wait_for
+
+    {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for",
+    "arguments":{"title":"Emma"},"_meta":{"progressToken":7,<revision and capabilities>}}}
+1< HTTP/1.1 200 OK
+1< data: {}
+1> (hangs up)
+```
+## A question to a session
+```mcp
+> (a session of 2025-11-25 is open: {"elicitation":{}})
+1> POST /mcp HTTP/1.1
+    Mcp-Session-Id: <session>
+
+    {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"join","arguments":{}}}
+1< HTTP/1.1 200 OK
+1< id: <stream>-0
+1< id: <stream>-1
+1> (hangs up)
+3> GET /mcp HTTP/1.1
+    MCP-Protocol-Version: 2025-11-25
+    Mcp-Session-Id: <session>
+    Last-Event-ID: <stream>-1
+3< HTTP/1.1 200 OK
+> (sends SIGTERM)
+3< id: <stream>-2
+3< (the stream ends)
+```
+"""
+
+
+@needs_posix
+@parametrize("number", [0, 1, 2], ids=["slow", "cancelled", "asked"])
+def test_a_scene_of_threads_is_as_it_is_told(number):
+    told = (TOOLS.parents[1] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
+    scene = told.split("\n## Three scenes\n")[1].split("\n**")[1 + number]
+    rows = re.findall(r"(?m)^\| `([\w -]+)` \| (.*?) \|", scene)
+    wanted = [(on, name) for on, names in rows for name in re.findall("`(.*?)`", names)]
+    assert len(wanted) > 12
+    steps = walk.replay.read("\n## A slow handler\n" + SCENES)[number]
+    played = walk.play(str(walk.replay.SERVER), steps, values=False)
+    source = walk.Source(played.module)
+    ran = []
+    for step in played.steps:
+        for event in step.events:
+            if event[0] == "call" and event[2] == 0:
+                function = source.function(*event[3:5])
+                ran += [(event[5], function.name)] if function else []
+    # The rows of a thread come in their order; a row begins after the one before it.
+    ends: dict[str, int] = {}
+    for on, name in wanted:
+        after = ends.get(on, -1) + 1
+        assert (on, name) in ran[after:], (
+            f"{on} does not run {name}() then: {ran[after:]}"
+        )
+        ends[on] = ran.index((on, name), after)
+
+
+# ======== Which tests run a line
+
+
+def which(tmp_path, place, text, lines):
+    """Ask .ci/which, with a record in which the client had this text."""
+    folder = tmp_path / "mcp_ref"
+    folder.mkdir()
+    names = {"": 0, "a test": 1, "a vector": 2}
+    file = {"text": text, "lines": lines}
+    kept = {"names": names, "examples/mcp_client.py": file}
+    (folder / "which.json").write_text(json.dumps(kept), "utf-8")
+    path = str(TOOLS.parents[1] / ".ci" / "which")
+    return tool(path, place, XDG_CACHE_HOME=str(tmp_path))
+
+
+def test_which_tests_run_a_line_that_has_moved(tmp_path):
+    path = COURSE.parent / "mcp_client.py"
+    text = path.read_text("utf-8")
+    number = text[: text.index("\nclass Client")].count("\n") + 2
+    lines = {str(number + 2): [1, 2], "1": [1], "2": [2]}
+    place = f"{path}:{number}"
+    status, out, err = which(tmp_path, place, "#\n#\n" + text, lines)
+    assert (status, err) == (0, "")
+    assert re.findall(r"\d lines  (.*)", out) == ["a test", "a vector"]
+
+
+def test_which_says_that_a_line_is_new(tmp_path):
+    path = COURSE.parent / "mcp_client.py"
+    status, out, err = which(tmp_path, f"{path}:1", "nothing like it", {})
+    assert status == 2 and not out and "is new" in err

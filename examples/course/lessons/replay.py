@@ -3,12 +3,14 @@
     $ python3 examples/course/lessons/replay.py examples/course/lessons/01_discover.md
     01_discover.md: as written
 
-Differences are printed; `--update` writes what came. `--check N 'MESSAGE'` checks an
+Differences are printed; `--update` writes what came, and the code of server.py that a
+lesson shows. `--check N 'MESSAGE'` checks an
 attempt at exercise N; with `-` for the message, it is read from standard input.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -29,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import mcp_ref
 
 SERVER = Path(__file__).resolve().parent / "server.py"
+COMMAND = [sys.executable, str(SERVER)]
 PATIENCE = 5  # seconds to wait for an answer
 NAME = re.compile(r"<([a-z][a-z ]*)>")
 KNOWN = {  # what the names stand for, from the lessons that introduce them
@@ -39,10 +42,14 @@ KNOWN = {  # what the names stand for, from the lessons that introduce them
     )
 }
 HEADERS = {
+    "Host": "localhost:8000",
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }
+# The code of server.py that a lesson shows: a name, and how many lines.
+CODE = re.compile(r"(?ms)^```python server\.py (\w+)(?: (\d+))?\n(.*?)^```")
 OPENED = re.compile(r"\(a session of (\S+) is open(?:: (.*))?\)")
+TOKEN = "(the server wants a token)"
 INITIALIZE = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s",'
     '"capabilities":%s,"clientInfo":{"name":"reader","version":"1.0"}}}'
@@ -117,24 +124,33 @@ def difference(written: str, came: str, known: dict[str, str]) -> str:
 class Pipe:
     """The library as a program, on standard input and output."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, command: list[str] = COMMAND, patience: float = PATIENCE
+    ) -> None:
         self.server: Any = subprocess.Popen(
-            [sys.executable, str(SERVER)],
+            command,
             stdin=subprocess.PIPE,
             encoding="utf-8",
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=1,
         )
-        self.timer = threading.Timer(PATIENCE, self.server.kill)
+        self.timer = threading.Timer(patience, self.server.kill)
         self.timer.start()
 
-    def send(self, said: str) -> None:
+    def send(self, said: str, _: str = "") -> None:
         # it has exited, which the next line will tell
         with contextlib.suppress(OSError):
-            self.server.stdin.write(said.replace("\n", " ") + "\n")
+            if said == "(closes stdin)":
+                self.server.stdin.close()
+            elif said == "(sends SIGTERM)":
+                self.server.terminate()
+            elif said == "(hangs up)":
+                self.server.stdout.close()
+            else:
+                self.server.stdin.write(said.replace("\n", " ") + "\n")
 
-    def receive(self) -> str:
+    def receive(self, _: str = "") -> str:
         line: str = self.server.stdout.readline().strip()
         return line or ("(exits)" if self.server.wait() == 0 else "(nothing)")
 
@@ -144,15 +160,29 @@ class Pipe:
         self.timer.cancel()
 
 
+def parts_of(said: str) -> tuple[str, dict[str, str], str]:
+    """Return the first line of a request, its headers with those that lessons leave
+    out, and its body."""
+    head, _, body = said.partition("\n\n")
+    first, *lines = head.split("\n")
+    given = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        given[name] = value.strip()
+    headers = {**HEADERS, **given}
+    if not headers.get("Content-Length", "").isdigit():
+        headers["Content-Length"] = str(len(body.encode()))
+    return first, headers, body
+
+
 class Request(mcp_ref.Exchange):
     """A request as text; the answer comes as texts: head and body, each event."""
 
+    hosts = {"localhost"}  # as on this machine's own address
+
     def __init__(self, said: str, endpoint: mcp_ref.Endpoint) -> None:
-        head, _, body = said.partition("\n\n")
-        verb, path, *_ = f"{head} /".split()
-        lines = [line.partition(":") for line in head.split("\n")[1:]]
-        fields = {name: text.strip() for name, _, text in lines}
-        headers = {**HEADERS, **fields, "Content-Length": str(len(body))}
+        first, headers, body = parts_of(said)
+        verb, path, *_ = f"{first} /".split()
         super().__init__(verb, path, headers.items(), io.BytesIO(body.encode()))
         self.inbox: queue.Queue[str] = queue.Queue()
         threading.Thread(target=endpoint.serve, args=(self,), daemon=True).start()
@@ -176,37 +206,67 @@ class Request(mcp_ref.Exchange):
         self.inbox.put("(the stream ends)")
 
 
-def replay(steps: list[Step]) -> Any:
-    """Hold a conversation; yield what comes for each "<", and how it differs."""
-    head = "POST /mcp HTTP/1.1\n" * any("HTTP/1.1" in step.said for step in steps)
-    server: Any = mcp_ref.Endpoint(run_path(str(SERVER))["server"]) if head else Pipe()
-    known, requests = dict(KNOWN), dict.fromkeys(["", "1", "2", "3"], server)
+class Memory:
+    """The library as an endpoint in this process: HTTP without sockets."""
 
-    def send(said: str, connection: str = "") -> None:
+    def __init__(self, protected: bool = False) -> None:
+        found = run_path(str(SERVER))
+        options = found["protected"] if protected else {}
+        self.endpoint = mcp_ref.Endpoint(found["server"], **options)
+        self.requests: dict[str, Request] = {}
+
+    def send(self, said: str, connection: str = "") -> None:
         if said == "(hangs up)":
-            requests[connection].gone = lambda: True
-        elif said == "(closes stdin)":
-            server.server.stdin.close()
-        elif head:
-            requests[connection] = Request(said, server)
+            request: Any = self.requests[connection]
+            request.gone = lambda: True
         else:
-            server.send(said)
+            self.requests[connection] = Request(said, self.endpoint)
 
-    with contextlib.closing(server):
+    def receive(self, connection: str = "") -> str:
+        return self.requests[connection].receive()
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+
+def is_http(steps: list[Step]) -> bool:
+    """Tell whether a conversation is one over HTTP."""
+    return any("HTTP/1.1" in step.said for step in steps)
+
+
+def wants_token(steps: list[Step]) -> bool:
+    """Tell whether the server of a conversation wants a token."""
+    return any(step.said == TOKEN for step in steps)
+
+
+def replay(steps: list[Step], carrier: Any = None) -> Any:
+    """Hold a conversation; yield what comes for each "<", and how it differs.
+
+    `carrier` carries it: send(text, connection), receive(connection), close().
+    """
+    http = is_http(steps)
+    head = "POST /mcp HTTP/1.1\n" * http
+    protected = wants_token(steps)
+    carrier = carrier or (Memory(protected) if http else Pipe())
+    known = dict(KNOWN)
+
+    with contextlib.closing(carrier):
         for step in steps:
             if opens := OPENED.fullmatch(step.said):
-                send(
-                    head + "\n" * bool(head) + INITIALIZE % (opens[1], opens[2] or "{}")
+                carrier.send(
+                    head + "\n" * http + INITIALIZE % (opens[1], opens[2] or "{}")
                 )
-                difference("Mcp-Session-Id: <session>", requests[""].receive(), known)
-                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * bool(head)
-                send(head + '{"jsonrpc":"2.0","method":"notifications/initialized"}')
-                if head:
-                    requests[""].receive()  # 202: from here on, changes are told
-            elif step.who[-1] == ">":
-                send(fill(step.said, known), step.who[:-1])
-            else:
-                came = requests[step.who[:-1]].receive()
+                difference("Mcp-Session-Id: <session>", carrier.receive(), known)
+                head += f"Mcp-Session-Id: {known.get('session')}\n\n" * http
+                carrier.send(
+                    head + '{"jsonrpc":"2.0","method":"notifications/initialized"}'
+                )
+                if http:
+                    carrier.receive()  # 202: from here on, changes are told
+            elif step.who[-1] == ">" and step.said != TOKEN:
+                carrier.send(fill(step.said, known), step.who[:-1])
+            elif step.who[-1] == "<":
+                came = carrier.receive(step.who[:-1])
                 yield step, came, difference(step.said, came, known), known
 
 
@@ -227,15 +287,35 @@ def lay_out(step: Step, came: str, known: dict[str, str]) -> str:
     return f"{step.who} " + "\n".join([*lines, ""])
 
 
+def code_of(name: str, most: str) -> str:
+    """Return what server.py says of a name: all of it, or the first lines."""
+    source = SERVER.read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names = [getattr(one, "id", "") for one in targets]
+        if name in (getattr(node, "name", ""), *names):
+            decorators = getattr(node, "decorator_list", [])
+            first = min(one.lineno for one in [node, *decorators])
+            lines = source.splitlines()[first - 1 : node.end_lineno]
+            rest = ["    ..."] * (most != "")
+            return "\n".join([*lines[: int(most or 99)], *rest, ""])
+    return ""
+
+
 def run(path: Path, update: bool) -> list[str]:
     """Replay a lesson, and rewrite it if that is wanted; return how it differs."""
     lesson, changes = path.read_text(encoding="utf-8"), []
+    for found in CODE.finditer(lesson):
+        if found[3] != (code := code_of(found[1], found[2] or "")):
+            line = lesson.count("\n", 0, found.start(3)) + 1
+            problem = f"line {line}: expected {found[3]}\nreceived {code}"
+            changes.append((Step("", "", *found.span(3)), problem, code))
     for steps in read(lesson):
         for step, came, problem, known in replay(steps):
             if problem:
                 place = f"line {lesson.count(chr(10), 0, step.start) + 1}: "
                 changes.append((step, place + problem, lay_out(step, came, known)))
-    for step, _, lines in reversed(changes):
+    for step, _, lines in sorted(changes, key=lambda one: -one[0].start):
         lesson = lesson[: step.start] + lines + lesson[step.stop :]
     if update:
         path.write_text(lesson, encoding="utf-8")

@@ -3,18 +3,18 @@
     $ echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | python3 examples/course/lessons/server.py
     {"jsonrpc":"2.0","id":1,"result":{}}
 
-With `--http 8000` it serves http://127.0.0.1:8000/mcp. Nothing in it depends on time or
-chance.
+With `--http 8000` it serves http://127.0.0.1:8000/mcp, with `--token --http 8000` only
+to those who have a token. Nothing in it depends on time or chance.
 """
 
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from mcp_ref import Context, NotFound, Server, elicitation, roots, sampling
+from mcp_ref import Context, NotFound, Server, bearer, elicitation, roots, sampling
 
 BOOKS = {"Dune": "Frank Herbert", "Emma": "Jane Austen", "Ulysses": "James Joyce"}
 lent = ["Ulysses"]
@@ -30,7 +30,7 @@ def search(word: str) -> list[str]:
 
 
 @server.tool
-def lend(title: Annotated[str, {"x-mcp-header": "Title"}]) -> str:
+def lend(title: str) -> str:
     """Lend a book for two weeks."""
     if title in lent:
         raise ValueError(f"{title} is on loan. Choose another book.")
@@ -116,6 +116,12 @@ def open_reading_room() -> str:
     return "The reading room is open."
 
 
+@server.tool
+def reserve(title: Annotated[str, {"x-mcp-header": "Title"}]) -> str:
+    """Reserve a book. Proxies see which one: see lesson 16."""
+    return f"{title} is reserved."
+
+
 @server.resource("library://loans", mime_type="application/json")
 def loans() -> list[str]:
     """The books on loan."""
@@ -133,7 +139,7 @@ def book(title: str) -> str:
 @server.prompt
 def book_report(title: str, tone: str = "plain") -> str:
     """Write a book report."""
-    # KeyError: see lesson 4
+    # KeyError: see lesson 9
     return f"Write a {tone} report about {title} by {BOOKS[title]}."
 
 
@@ -143,5 +149,17 @@ def tones(typed: str) -> list[str]:
     return [tone for tone in ("plain", "playful", "solemn") if tone.startswith(typed)]
 
 
+# For run(), or for an endpoint: who may call, and where to get a token. See lesson 28.
+protected: dict[str, Any] = {
+    "authorize": bearer(
+        {"sesame": "ada"},
+        metadata_url="http://localhost:8000/.well-known/oauth-protected-resource/mcp",
+    ),
+    "metadata": {
+        "resource": "http://localhost:8000/mcp",
+        "authorization_servers": ["https://login.example"],
+    },
+}
+
 if __name__ == "__main__":
-    server.run()
+    server.run(**protected if "--token" in sys.argv else {})
