@@ -8697,12 +8697,12 @@ def test_fetch_has_an_end_in_seconds():
 
 
 def test_the_recipe_for_asyncio():
-    """README: a call from a coroutine is awaited on a thread, and can be cancelled."""
+    """guide.md: a call from a coroutine is awaited on a thread, and can be cancelled."""
     reached = queue.Queue()
     scope: dict = {}
     recipe = re.search(
         r"(?ms)^async def call\(.*?^        raise\n",
-        (HERE / "README.md").read_text("utf-8"),
+        (HERE / "examples" / "guide.md").read_text("utf-8"),
     )[0]
     exec("import asyncio\n" + recipe, scope)
 
@@ -10690,7 +10690,8 @@ def test_a_document_shows_what_its_commands_print(name):
 
 def test_the_python_of_the_readme_runs():
     start = f"import sys\nsys.path += {[str(HERE / 'examples'), str(HERE / 'examples' / 'extensions')]}\n"
-    for block in re.findall(r"(?ms)^```python\n(.*?)^```", README):
+    guide = (HERE / "examples" / "guide.md").read_text("utf-8")
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```", README + guide):
         done = command("-c", start + block, cwd=HERE)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
