@@ -102,12 +102,14 @@ __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
     MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
-    MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER
+    MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
+    META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
     NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
-    image is_id keywords kind_of link log printable roots rules sampling schema_of serve_stdio
+    image is_id keywords kind_of link log printable roots rules sampling schema_of
+    serve_stdio
     text versions
 """.split()
 
@@ -1896,7 +1898,7 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write Annotated[..., Field(...)], and a plain default")
+                raise TypeError("write a plain default; limits stand in Annotated")
             reading = _read_hint(hint)
             # `x: int = None` may be None.
             if default is None and Schema(reading[0]).flaw(None):
@@ -2714,7 +2716,7 @@ class Registry:
 
         def register(function: F) -> F:
             entry = Entry(function, {})
-            if function.__annotations__.get("return") in (str, "str"):
+            if getattr(function, "__annotations__", {}).get("return") in (str, "str"):
                 raise TypeError(f"{entry.name}() must return a list of str, not a str")
             self.completions[reference, argument] = entry
             self.declared.add("completions")
@@ -2874,12 +2876,8 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     for item in value if isinstance(value, list) else [value]:
         if not (isinstance(item, dict) and "role" in item):
             item = {"role": "user", "content": item}
-        is_whole = item.keys() == {"role", "content"}
-        if not is_whole or item["role"] not in ("user", "assistant"):
-            raise TypeError(
-                'a message is {"role": "user" or "assistant", "content": ...},'
-                f" not {item!r:.200}"
-            )
+        if flaw := shape_of("role content", "role content").flaw(item):
+            raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
         messages.append({**item, "content": content(item["content"])})
     description = entry.definition.get("description")
     return without_none(description=description, messages=messages)

@@ -6908,7 +6908,7 @@ def test_a_hang_up_of_the_terminal_ends_run_and_the_program_goes_on():
         assert process.returncode == 0 and b"cleaned" in said  # print goes to stderr
 
 
-FORKS = """
+FORKING = """
 import multiprocessing, os, signal, sys, time
 import mcp_ref
 def nap():
@@ -6947,7 +6947,7 @@ if __name__ == "__main__":
 @parametrize("over", ["stdio", "http"])
 def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
     """Python's own fork of a process with threads is deprecated, and still common."""
-    (tmp_path / "forks.py").write_text(FORKS)
+    (tmp_path / "forks.py").write_text(FORKING)
     words = ["-W", "ignore", str(tmp_path / "forks.py")]
     if over == "http":
         serving = listening(*words)
