@@ -8697,7 +8697,7 @@ def test_fetch_has_an_end_in_seconds():
 
 
 def test_the_recipe_for_asyncio():
-    """guide.md: a call from a coroutine is awaited on a thread, and can be cancelled."""
+    """guide.md: a coroutine awaits a call on a thread, and can cancel it."""
     reached = queue.Queue()
     scope: dict = {}
     recipe = re.search(
