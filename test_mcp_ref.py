@@ -10081,6 +10081,22 @@ def test_a_socket_survives_its_clients(tmp_path):
         client.connect(example.SocketTransport(path)).open()
 
 
+RUN = [
+    path
+    for path in sorted((HERE / "examples").rglob("*.py"))
+    if '\nif __name__ == "__main__":' in path.read_text("utf-8")
+    if path.parent.name != "hosts"  # they run inside an application
+]
+
+
+@needs_posix
+@parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_example_that_is_run_answers_help(path):
+    """A server takes the words for its program's, and ends with its input."""
+    done = command(str(path), "--help")
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_to_paste_starts_the_server(tmp_path):
     output = run_printed(
         "python3 examples/tools/config.py examples/course/01_hello_server.py hello"

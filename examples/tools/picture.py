@@ -673,6 +673,9 @@ def page(path: str) -> str:
 
 def main(words: list[str]) -> int:
     """Print the page for the file that the command line names; return the status."""
+    if words == ["--help"]:
+        print(__doc__)
+        return 0
     if len(words) != 1 or words[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2

@@ -404,6 +404,9 @@ def main(words: list[str]) -> int:
         return int(problem != "")
 
     files = [word for word in words if word != "--update"]
+    if words == ["--help"]:
+        print(__doc__)
+        return 0
     if not files or any(word.startswith("-") for word in files):
         raise SystemExit(__doc__)
     status = 0
