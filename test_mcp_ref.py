@@ -10097,6 +10097,51 @@ def test_every_example_that_is_run_answers_help(path):
     assert done.returncode == 0, done.stderr
 
 
+@needs_posix
+def test_nobody_waits_for_a_client_of_a_socket_that_never_reads(tmp_path):
+    """It asks more than the kernel and the queue can hold; then it leaves, or the
+    server ends."""
+    example = load("socket_example", COURSE / "09_socket.py")
+    example.MAX_WAITING = 3
+    path = str(tmp_path / "s")
+
+    def fill() -> socket.socket:
+        link = socket.socket(socket.AF_UNIX)
+        link.connect(path)
+        link.settimeout(0.05)
+        wanted = {"toolsListChanged": True}
+        link.sendall(mcp.encode(modern("subscriptions/listen", notifications=wanted)))
+        with contextlib.suppress(OSError):  # until the reader waits for room
+            while True:
+                link.sendall(b"junk\n" * 1000)
+        return link
+
+    with example.listening(path):
+        with fill():
+            assert len(example.connections) == 1
+        wait_until(lambda: not example.connections)
+        silent = [fill() for _ in range(3)]
+        assert len(example.connections) == 3
+        began = time.monotonic()
+    assert time.monotonic() - began < PATIENCE and not example.connections
+    for link in silent:
+        link.close()
+
+
+@needs_posix
+def test_the_client_of_a_socket_survives_a_line_that_is_no_json(tmp_path):
+    example = load("socket_example", COURSE / "09_socket.py")
+    path = str(tmp_path / "s")
+    with example.listening(path):
+        transport = example.SocketTransport(path)
+        with client.connect(transport, timeout=PATIENCE) as ada:
+            assert ada.list_tools()
+            example.connections[0].waiting.put(b"no json\n")
+            assert ada.list_tools()
+            transport.stop()
+            assert ada.list_tools()  # it connects anew
+
+
 def test_what_to_paste_starts_the_server(tmp_path):
     output = run_printed(
         "python3 examples/tools/config.py examples/course/01_hello_server.py hello"
