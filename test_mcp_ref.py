@@ -10085,6 +10085,7 @@ RUN = [
     path
     for path in sorted((HERE / "examples").rglob("*.py"))
     if '\nif __name__ == "__main__":' in path.read_text("utf-8")
+    or path.name == "00_client_by_hand.py"
     if path.parent.name != "hosts"  # they run inside an application
 ]
 
@@ -10095,6 +10096,51 @@ def test_every_example_that_is_run_answers_help(path):
     """A server takes the words for its program's, and ends with its input."""
     done = command(str(path), "--help")
     assert done.returncode == 0, done.stderr
+
+
+@needs_posix
+def test_nobody_waits_for_a_client_of_a_socket_that_never_reads(tmp_path):
+    """It asks more than the kernel and the queue can hold; then it leaves, or the
+    server ends."""
+    example = load("socket_example", COURSE / "09_socket.py")
+    example.MAX_WAITING = 3
+    path = str(tmp_path / "s")
+
+    def fill() -> socket.socket:
+        link = socket.socket(socket.AF_UNIX)
+        link.connect(path)
+        link.settimeout(0.05)
+        wanted = {"toolsListChanged": True}
+        link.sendall(mcp.encode(modern("subscriptions/listen", notifications=wanted)))
+        with contextlib.suppress(OSError):  # until the reader waits for room
+            while True:
+                link.sendall(b"junk\n" * 1000)
+        return link
+
+    with example.listening(path):
+        with fill():
+            assert len(example.connections) == 1
+        wait_until(lambda: not example.connections)
+        silent = [fill() for _ in range(3)]
+        assert len(example.connections) == 3
+        began = time.monotonic()
+    assert time.monotonic() - began < PATIENCE and not example.connections
+    for link in silent:
+        link.close()
+
+
+@needs_posix
+def test_the_client_of_a_socket_survives_a_line_that_is_no_json(tmp_path):
+    example = load("socket_example", COURSE / "09_socket.py")
+    path = str(tmp_path / "s")
+    with example.listening(path):
+        transport = example.SocketTransport(path)
+        with client.connect(transport, timeout=PATIENCE) as ada:
+            assert ada.list_tools()
+            example.connections[0].waiting.put(b"no json\n")
+            assert ada.list_tools()
+            transport.stop()
+            assert ada.list_tools()  # it connects anew
 
 
 def test_what_to_paste_starts_the_server(tmp_path):
@@ -10307,7 +10353,7 @@ def test_a_picture_says_the_revision_the_progress_and_what_took_long(tmp_path):
 
 
 def test_a_picture_that_cannot_be_drawn_is_said_in_a_sentence(tmp_path):
-    for words in ([], ["--help"], ["a", "b"], [str(tmp_path / "nothing")]):
+    for words in ([], ["--what"], ["a", "b"], [str(tmp_path / "nothing")]):
         done = command(str(TOOLS / "picture.py"), *words)
         assert done.returncode and not done.stdout and "Traceback" not in done.stderr
         assert (

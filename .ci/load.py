@@ -4,12 +4,15 @@
 memory      what it keeps of 1,000 sessions that send as much as they may
 values      what eight waiting calls hold, each with as many JSON values as it may
             have; and whether more values are refused before they are decoded
+unread      what two subscriptions hold that nobody reads, with long ids
+uris        what a session holds that subscribes to 2,000 URIs of 8 kB
+pipe        what 12 subscriptions on stdio hold, made by requests of 1.2 MB
 streams     how long a call takes while 520 subscriptions are asked for
 restarts    calls that ten rolling restarts lose, if clients connect to the server
 nginx       ... behind nginx, which must be installed
 readers     1,000 sessions with a stream each, of which 100 do not read
 
-NUMBER replaces 1,000, eight, 520 or ten. All listens on free ports of 127.0.0.1.
+NUMBER replaces 1,000, eight, two, 2,000, 12, 520 or ten. All listens on free ports of 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -44,9 +47,9 @@ def wait() -> None:
     ended.wait(20)
 server.tool(lambda: ended.set(), name="end")
 @server.tool
-def tell(count: int) -> None:
+def tell(count: int, tail: int = 0) -> None:
     for number in range(count):
-        server.changed(f"x://{{number}}")
+        server.changed(f"x://{{number}}" + "x" * tail)
 server.resource("x://{{number}}", name="read")(lambda number: number)
 server.run(["--http", "{port}"])
 """
@@ -158,6 +161,79 @@ def values(count: int = 8) -> str:
             ask(control, CALL)
         ask(control, request("tools/call", name="end", arguments={}))
     return f"{count} calls, each with {'; '.join(said)}"
+
+
+LARGE = ["x" * 12_000] * 100  # 1.2 MB
+
+
+def unread(count: int = 2) -> str:
+    """Have subscriptions that nobody reads, with ids as long as they may be and longer,
+    while 5,000 changes are told."""
+    said = []
+    for length in (256, 65_000):
+        with serving() as server, contextlib.ExitStack() as stack:
+            control = stack.enter_context(connect(server.port))
+            ask(control, CALL)
+            before, answers = resident(server), []
+            wanted = {"resourceSubscriptions": [f"x://{one}" for one in range(1000)]}
+            for _ in range(count):
+                link = stack.enter_context(connect(server.port))
+                listen = request("subscriptions/listen", notifications=wanted)
+                head, _, body = listen.partition(b"\r\n\r\n")
+                longer = body.replace(b'"id": 1', b'"id": "%s"' % (b"x" * length))
+                old, new = (b"th: %d\r" % len(one) for one in (body, longer))
+                sent = (head + b"\r\n\r\n").replace(old, new) + longer
+                answers.append(ask(link, sent).status)
+            began = time.monotonic()
+            for _ in range(5):
+                told = {"count": 1000}
+                ask(control, request("tools/call", name="tell", arguments=told))
+            took = time.monotonic() - began
+            after = resident(server)
+            said.append(
+                f"ids of {length}: {answers}, {before} to {after} MiB, {took:.1f} s"
+            )
+    return f"{count} subscriptions, {'; '.join(said)}"
+
+
+def uris(count: int = 2000) -> str:
+    """Subscribe to URIs of 8 kB in one session."""
+    with serving() as server, connect(server.port) as link:
+        ask(link, CALL)
+        ident = open_session(link)
+        before, kept = resident(server), 0
+        for number in range(count):
+            uri = f"x://{number}" + "x" * 8000
+            link.sendall(request("resources/subscribe", ident, uri=uri))
+            answer = http.client.HTTPResponse(link, method="POST")
+            answer.begin()
+            kept += b'"error"' not in answer.read()
+        told = {"count": count, "tail": 8000}
+        ask(link, request("tools/call", name="tell", arguments=told))
+        return f"{kept} of {count} in one session: {before} to {resident(server)} MiB"
+
+
+def pipe(count: int = 12) -> str:
+    """Subscribe on stdio with requests of 1.2 MB."""
+    code = SERVER.format(root=str(ROOT), port="0", connections=1)
+    code = code.replace('["--http", "0"]', "[]")
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as server:
+        assert server.stdin and server.stdout
+        sizes = []
+        for number in range(count + 1):
+            wanted = {"toolsListChanged": True}
+            meta = {**ENVELOPE, "x": LARGE if number else []}
+            params = {"notifications": wanted, "_meta": meta}
+            message = {"jsonrpc": "2.0", "id": number, "params": params}
+            message["method"] = "subscriptions/listen"
+            server.stdin.write(json.dumps(message).encode() + b"\n")
+            server.stdin.flush()
+            assert b"acknowledged" in server.stdout.readline()
+            sizes.append(resident(server))
+        server.stdin.close()
+        server.stdout.read()
+    return f"{count} subscriptions on stdio: {sizes[0]} to {sizes[-1]} MiB"
 
 
 def streams(count: int = 520) -> str:
@@ -280,7 +356,18 @@ def readers(count: int = 1000) -> str:
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:] or ["none"]
     known: Any = {
-        one.__name__: one for one in (memory, values, streams, restarts, nginx, readers)
+        one.__name__: one
+        for one in (
+            memory,
+            values,
+            unread,
+            uris,
+            pipe,
+            streams,
+            restarts,
+            nginx,
+            readers,
+        )
     }
     if what not in known:
         sys.exit(__doc__)

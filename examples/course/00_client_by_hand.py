@@ -53,6 +53,9 @@ def request(number: int, method: str, **params: Any) -> Any:
     raise SystemExit("The server has left.")
 
 
+if len(sys.argv) < 4:
+    print(__doc__)
+    sys.exit(sys.argv[1:] != ["--help"])
 name, arguments, *command = sys.argv[1:]
 pipe = subprocess.PIPE
 server: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8")

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
-from mcp_client import Disconnected, Request, Transport, connect
+from mcp_client import Disconnected, Malformed, Request, Transport, connect
 from mcp_ref import MAX_MESSAGE_BYTES, Peer, RpcError, Server, decode, encode
 
 MAX_WAITING = 1000  # messages for a client that does not read
@@ -68,7 +68,8 @@ class Connection(Peer):
 
         waiting    lines for the writer; an empty one is the last
         changes    those of them that tell of a change
-        left       true once the client has left: nothing more is put
+        left       true once the client has left, or the server ends: nobody waits for
+                   room any longer
     """
 
     def __init__(self, link: socket.socket) -> None:
@@ -82,9 +83,14 @@ class Connection(Peer):
     def put(self, message: object) -> None:
         """Send a message of a call; it waits while its client does not read."""
         line = encode(message)
-        while not self.left:
+        has_room = False
+        while not has_room:
+            is_last_try = self.left
             with contextlib.suppress(queue.Full):
-                return self.waiting.put(line, timeout=0.05)
+                self.waiting.put(line, timeout=0.05)
+                has_room = True
+            if is_last_try:
+                return
 
     def push(self, message: Any, send: Any) -> None:
         """Send a change, unless the same one waits already. This waits for nobody: who
@@ -104,6 +110,7 @@ class Connection(Peer):
             while line := self.waiting.get():
                 self.changes.discard(line)
                 self.link.sendall(line)
+        self.left = True  # the reader may be waiting in put()
         self.hang_up()
 
     def hang_up(self) -> None:
@@ -114,10 +121,11 @@ class Connection(Peer):
     def lines(self) -> Iterator[bytes]:
         """Read lines; one that is too long is the last."""
         with self.link.makefile("rb") as stream, contextlib.suppress(OSError):
-            while line := stream.readline(MAX_MESSAGE_BYTES + 2):
-                yield line
-                if not line.endswith(b"\n"):
-                    return
+            line = b"\n"
+            while line.endswith(b"\n") and not self.left:
+                line = stream.readline(MAX_MESSAGE_BYTES + 2)
+                if line:
+                    yield line
 
     def serve(self) -> None:
         """Serve the client until it leaves."""
@@ -139,7 +147,9 @@ class Connection(Peer):
 
     def end(self) -> None:
         """End subscriptions, which are answered if the client is there; then all."""
+        self.left = True
         self.close()
+        self.cancel_all()
         with contextlib.suppress(queue.Full, ValueError):
             connections.remove(self)
             self.waiting.put_nowait(b"")
@@ -168,8 +178,9 @@ def listening(path: str) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # else accept() would go on
-            for connection in list(connections):
-                connection.end()
+            ends = [in_thread(one.end) for one in list(connections)]
+            for thread in ends:  # all at once: some may not read
+                thread.join()
 
 
 def accept(listener: socket.socket) -> None:
@@ -194,14 +205,14 @@ class SocketTransport(Transport):
             self.link.close()
             raise Disconnected(f"{self.path}: {problem}") from None
         self.up = True
-        in_thread(self.read, self.link)
+        in_thread(self.read, self.link, self.waiting)
         in_thread(self.write, self.link, self.waiting)
 
     def stop(self) -> None:
         if self.up:
             self.up = False
-            self.waiting.put(None)
-            self.link.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the server has hung up
+                self.link.shutdown(socket.SHUT_RDWR)
 
     def send(self, message: Any, request: Request) -> None:
         self.waiting.put((encode(message), request))
@@ -213,12 +224,15 @@ class SocketTransport(Transport):
                 if not request.response:  # nothing comes back
                     request.settle({})
 
-    def read(self, link: socket.socket) -> None:
+    def read(self, link: socket.socket, waiting: Any) -> None:
         with link, link.makefile("rb") as stream, contextlib.suppress(OSError):
             while line := stream.readline(MAX_MESSAGE_BYTES + 2):
-                self.client.receive(line)
-        self.up = False
-        self.client.lost(Disconnected("the server is gone"))
+                with contextlib.suppress(Malformed):  # others are still answered
+                    self.client.receive(line)
+        waiting.put(None)
+        if self.link is link:  # start() may have made another
+            self.up = False
+            self.client.lost(Disconnected("the server is gone"))
 
 
 def demo(path: str) -> None:

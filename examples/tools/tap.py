@@ -61,6 +61,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 MOST_KEPT = 2**24  # bytes of one event that are kept to record it
+EVENT_END = re.compile(rb"\r?\n\r?\n")
 SECONDS = 30.0  # to connect, and for a request to arrive
 
 
@@ -157,29 +158,39 @@ class Events:
 
     def __init__(self, is_stream: bool, size: Any) -> None:
         self.is_stream, self.size = is_stream, size
-        self.kept = b""  # what has not been found yet
+        self.kept = bytearray()  # what has not been found yet
+        self.searched = 0  # bytes of it in which no event ends
         self.is_cut = False  # more came than is kept
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Yield what is complete."""
         self.kept += data
         if self.is_stream:
-            *events, self.kept = self.kept.replace(b"\r\n", b"\n").split(b"\n\n")
-            for event in events:
-                yield from self.found(event)
+            # An end has four bytes at most, of which three may have come before.
+            end = 0
+            found = EVENT_END.search(self.kept, max(0, self.searched - 3))
+            while found:
+                yield from self.found(bytes(self.kept[end : found.start()]))
+                end = found.end()
+                found = EVENT_END.search(self.kept, end)
+            del self.kept[:end]
+            self.searched = len(self.kept)
         elif str(len(self.kept)) == self.size:
             yield from self.end()
         if len(self.kept) > MOST_KEPT:
-            self.kept, self.is_cut = b"", True
+            del self.kept[:-3]
+            self.searched = len(self.kept)
+            self.is_cut = True
 
     def end(self) -> Iterator[dict[str, Any]]:
         """Yield what is left."""
-        data, self.kept = self.kept, b""
+        data, self.kept = bytes(self.kept), bytearray()
         yield from self.found(data)
 
     def found(self, data: bytes) -> Iterator[dict[str, Any]]:
         if self.is_stream:
-            lines = [line for line in data.split(b"\n") if line.startswith(b"data:")]
+            lines = data.replace(b"\r\n", b"\n").split(b"\n")
+            lines = [line for line in lines if line.startswith(b"data:")]
             data = b"\n".join(line[5:] for line in lines)
         if self.is_cut:
             self.is_cut = False

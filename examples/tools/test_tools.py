@@ -16,6 +16,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
@@ -462,6 +463,41 @@ def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
                 while not site.asked:
                     client.Event().wait(0.01)
             assert gone.wait(PATIENCE)
+
+
+@parametrize("end", [b"\n", b"\r\n"])
+@parametrize("piece", [1, 2, 3, 5, 1000])
+def test_an_event_is_found_wherever_it_is_cut(end, piece):
+    tap = load("tap", TOOLS / "tap.py")
+    lines = [
+        b"id: 1",
+        b"",
+        b'data: {"a":',
+        b"data: 2}",
+        b"",
+        b": ping",
+        b"",
+        b"data: 3",
+    ]
+    body = end.join(lines)
+    events = tap.Events(True, None)
+    came = []
+    for start in range(0, len(body), piece):
+        came += events.feed(body[start : start + piece])
+    came += events.end()
+    assert came == [{"message": {"a": 2}}, {"message": 3}]
+
+
+def test_a_long_event_is_searched_once():
+    """Each piece was searched with all that had come before: 16 MiB took minutes."""
+    tap = load("tap", TOOLS / "tap.py")
+    events = tap.Events(True, None)
+    began = time.thread_time()
+    came = [one for _ in range(4100) for one in events.feed(b"data: x\n" * 512)]
+    came += events.feed(b"\n\ndata: 1\n\n")
+    assert time.thread_time() - began < PATIENCE / 5
+    assert "longer than what is kept" in came[0]["text"]
+    assert came[1:] == [{"message": 1}]
 
 
 def test_events_pass_the_tap_as_they_come(tmp_path):
