@@ -2161,7 +2161,7 @@ Entries = dict[str, Entry]  # what is registered, by name or URI
 # Everything is made JSON first, by to_json(): what has no JSON form is an error that
 # names its place.
 
-MAX_URI_LENGTH = 8192  # of a URI that somebody watches
+MAX_URI_LENGTH = 2048  # of a URI that somebody watches, and is told of
 
 # What is checked of what an author gives: in options, blocks of content, contents.
 _MEMBER_SCHEMAS = json.loads("""{
@@ -2482,7 +2482,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 def uri_key(uri: Any) -> str:
     """Return what is kept of a URI that somebody watches; or RpcError.
 
-    That is a digest: a client may name 1,000 URIs of 8 kB each.
+    That is a digest: a client may name 1,000 URIs of 2 kB each.
     """
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")

@@ -6493,7 +6493,7 @@ def test_an_answer_that_nobody_reads_has_a_time_for_each_mebibyte():
         assert not held, held
 
 
-LONG = "test://" + "x" * 8000
+LONG = "test://" + "x" * 2000
 LISTEN = (
     'POST modern subscriptions/listen {"notifications": {"promptsListChanged": true, '
     f'"resourceSubscriptions": ["{LONG}"]}}}}'

@@ -5,14 +5,15 @@ memory      what it keeps of 1,000 sessions that send as much as they may
 values      what eight waiting calls hold, each with as many JSON values as it may
             have; and whether more values are refused before they are decoded
 unread      what two subscriptions hold that nobody reads, with long ids
-uris        what a session holds that subscribes to 2,000 URIs of 8 kB
+uris        what a session holds that subscribes to 2,000 URIs of 2 kB
 pipe        what 12 subscriptions on stdio hold, made by requests of 1.2 MB
 streams     how long a call takes while 520 subscriptions are asked for
 restarts    calls that ten rolling restarts lose, if clients connect to the server
 nginx       ... behind nginx, which must be installed
 readers     1,000 sessions with a stream each, of which 100 do not read
 
-NUMBER replaces 1,000, eight, two, 2,000, 12, 520 or ten. All listens on free ports of 127.0.0.1.
+NUMBER replaces 1,000, eight, two, 2,000, 12, 520 or ten. All listens on free ports of
+127.0.0.1.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def memory(count: int = 1000) -> str:
             ident = open_session(link, icons=["x" * 20_000], more=[{}] * 20_000)
             opened += ident != ""
             for number in range(20):
-                uri = f"x://{number}" + "x" * 8000
+                uri = f"x://{number}" + "x" * 2000
                 ask(link, request("resources/subscribe", ident, uri=uri))
         return f"{opened} sessions: {before} MiB before, {resident(server)} after"
 
@@ -197,18 +198,18 @@ def unread(count: int = 2) -> str:
 
 
 def uris(count: int = 2000) -> str:
-    """Subscribe to URIs of 8 kB in one session."""
+    """Subscribe to URIs of 2 kB in one session."""
     with serving() as server, connect(server.port) as link:
         ask(link, CALL)
         ident = open_session(link)
         before, kept = resident(server), 0
         for number in range(count):
-            uri = f"x://{number}" + "x" * 8000
+            uri = f"x://{number}" + "x" * 2000
             link.sendall(request("resources/subscribe", ident, uri=uri))
             answer = http.client.HTTPResponse(link, method="POST")
             answer.begin()
             kept += b'"error"' not in answer.read()
-        told = {"count": count, "tail": 8000}
+        told = {"count": count, "tail": 2000}
         ask(link, request("tools/call", name="tell", arguments=told))
         return f"{kept} of {count} in one session: {before} to {resident(server)} MiB"
 
