@@ -147,6 +147,22 @@ class Chatter(Change):
         return line if self.http else line + b"\n" + extra
 
 
+class Greets(Change):
+    """lines that are no messages are written, too"""
+
+    def text(self, line: bytes) -> bytes | None:
+        return line if self.http else b"calling the server\n" + line
+
+
+class NoMessages(Change):
+    """errors have no message"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "error" in message:
+            message["error"].pop("message", None)
+        return message
+
+
 class ErrorCodes(Change):
     """errors have codes that are strings"""
 
