@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Show that each MUST vector for clients can fail: play them on mutants of our client.
+"""Show that each vector for clients that is a MUST, or about harm, can fail.
 
     client_mutants.py [NAME ...]
 
-A mutant is our client behind the proxy of examples/vectors/strange.py, which stands
-between it and the runner, and changes what it sends or what it hears. What fails with
-an idle proxy, too, does not count.
+They are played on mutants: our client behind the proxy of examples/vectors/strange.py,
+which stands between it and the runner, and changes what it sends or what it hears. What
+fails with an idle proxy, too, does not count.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ EXPOSED = {
     "client-session-id",
     "client-subscribe-legacy",  # opens a GET stream
 }
+SHOULD = {"client-shutdown"}  # a bug of real clients that only a SHOULD forbids
 JOBS = 4
 SECONDS = float(os.environ.get("MCP_PATIENCE", "2"))  # for an answer
 DRIVER = [sys.executable, str(VECTORS / "clients" / "driver.py")]
@@ -145,6 +146,22 @@ class Chatter(Change):
     def text(self, line: bytes) -> bytes | None:
         extra = b'{"jsonrpc": "2.0", "id": 999, "result": {}}'
         return line if self.http else line + b"\n" + extra
+
+
+class Greets(Change):
+    """lines that are no messages are written, too"""
+
+    def text(self, line: bytes) -> bytes | None:
+        return line if self.http else b"calling the server\n" + line
+
+
+class NoMessages(Change):
+    """errors have no message"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "error" in message:
+            message["error"].pop("message", None)
+        return message
 
 
 class ErrorCodes(Change):
@@ -461,6 +478,21 @@ class OddCursors(Params):
             params["cursor"] = str(params["cursor"]).strip()
 
 
+class EndlessPages(Change):
+    """pages are fetched for ever: what has come before looks like something new"""
+
+    page = 0
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result") or {}
+        if "nextCursor" in result:
+            self.page += 1
+            for tool in result.get("tools", []):
+                tool["name"] += str(self.page)
+            time.sleep(0.2)  # or a client that counts pages has its number too soon
+        return [message]
+
+
 class OddTokens(Params):
     """progress tokens are objects"""
 
@@ -568,7 +600,7 @@ def play(name: str, vectors: list[Json]) -> set[str]:
     old = run_client.Place("stdio", "2025-03-26", SECONDS)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
         rows = run.play(places, vectors) + run.play([old], batches)
-    return {row["id"] for row in rows if row["verdict"] == "broken"}
+    return {row["id"] for row in rows if row["verdict"] in report.FAILED}
 
 
 def main() -> int:
@@ -584,7 +616,10 @@ def main() -> int:
     names = parser.parse_args().names or list(MUTANTS)
     vectors = report.read_vectors(VECTORS / "clients", run_client.check_steps)
     must = {
-        one["id"] for one in vectors if one["level"] == "MUST" and "doubtful" not in one
+        one["id"]
+        for one in vectors
+        if one["level"] == "MUST" or "harms" in one or one["id"] in SHOULD
+        if "doubtful" not in one
     }
     vectors = [one for one in vectors if one["id"] in must | EXPOSED]
     caught: dict[str, str] = {}
@@ -595,7 +630,7 @@ def main() -> int:
             for one in vectors
             if "every" in one or one["id"] in EXPOSED or one["id"] not in caught
         ]
-        found = play(name, left)
+        found = play(name, left) & must
         new = found - set(caught)
         if new:
             some = [one for one in vectors if one["id"] in new | EXPOSED]
@@ -606,7 +641,7 @@ def main() -> int:
             f"{name:20}{seconds:6.1f} s {len(new):4} new", *sorted(new)[:4], flush=True
         )
     lost = sorted(must - set(caught))
-    print(f"{len(names)} mutants; {len(must)} MUST vectors, {len(lost)} never fail")
+    print(f"{len(names)} mutants; {len(must)} vectors, {len(lost)} never fail")
     print(*lost)
     return int(bool(lost))
 

@@ -5,10 +5,12 @@ names.
     everything_server.py                on stdio
     everything_server.py --http 8000    on http://127.0.0.1:8000/mcp
 
+In the variable MCP_USERS there may be tokens of users; then it serves nobody else.
 The suite calls the first tool of the list without arguments, so that tool needs none.
 """
 
 import base64
+import os
 import sys
 import threading
 import time
@@ -448,4 +450,7 @@ EXTENSIONS = Path(__file__).resolve().parents[1] / "examples" / "extensions"
 serve_skills(server, EXTENSIONS / "skills")
 
 if __name__ == "__main__":
-    server.run()
+    users = os.environ.get("MCP_USERS", "").split()
+    server.run(
+        **({"authorize": mcp.bearer({one: one for one in users})} if users else {})
+    )

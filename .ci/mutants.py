@@ -5,7 +5,8 @@
     mutants.py mutants        # each vector for a MUST, or for harm, fails for a mutant
 
 With --quick, `strange` plays most flags together, and `mutants` only those that have
-been chosen when all were played (mutants.json): three minutes each instead of fifteen.
+been chosen when all were played, each with the vectors that it was chosen for
+(mutants.json, which a run without --quick writes; with names it writes of these only).
 
 A mutant is our server behind the proxy of examples/vectors/strange.py, with a change
 that no page allows. Both play over HTTP, and on stdio what only stdio has.
@@ -17,12 +18,13 @@ import contextlib
 import functools
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +34,19 @@ import report
 import run
 import strange
 from play import REVISIONS, check_steps
+from pool import Pool
 from strange import VERSION, Change, Json, answer
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = str(ROOT / ".ci" / "everything_server.py")
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-NOTES = ROOT / ".ci" / "mutants.json"  # mutants that break all vectors together
+# Mutants that break all vectors together, each with the vectors to play on it.
+NOTES = ROOT / ".ci" / "mutants.json"
+JOBS = int(os.environ.get("MCP_JOBS", "4"))  # at a time: they wait more than they work
 LATE = " in time; what came last"
 SECONDS = os.environ.get("MCP_PATIENCE", "2")  # for an answer
 WATCHED = "test://watched-resource"
+USERS = "token-1", "token-2"  # of our server over HTTP
 ALL: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 
 
@@ -1094,6 +1100,17 @@ class OneLevel(Mutant):
         return message
 
 
+class OneUser(Mutant):
+    """whoever has a token calls tools as the same user"""
+
+    only = "http"
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "tools/call" and "authorization" in headers:
+            headers["authorization"] = f"Bearer {USERS[0]}"
+        return message
+
+
 class FiltersAdd(Mutant):
     """subscriptions with the same id get what any of them asked for"""
 
@@ -1384,7 +1401,12 @@ EVERY_MUTANT = set(MUTANTS)
 def serving() -> Any:
     """Start our server; yield its URL."""
     command = [sys.executable, EVERYTHING, "--http", "0"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MCP_USERS": " ".join(USERS)},
+    )
     assert child.stderr
     try:
         for line in child.stderr:
@@ -1398,11 +1420,41 @@ def serving() -> Any:
         child.wait()
 
 
+Caught = dict[str, Json]  # rows of vectors that are broken, by their ids
+
+
+def tell(*words: Any) -> None:
+    """Print; what the runs themselves say is not printed."""
+    print(*words, file=sys.__stdout__, flush=True)
+
+
+def side_by_side(
+    items: Sequence[str], work: Callable[[str, str], Any]
+) -> Iterator[tuple[str, float, Any]]:
+    """Call work(item, URL) for each, some at a time; yield item, seconds and result.
+
+    Those that run at the same time have a server each.
+    """
+    free: queue.Queue[str] = queue.Queue()
+
+    def work_on(item: str, put: Callable[[Any], None]) -> None:
+        url, began = free.get(), time.monotonic()
+        result = work(item, url)
+        free.put(url)
+        put((item, time.monotonic() - began, result))
+
+    with contextlib.ExitStack() as stack:
+        nothing = stack.enter_context(open(os.devnull, "w"))
+        stack.enter_context(contextlib.redirect_stdout(nothing))
+        for _ in range(JOBS):
+            free.put(stack.enter_context(serving()))
+        yield from Pool(JOBS).each(items, work_on)
+
+
 def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
     """Play vectors against a target; return the rows."""
     options = run.parse(["--quiet", *arguments])
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-        return run.Run(options, report.Recorder(options)).play(vectors)
+    return run.Run(options, report.Recorder(options)).play(vectors)
 
 
 def play_http(
@@ -1415,7 +1467,9 @@ def play_http(
     try:
         # The vectors for this machine do not hold for a public server.
         host = "0.0.0.0" if strange.AnyOrigin in kinds else "127.0.0.1"
-        rows = play(["--timeout", SECONDS, f"http://{host}:{port}/mcp"], vectors)
+        one, other = (f"authorization: Bearer {token}" for token in USERS)
+        who = ["--header", one, "--other", other, "--timeout", SECONDS]
+        rows = play([*who, f"http://{host}:{port}/mcp"], vectors)
         if proxy.failed:  # what is broken then says nothing about the vectors
             raise RuntimeError("a change raised; its traceback is above")
         return rows
@@ -1435,10 +1489,11 @@ def broken(rows: list[Json]) -> set[str]:
     return {row["id"] for row in rows if row["verdict"] == "broken"}
 
 
-def found(rows: list[Json]) -> set[str]:
-    """Name the vectors that are broken, and those of any level that find harm."""
+def found(rows: list[Json]) -> dict[str, Json]:
+    """Find the rows of vectors that are broken, and of any level that find harm."""
     bad = [row for row in rows if row["verdict"] in report.FAILED]
-    return {row["id"] for row in bad if row["verdict"] == "broken" or "harms" in row}
+    bad = [row for row in bad if row["verdict"] == "broken" or "harms" in row]
+    return {row["id"]: row for row in bad}
 
 
 def broken_twice(play: Callable[[list[Json]], list[Json]], vectors: list[Json]) -> Any:
@@ -1453,46 +1508,48 @@ def broken_twice(play: Callable[[list[Json]], list[Json]], vectors: list[Json]) 
     return found and found & broken(play(some))
 
 
-def check_strange(vectors: list[Json], url: str, quick: bool) -> int:
+def check_strange(vectors: list[Json], quick: bool) -> int:
     """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
     alone = {"any-origin", "no-sessions"}
     apart = {"late", "slow-exit", "pages", "noise", "batches", "asks-nothing"}
     others = set(strange.FLAGS) - alone - apart - {"bare", "bare-empty"}
-    plays: dict[str, Callable[[list[Json]], list[Json]]] = {}
+    plays: list[str] = []
     apart |= {"cannot-ask", "idle-triggers"}
     for group in (others - apart, apart, {"bare"}, {"bare-empty"}):
-        if names := sorted(group & set(strange.FLAGS)):
-            kinds = [strange.FLAGS[name] for name in names]
-            flags = ",".join(names)
-            plays[f"stdio {flags}"] = functools.partial(play_stdio, script, flags)
-            plays[f"http {flags}"] = functools.partial(play_http, kinds, url)
-    for name, kind in strange.FLAGS.items():
-        if name in alone or not quick:
-            plays[f"http {name}"] = functools.partial(play_http, [kind], url)
+        if names := ",".join(sorted(group & set(strange.FLAGS))):
+            plays += [f"stdio {names}", f"http {names}"]
+    plays += [f"http {one}" for one in strange.FLAGS if one in alone or not quick]
+
+    def work(place: str, url: str) -> set[str]:
+        carrier, flags = place.split()
+        played = functools.partial(play_stdio, script, flags)
+        if carrier == "http":
+            kinds = [strange.FLAGS[name] for name in flags.split(",")]
+            played = functools.partial(play_http, kinds, url)
+        return set(broken_twice(played, vectors))
+
     bad = 0
-    for name, played in plays.items():
-        began = time.monotonic()
-        found = broken_twice(played, vectors)
-        print(f"{time.monotonic() - began:5.1f} s {name}", *sorted(found), flush=True)
-        bad += bool(found)
+    for place, seconds, wrong in side_by_side([*dict.fromkeys(plays)], work):
+        tell(f"{seconds:5.1f} s {place}", *sorted(wrong))
+        bad += bool(wrong)
     return bad
 
 
-def break_some(place: str, url: str, plays: dict[str, list[Json]]) -> set[str]:
-    """Name the vectors that a mutant breaks; a late answer counts if it is late
-    twice."""
-    vectors = plays[place]
+def break_some(place: str, url: str, vectors: list[Json]) -> Caught:
+    """Find the vectors that a mutant breaks, and their rows; a late answer counts if it
+    is late twice."""
     name, carrier = place.split()
     played = functools.partial(play_stdio, __file__, name)
     if carrier == "http":
         played = functools.partial(play_http, [MUTANTS[name]], url)
     rows = played(vectors)
     sure = found([row for row in rows if LATE not in row.get("why", "")])
-    late = [one for one in vectors if one["id"] in found(rows) - sure]
+    late = [one for one in vectors if one["id"] in set(found(rows)) - set(sure)]
     if late:
-        sure |= found(played(late))
-    return sure & {one["id"] for one in vectors}  # what is half spoken has others
+        sure.update(found(played(late)))
+    known = {one["id"] for one in vectors}  # what is half spoken has others
+    return {name: row for name, row in sure.items() if name in known}
 
 
 def plan(vectors: list[Json]) -> dict[str, list[Json]]:
@@ -1507,7 +1564,12 @@ def plan(vectors: list[Json]) -> dict[str, list[Json]]:
     return places
 
 
-def check_mutants(vectors: list[Json], url: str, quick: bool) -> int:
+def subset(vectors: list[Json], names: Iterable[str]) -> list[Json]:
+    """Find vectors by their ids."""
+    return [one for one in vectors if one["id"] in set(names)]
+
+
+def check_mutants(vectors: list[Json], quick: bool) -> int:
     """Play all mutants, or those that are noted; say which MUST vector none breaks."""
     vectors = [
         one
@@ -1515,49 +1577,91 @@ def check_mutants(vectors: list[Json], url: str, quick: bool) -> int:
         if (one["level"] == "MUST" or "harms" in one) and "doubtful" not in one
     ]
     left = {one["id"] for one in vectors}
-    caught: dict[str, set[str]] = {}
-    took: dict[str, float] = {}
+    notes: dict[str, list[str]] = json.loads(NOTES.read_text("utf-8"))
     plays = plan(vectors)
-    for place in json.loads(NOTES.read_text("utf-8")) if quick else plays:
-        began = time.monotonic()
+    if quick:
+        plays = {place: subset(vectors, names) for place, names in notes.items()}
+
+    def work(place: str, url: str) -> Caught:
+        some = plays[place]
         if place.endswith("stdio") and not quick:  # a process for each takes its time
-            plays[place] = [one for one in plays[place] if one["id"] in left]
-            if not plays[place]:
-                continue
-        caught[place] = break_some(place, url, plays)
-        took[place] = time.monotonic() - began
-        new = sorted(caught[place] & left)
-        left -= caught[place]
-        counts = f"{len(caught[place]):4} broken, {len(new)} new:"
-        print(f"{place:24}{took[place]:5.1f} s {counts}", *new[:4], flush=True)
-    print(f"{len(MUTANTS)} mutants; {len(vectors)} vectors, {len(left)} never fail")
-    print(*sorted(left))
-    if set(MUTANTS) == EVERY_MUTANT and not quick:
-        play = functools.partial(break_some, url=url, plays=plays)
-        chosen = choose(caught, took, play)
-        NOTES.write_text(json.dumps(chosen, indent=1) + "\n", "utf-8")
+            some = subset(some, left)
+        return break_some(place, url, some) if some else {}
+
+    caught: dict[str, Caught] = {}
+    for place, seconds, rows in side_by_side([*plays], work):
+        caught[place] = rows
+        new = sorted(set(rows) & left)
+        left.difference_update(rows)
+        counts = f"{len(rows):4} broken, {len(new)} new:"
+        tell(f"{place:24}{seconds:5.1f} s {counts}", *new[:4])
+    for place in [one for one in notes if quick and left.intersection(notes[one])]:
+        plays[place] = vectors  # once more, as when it was chosen
+        for _, seconds, rows in side_by_side([place], work):
+            left.difference_update(rows)
+            tell(f"{place:24}{seconds:5.1f} s again, with all vectors")
+    tell(f"{len(plays)} plays; {len(vectors)} vectors, {len(left)} never fail")
+    tell(*sorted(left))
+    if not quick:
+        kept = {
+            place: names
+            for place, names in notes.items()
+            if place not in plays and place.split()[0] in EVERY_MUTANT
+        }
+        for names in kept.values():
+            for rows in caught.values():
+                for name in set(rows).intersection(names):
+                    del rows[name]
+        notes = {**kept, **choose(caught, vectors)}
+        NOTES.write_text(json.dumps(notes, indent=1, sort_keys=True) + "\n", "utf-8")
     return len(left)
 
 
-def choose(
-    caught: dict[str, set[str]], took: dict[str, float], play: Callable[[str], set[str]]
-) -> list[str]:
-    """Choose mutants that break all vectors together, take little time, and break as
-    much when they are played again."""
-    sure: set[str] = set()
-    while True:
-        chosen: set[str] = set()
-        left = set().union(*caught.values())
+def cover(caught: dict[str, Caught]) -> dict[str, set[str]]:
+    """Choose mutants that break all vectors together: few, but rather more of them than
+    such as are found by waiting."""
+    chosen: dict[str, set[str]] = {}
+    for limit in (0.5, float("inf")):
+        some = {
+            place: {name for name in rows if rows[name].get("seconds", 0) < limit}
+            for place, rows in caught.items()
+        }
+        left = set().union(*some.values()).difference(*chosen.values())
         while left:
-            best = max(caught, key=lambda one: len(caught[one] & left) / took[one])
-            chosen.add(best)
-            left -= caught[best]
-        if chosen <= sure:
-            return sorted(chosen)
-        for place in sorted(chosen - sure):
-            if not caught[place] <= play(place):
-                caught[place] = set()  # it depends on who is faster
-        sure |= chosen
+            best = max(some, key=lambda place: len(some[place] & left))
+            chosen.setdefault(best, set()).update(some[best] & left)
+            left -= some[best]
+    return chosen
+
+
+def choose(caught: dict[str, Caught], vectors: list[Json]) -> dict[str, list[str]]:
+    """Choose mutants, and the vectors to play on each; they have to break again when no
+    others are played."""
+    sure: dict[str, set[str]] = {place: set() for place in caught}
+    needed: dict[str, list[str]] = {}
+    first = {name: place for place in caught for name in caught[place]}
+
+    def work(place: str, url: str) -> Caught:
+        return break_some(place, url, subset(vectors, needed[place]))
+
+    while True:
+        chosen = cover(caught)
+        for place, names in chosen.items():
+            # A rule for every message is broken "in" another vector.
+            whys = [caught[place][name]["why"].partition("in ") for name in names]
+            needed[place] = sorted({*names, *(why[2] for why in whys if not why[0])})
+        unsure = [place for place in chosen if not chosen[place] <= sure[place]]
+        if not unsure:
+            break
+        for place, _, rows in side_by_side(unsure, work):
+            sure[place] |= set(rows)
+            for name in chosen[place] - set(rows):
+                del caught[place][name]  # it depends on others, or on who is faster
+    for name in set(first).difference(*chosen.values()):
+        tell(f"{name} needs all vectors before it: {first[name]}")
+        chosen[first[name]] = set()
+        needed[first[name]] = [one["id"] for one in vectors]
+    return {place: needed[place] for place in chosen}
 
 
 def main() -> int:
@@ -1572,9 +1676,8 @@ def main() -> int:
     for table in (MUTANTS, strange.FLAGS):
         for name in set(table) - set(names) if names else ():
             del table[name]
-    with serving() as url:
-        check = check_strange if mode == "strange" else check_mutants
-        return int(check(vectors, url, quick) > 0)
+    check = check_strange if mode == "strange" else check_mutants
+    return int(check(vectors, quick) > 0)
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ class Scene:
     seconds = 5.0  # for an answer; four times as long until a process has started
     legacy = False
 
-    def connect(self, vector: Json) -> Link:
-        """Open a link; shake hands, if the vector does not do it itself."""
+    def connect(self, vector: Json, client: str = "") -> Link:
+        """Open a link of a client; shake hands, if the vector does not do it itself."""
         raise NotImplementedError
 
 
@@ -439,7 +439,7 @@ class Talk:
     def client(self, name: str) -> Talk:
         """Find the conversation of another client; connect it, if it is new."""
         if name not in self.others:
-            talk = Talk(self.scene, self.scene.connect(self.vector), self.vector)
+            talk = Talk(self.scene, self.scene.connect(self.vector, name), self.vector)
             talk.saved, talk.transcript = self.saved, self.transcript
             self.others[name] = talk
         return self.others[name]

@@ -68,6 +68,7 @@ class Server(Scene):
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
         self.credentials = dict(line.partition(":")[::2] for line in options.header)
+        self.other = dict(line.partition(":")[::2] for line in options.other)
         self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.offered: Any = None  # the version that answered an initialize, if another
@@ -77,16 +78,17 @@ class Server(Scene):
 
     # ---- connections
 
-    def open_link(self) -> Link:
-        """Open a link, without a handshake."""
+    def open_link(self, client: str = "") -> Link:
+        """Open a link of a client, without a handshake."""
         if self.carrier == "stdio":
             return Stdio(self.command)
-        return Http(self.url, self.carrier == "sse", self.credentials, self.seconds)
+        credentials = {"other": self.other, "nobody": {}}.get(client, self.credentials)
+        return Http(self.url, self.carrier == "sse", credentials, self.seconds)
 
-    def connect(self, vector: Json) -> Link:
+    def connect(self, vector: Json, client: str = "") -> Link:
         """Open a link, with a session if the revision has them."""
         try:
-            link = self.open_link()
+            link = self.open_link(client)
         except OSError as failure:
             raise NotSetUp(str(failure)) from failure
         if not self.legacy or vector.get("own") == "connection":
@@ -189,6 +191,8 @@ class Server(Scene):
             if kind == "local":
                 host = urllib.parse.urlsplit(self.url).hostname or ""
                 there = bool(re.match(r"localhost$|127\.|::1$", host))
+            elif kind == "other":
+                there = self.carrier != "stdio" and bool(self.other)
             elif kind in LISTS:
                 there = name in self.has[kind]
             else:
@@ -377,6 +381,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--sse", default="", help="URL of HTTP+SSE (default: sse beside URL)")
     add("--header", action="append", default=[], help="'NAME: VALUE', over HTTP")
+    add("--other", action="append", default=[], help="such a line of another user")
     add("--spec", help="a checkout of the specification: look up rules in it")
     add("--fresh", action="store_true", help="a new process for each vector")
     add("target", nargs="?", help="URL or COMMAND")
