@@ -451,6 +451,5 @@ serve_skills(server, EXTENSIONS / "skills")
 
 if __name__ == "__main__":
     users = os.environ.get("MCP_USERS", "").split()
-    server.run(
-        **({"authorize": mcp.bearer({one: one for one in users})} if users else {})
-    )
+    authorize = mcp.bearer({one: one for one in users}) if users else None
+    server.run(authorize=authorize)
