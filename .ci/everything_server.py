@@ -451,6 +451,7 @@ serve_skills(server, EXTENSIONS / "skills")
 
 if __name__ == "__main__":
     users = os.environ.get("MCP_USERS", "").split()
-    server.run(
-        **({"authorize": mcp.bearer({one: one for one in users})} if users else {})
-    )
+    options: dict[str, Any] = {}
+    if users:
+        options["authorize"] = mcp.bearer({one: one for one in users})
+    server.run(**options)
