@@ -118,7 +118,7 @@ NEW = [
         for more in ("", ': {}, "a"', ': ["a"], "b"')
     ],
 ]
-TAGS = "html meta title style h1 h2 p ul ol li a br i b span div details summary small pre u"
+TAGS = "html meta title style h1 h2 p ul ol li a br i b span div details summary small pre u wbr"
 ATTRIBUTES = {
     "lang",
     "charset",

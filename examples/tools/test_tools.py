@@ -950,7 +950,9 @@ def test_what_a_walk_folds(tmp_path):
     assert named(part) == ["work"]  # the helper is a line
     assert part.count("helper(1) → 2") == 2 and "3 turns" in part
     assert part.count("total = helper(one)") == 1 and "⋯ 1" in part
-    assert part.index("<b>total</b> = 2") and "<b>numbers</b> = [2, 3, 4]" in part
+    assert "<b>total</b> = 2" in part
+    # Since 3.12 a comprehension is a loop of its function, of which a turn is shown.
+    assert sys.version_info >= (3, 12) or "<b>numbers</b> = [2, 3, 4]" in part
 
 
 def test_a_walk_shows_again_only_what_is_new(tmp_path):

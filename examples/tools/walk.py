@@ -24,6 +24,8 @@ functions, statements, and what they changed, decided and returned.
                         README of the lessons; --check tells whether it is true
     --missing           which functions no lesson passes, by section
 
+Known limit: since Python 3.12, what a comprehension is assigned to is not shown.
+
 As a module: `Recorder(files)` records what runs, on all threads or on this one.
 """
 

@@ -193,8 +193,10 @@ class Request(mcp_ref.Exchange):
         return "(nothing)"
 
     def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        # RFC 9110 has another name for 413 than Python before 3.13.
+        reason = HTTPStatus(status).phrase.replace("Request Entity", "Content")
         head = [
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            f"HTTP/1.1 {status} {reason}",
             *map(": ".join, headers.items()),
         ]
         self.inbox.put("\n".join([*head, "", (body or b"").decode()]).strip())
