@@ -3,6 +3,15 @@
 # What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
+# For linters of the project in which this file may be; its own checks are elsewhere.
+# ruff: noqa: PGH004
+# ruff: noqa
+# flake8: noqa
+# pylint: skip-file
+# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportOptionalMemberAccess=false, reportPossiblyUnboundVariable=false
+# pyright: reportUnsupportedDunderAll=false
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
 MCP lets an AI application (the *host*, with a *client* inside it) use what a *server*
@@ -675,11 +684,6 @@ def encode(message: Any) -> bytes:
     return line
 
 
-def check_sendable(message: Any) -> None:
-    """Raise what encode() raises if a message cannot be sent."""
-    encode(message)
-
-
 def to_base64(data: bytes) -> str:
     """Return bytes as base64."""
     import base64
@@ -870,7 +874,9 @@ def tracer() -> Func:
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
         more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+        # Only a server sends events.
+        events = way == "<" and re.findall(b"(?m)^data: (.*)", data)
+        for line in events or [data]:
             said = {}
             if line:
                 try:
@@ -879,8 +885,7 @@ def tracer() -> Func:
                     said["text"] = line.decode("utf-8", "backslashreplace")
             write(way=way, on=on, **more, **said)
 
-    program = f"mcp_ref {__version__}"
-    write(program=program, process=os.getpid(), sha256=fingerprint())
+    write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
     return trace
 
 
@@ -889,10 +894,15 @@ _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
 def log_failure(what: str, problem: BaseException) -> None:
-    """Log an exception of a handler, from the author's first frame on."""
+    """Log an exception of a handler, from the author's first frame on.
+
+    An AskError needs no frames: it is the client's, or that of a signal.
+    """
     import traceback
 
     frames = problem.__traceback__
+    if isinstance(problem, AskError):
+        frames = None
     while frames and frames.tb_next:
         if not re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename):
             break
@@ -2338,8 +2348,8 @@ def is_result(value: Any) -> bool:
     It has content and other members of a result only: {"content": [], "total": 17} and
     {"content": []} are data.
     """
-    members = "content structuredContent isError _meta resultType"
-    if not isinstance(value, dict) or shape_of(members, "content").flaw(value):
+    shape = shape_of("content structuredContent isError _meta resultType", "content")
+    if not isinstance(value, dict) or shape.flaw(value):
         return False
     blocks = value["content"]
     return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
@@ -2519,13 +2529,8 @@ class Registry:
     def entries(self, kind: str) -> Entries:
         """Return the table of a kind: "tools", "resources", "templates" or
         "prompts"."""
-        tables = {
-            "tools": self.tools,
-            "resources": self.resources,
-            "templates": self.templates,
-            "prompts": self.prompts,
-        }
-        return tables[kind]
+        table: Entries = getattr(self, kind)
+        return table
 
     # ---- registering. `members` are icons and _meta; resources also have a size. Each
     # returns the function as it is. TypeError, ValueError: it cannot be used.
@@ -2675,8 +2680,13 @@ class Registry:
                 )
                 for parameter, schema in entry.input_schema["properties"].items()
             ]
-            called = name or entry.name
-            self._add("prompts", called, entry, members, arguments=arguments or None)
+            self._add(
+                "prompts",
+                name or entry.name,
+                entry,
+                members,
+                arguments=arguments or None,
+            )
             return function
 
         return register(function) if function else register
@@ -2763,10 +2773,11 @@ class Registry:
 
     def capabilities(self, version: str) -> Message:
         """Return the server's capabilities, derived from what is registered."""
-        declared = {}
-        for name, settings in CAPABILITIES.items():
-            if name in self.declared:
-                declared[name] = settings
+        declared = {
+            name: settings
+            for name, settings in CAPABILITIES.items()
+            if name in self.declared
+        }
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
         return declared
@@ -2961,14 +2972,17 @@ class Subscription:
         self._granted: Message = {}
         for method in CHANGES:
             row = NOTIFICATIONS[method]
-            exists = method in ctx._rules.notifications
-            if not exists or row.capability not in server.declared:
+            if method not in ctx._rules.notifications:
+                continue
+            if row.capability not in server.declared:
                 continue
             if method == UPDATED and uris:
                 self._granted[row.filter] = uris
                 self.uris = set(map(uri_key, uris))
                 for uri in uris:
-                    if uri in server.resources:
+                    if uri in server.resources or any(
+                        one.pattern.fullmatch(uri) for one in server.templates.values()
+                    ):
                         find_resource(ctx, uri)  # NotFound: hidden from this caller
                     server.on_watch(uri, ctx)
             elif wanted.get(row.filter) is True:
@@ -3085,8 +3099,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
 
 def serve_extension(server: Server, ctx: Context) -> Message:
     """Serve a method that was registered with @server.method."""
-    entry = server.methods[ctx.method]
-    return server.call_handler(entry, {}, ctx, ctx.params) or {}
+    return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
 SERVED: dict[str, Func] = {
@@ -3294,8 +3307,8 @@ class Context:
         _answers       by digest; without request state, by key
 
     `_sending` orders its messages, and is held while one is sent. Whoever changes
-    `cancelled`, `_ended`, `_wakes`, `_digests` or `_missing` holds `_ending`; nothing
-    waits under it. Any thread may call what handlers call, and _emit(), _cancel() and
+    `cancelled`, `_ended`, `_wakes` or `_digests` holds `_ending`; nothing waits under
+    it. Any thread may call what handlers call, and _emit(), _cancel() and
     _wake_with(). All else happens on one thread after the other.
     """
 
@@ -3476,17 +3489,14 @@ class Context:
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         found = {}
-        missing = {}
         for key, question in questions.items():
             # No request state: take the answer by its key.
             name = self._digests[key] if "requestState" in self.params else key
             try:
                 found[key] = usable_answer(question, self._answers.get(name))
             except AskError:
-                missing[key] = question
-        with self._ending:
-            self._missing.update(missing)
-        if missing:
+                self._missing[key] = question
+        if len(found) < len(questions):
             raise InputRequired
         return found
 
@@ -3819,8 +3829,8 @@ class Peer:
         session     [legacy] what `initialize` has opened; None: nothing yet
         opening     [legacy] held while that becomes another one
         null_ids    [legacy] true while errors without an id say `"id": null`
-        questions   [legacy] what we have asked the client, by id: the question, and the
-                    Future of its answer
+        questions   [legacy] what we have asked the client, by id: the question, and who
+                    takes its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
     may call any method. A transport overrides push() if sending might block, prepare()
@@ -3871,7 +3881,7 @@ class Peer:
             ctx._cancel()
 
     def close(self) -> None:
-        """End what waits for a client that has left: subscriptions, questions."""
+        """End what waits for the client: subscriptions, questions."""
         self.closed = True
         if self.session:  # [legacy]
             self.session.server.listeners.pop(self.session, None)  # [legacy]
@@ -3879,7 +3889,7 @@ class Peer:
             if ctx._subscription:
                 with suppress(Exception):  # its end cannot be sent: the others end
                     ctx._subscription.end()
-        fail_questions(self, list(self.questions), "the client left")  # [legacy]
+        fail_questions(self, list(self.questions), "the session is closing")  # [legacy]
 
 
 # ======== 10. The server ==============================================================
@@ -3936,6 +3946,7 @@ class RunHook:
         from concurrent.futures import Future, wait
 
         outcome: Future[Any] = Future()
+        function = partial(copy_context().run, function)
 
         def thunk() -> None:
             if ctx.cancelled:
@@ -3990,8 +4001,9 @@ class Server(Registry):
         listeners      subscriptions, and sessions, that are told of changes
         hook           what calls functions on the thread of `run=`
         _loop          the event loop; None: no coroutine has come. _lock guards its
-        start _endings       what ends each run() in progress _stops         true if
-        stop() came before the run() that it ends
+                       start
+        _endings       what ends each run() in progress
+        _stops         true if stop() came before the run() that it ends
     """
 
     made = False  # true once this process has made a server
@@ -4076,7 +4088,9 @@ class Server(Registry):
         try:
             kind = kind_of(message)
             if kind == "request":
-                meta = message.get("params", {}).get("_meta", {})
+                meta = message.get("params", {}).get("_meta")
+                if meta is None:
+                    meta = {}
                 if not isinstance(meta, dict):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
@@ -4194,7 +4208,7 @@ class Server(Registry):
             raise ValueError(
                 f"{method}: for changes call changed(); clients send others"
             )
-        check_sendable(params)
+        encode(params)  # or it fails later, once for each listener
         for listener in list(self.listeners):
             if listener.hears(method):
                 listener.tell(method, params or {})
@@ -4483,7 +4497,7 @@ class Pipe(Peer):
         join_threads("mcp-reader mcp-call mcp-close", self._deadline)
         self._watch.closed = True
         if self.running:
-            _log(f"the client has left; requests abandoned: {len(self.running)}")
+            _log(f"requests abandoned: {len(self.running)}")
         self.cancel_all()
         await_cancelling()
 
@@ -4781,8 +4795,8 @@ def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
     """Send an answer that is not a stream: a line of JSON, or no body. Log a
     refusal."""
     if status >= 400 and status not in (404, 405):
-        who = f"{exchange.address} {exchange.name}".lstrip()
-        _log(f"{who}: {status} {line.decode():.500}".rstrip())
+        entry = f"{exchange.address} {exchange.name}: {status} {line.decode():.500}"
+        _log(entry.strip())
     headers = dict(exchange.extra)
     if line:
         headers.setdefault("Content-Type", "application/json")
@@ -4862,10 +4876,15 @@ class Outbox:
             self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already; never waits."""
+        """Add a notification, unless the same one is waiting already; never waits.
+
+        Of a client that is too far behind, the stream ends: it has to listen, and to
+        look, again.
+        """
         with self._moved:
-            if not self.ended and len(self.changes) < 2 * MAX_URIS:
+            if not self.ended:
                 self.changes[line] = None
+                self.ended = len(self.changes) > 2 * MAX_URIS
                 self._moved.notify_all()
 
     def end(self) -> None:
@@ -5230,10 +5249,13 @@ def bearer(
 
 
 def check_principal(who: Any) -> Any:
-    """Return what `authorize` returned; ValueError: it is not a JSON value."""
+    """Return what `authorize` returned; TypeError: it is not a JSON value."""
     if who is None or who is False:
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    digest(who)  # by which it is compared, and signed
+    try:
+        digest(who)  # by which it is compared, and signed
+    except ValueError:
+        raise TypeError(f"a principal must be a JSON value, or None: {who!r:.99}")
     return who
 
 
@@ -5380,6 +5402,8 @@ class Endpoint:
                 403, f"the Host {headers.get('host')!r:.100} is not in hosts="
             )
         origin = headers.get("origin")
+        if origin is None and headers.get("sec-fetch-site") == "cross-site":
+            origin = "null"  # of a GET, as by <iframe>, a browser does not name it
         if origin is not None and not self.origins & {origin, "*"}:
             if name_of(origin) not in (hosts or _LOOPBACK):
                 raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
@@ -5453,8 +5477,8 @@ class Endpoint:
         answer.is_early = False
         with self.lock:
             self.answers[answer] = peer
-        if self.closed:  # close() may not have seen it
-            peer.close()
+        if self.closed and isinstance(peer, PostPeer):
+            peer.close()  # close() may not have seen it
         self.watch.leave(answer, self._notice)
         try:
             if answer.lasts:
@@ -5486,13 +5510,15 @@ class Endpoint:
 
     def close(self) -> None:
         """End all subscriptions and sessions; it cannot serve again. What runs is
-        answered."""
+        answered. While the user is asked, a session goes on, until the second call."""
         self.closed = True
-        self.watch.closed = True
         peers = list(self.answers.values())
         peers += self.sessions.values()  # [legacy]
         for peer in peers:
+            if peer.questions and not self.watch.closed:  # [legacy]
+                continue  # [legacy]
             peer.close()
+        self.watch.closed = True
 
 
 # ======== 13. serve_http: the endpoint on sockets =====================================
@@ -5523,16 +5549,12 @@ BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
-# Of the module `socket`, which is imported only where it is needed.
-_SHUT_WR = 1
-_SHUT_RDWR = 2
-_MSG_PEEK = 2
 
 
 def hang_up(sock: Any) -> None:
     """Shut a socket down, on any thread; close() would wait for those who use it."""
     with suppress(OSError):  # it is closed
-        sock.shutdown(_SHUT_RDWR)
+        sock.shutdown(2)  # SHUT_RDWR
 
 
 @lru_cache(1)
@@ -5541,10 +5563,6 @@ def http_date(seconds: int) -> str:
     from email.utils import formatdate
 
     return formatdate(seconds, usegmt=True)
-
-
-class Evicted(OSError):
-    """A connection has lost its place to another one."""
 
 
 class _Closed(Exception):
@@ -5556,16 +5574,17 @@ class Connections:
 
     It is complete in itself; http_server() mixes it into the library's server.
 
-        a connection   does this                               until
-        idle           it waits for a request, or is closing   SEND_SECONDS; 2 s
-        reads          its head or its body arrives            SEND_SECONDS;
-        BODY_SECONDS serves         its handler runs, or its answer is      no limit; by
-        its size
-                       sent
+        a connection   does this                        until
+        idle           it waits for a request           SEND_SECONDS have passed
+                       it is closing                    2 s
+        reads          its head arrives                 SEND_SECONDS
+                       its body arrives                 BODY_SECONDS
+        serves         its handler runs                 no limit
+                       its answer is sent               a time by its size
 
     `steps` has this for each socket. When all places are taken, a new connection gets
     that of another one: in the order of the rows, but never one that is being served.
-    A connection that has lost its place learns it at its next step(): Evicted.
+    A connection that has lost its place learns it at its next step(): OSError.
     `lock` guards `steps`; nobody waits while holding it. `accepting` is held by
     serve_forever(). Any thread may call any method, but step() and linger() are the
     connection's own.
@@ -5624,10 +5643,10 @@ class Connections:
         return True
 
     def step(self, sock: Any, what: str, seconds: float = inf) -> None:
-        """Note what a connection does now, on its own thread; Evicted: nothing more."""
+        """Note what a connection does now, on its own thread; OSError: nothing more."""
         with self.lock:
             if sock not in self.steps:
-                raise Evicted
+                raise OSError("another connection has taken the place")
             self.steps[sock] = what, time.monotonic() + seconds
 
     def linger(self, sock: Any) -> None:
@@ -5639,7 +5658,7 @@ class Connections:
         """
         with suppress(OSError):  # it is closed, or has been evicted
             self.step(sock, "idle", 2)
-            sock.shutdown(_SHUT_WR)
+            sock.shutdown(1)  # SHUT_WR
             while sock in self.steps and sock.recv(2**16):
                 pass
         with self.lock:
@@ -5663,6 +5682,8 @@ class Connections:
                 for sock, (what, _) in steps.items()
             ):
                 break
+        self.endpoint.close()
+        time.sleep(self.patience / 100)  # for those that have asked, and hear of it
         for peer in set(self.endpoint.answers.values()):
             if peer.running:
                 _log(f"requests abandoned: {len(peer.running)}")
@@ -5750,8 +5771,11 @@ class SocketExchange(Exchange):
         return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
+        ends = self.connections.endpoint.closed
+        # While users are asked, their clients come back with the answers.
+        ends = ends and not self.connections.endpoint.sessions  # [legacy]
         # After a flaw or an unread body, what follows may look like another request.
-        if self.unread or self.flaw or self.connections.endpoint.closed:
+        if self.unread or self.flaw or ends:
             self.closing = True
         framing = {}
         if self.closing:
@@ -5773,14 +5797,14 @@ class SocketExchange(Exchange):
 
     def _send(self, data: bytes) -> None:
         """Send bytes, within a time by their number."""
-        # If this fails, a part may have been sent: nothing may follow.
-        closing = self.closing
-        self.closing = True
         # Before this time has passed, the next comment is sent.
         seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
         self.connections.step(self.sock, "serves", seconds)
-        self.sock.sendall(data)
-        self.closing = closing
+        try:
+            self.sock.sendall(data)
+        except OSError:
+            self.closing = True  # a part may have been sent: nothing may follow
+            raise
 
     def write(self, data: bytes) -> None:
         self.connections.trace("<", data, self.port)
@@ -5798,7 +5822,7 @@ class SocketExchange(Exchange):
         try:
             if not is_ready(self.sock, to_write=False):
                 return False
-            return not self.sock.recv(1, _MSG_PEEK)
+            return not self.sock.recv(1, 2)  # MSG_PEEK
         except OSError:  # a reset
             return True
 
@@ -5869,8 +5893,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     if ":" in host:
         httpd.address_family = socket.AF_INET6
     super(Connections, httpd).__init__((host, port), handler_class)
-    bound = httpd.server_address[0]
-    httpd.server_port = httpd.server_address[1]
+    bound, httpd.server_port = httpd.server_address[:2]
     if bound in _LOOPBACK or bound.startswith("127."):
         httpd.hosts = _LOOPBACK | {bound}
     httpd.socket.settimeout(1)  # for accepting; what is accepted may block
@@ -6104,35 +6127,38 @@ class Session:
             self.peer.push(message, self.peer.send)
 
 
-# ---- questions
-Asked = dict[int, Any]  # the Futures of usable answers, by the id of the request
-
-
+# ---- questions: those that wait are in peer.questions, each with a function that takes
+# its answer, or the AskError in its place. Whoever takes one out settles it, on any
+# thread.
 def take_response(peer: Peer, response: Message) -> None:
-    """Settle the question that a response answers; nobody waits for any other.
-
-    A refusal, or an answer that is not valid, ends the wait at once, though other
-    questions may be open.
-    """
-    question, future = peer.questions.pop(response["id"], (None, None))
-    if future is None:
-        return
+    """Settle the question that a response answers; nobody waits for any other."""
+    question, settle = peer.questions.pop(response["id"], (None, drop))
     error = response.get("error")
     try:
         if isinstance(error, dict):
-            reason = f"the client refused: {error.get('message')!s:.200}"
-            raise AskError(reason, error)
-        future.set_result(usable_answer(question, response.get("result")))
+            raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
+        if question:
+            settle(usable_answer(question, response.get("result")))
     except AskError as problem:
-        future.set_exception(problem)
+        settle(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
     """Settle those of these questions that still wait: no answer will come."""
     for ident in idents:
-        _, future = peer.questions.pop(ident, (None, None))
-        if future is not None:
-            future.set_exception(AskError(reason))
+        _, settle = peer.questions.pop(ident, (None, drop))
+        settle(AskError(reason))
+
+
+def answers_in(outcome: Any) -> Message:
+    """Return the answers by key; AskError: one is not usable, or has not come."""
+    if not outcome.done():
+        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
+    answers: Message = outcome.result()
+    for answer in answers.values():
+        if isinstance(answer, AskError):
+            raise answer
+    return answers
 
 
 class LegacyContext(Context):
@@ -6195,74 +6221,71 @@ class LegacyContext(Context):
             with self._sending:
                 self._send.disconnect()
 
-    # ---- asking. As long as a question is in peer.questions, by its id, any thread may
-    # settle it: who takes it out does.
+    # ---- asking
     def _obtain(self, questions: Message) -> Message:
         """Send the questions as requests, and wait for the answers."""
-        from concurrent.futures import FIRST_EXCEPTION, wait
+        from concurrent.futures import wait
 
-        asked: Asked = {}
-        try:
-            self._send_questions(questions, asked)
-            wait(asked.values(), ASK_SECONDS, FIRST_EXCEPTION)
-            return self._answers_to(questions, asked)
-        finally:
-            self._take_back(asked)
+        with self._asking(questions) as outcome:
+            wait([outcome], ASK_SECONDS)
+            return answers_in(outcome)
 
     async def _obtain_later(self, questions: Message) -> Message:
         """Do the same for a coroutine, which must not wait otherwise."""
-        from asyncio import FIRST_EXCEPTION, wait, wrap_future
+        from asyncio import wait, wrap_future
 
-        asked: Asked = {}
-        try:
-            self._send_questions(questions, asked)
-            futures = [wrap_future(one) for one in asked.values()]
-            for one in futures:  # asyncio would report an exception that nobody takes
-                one.add_done_callback(lambda one: one.exception())
-            if futures:
-                await wait(futures, timeout=ASK_SECONDS, return_when=FIRST_EXCEPTION)
-            return self._answers_to(questions, asked)
-        finally:
-            self._take_back(asked)
+        with self._asking(questions) as outcome:
+            await wait([wrap_future(outcome)], timeout=ASK_SECONDS)
+            return answers_in(outcome)
 
-    def _send_questions(self, questions: Message, asked: Asked) -> None:
-        """Send questions; from now on, they can be settled."""
+    @contextmanager
+    def _asking(self, questions: Message) -> Iterator[Any]:
+        """Send questions as requests; the Future gets the answers, by key.
+
+        It gets them all together; or, at once, those that came before an AskError. In
+        the end, the client is told which answers nobody waits for any longer.
+        """
         from concurrent.futures import Future
 
-        if answer := self._held():
-            answer.owner.endpoint.hold(answer)
-        for question in questions.values():
-            ident = next(self.peer.question_ids)
-            asked[ident] = Future()
-            self.peer.questions[ident] = question, asked[ident]
-            request = {"jsonrpc": "2.0", "id": ident, **as_asked(self._rules, question)}
-            if "url" in request.get("params", {}):  # [2025-11-25] client/elicitation
-                request["params"].setdefault("elicitationId", os.urandom(16).hex())
-            self._emit(request)
-        fail = partial(fail_questions, self.peer, list(asked))
-        self._wake_with(partial(fail, "it was cancelled"))
-        if self.peer.closed:  # close() may not have seen them
-            fail("the client left")
+        peer = self.peer
+        outcome: Future[Any] = Future()
+        answers: Message = dict.fromkeys(questions)  # None: it has not come
+        idents = []
 
-    def _answers_to(self, questions: Message, asked: Asked) -> Message:
-        """Return the answers by key; AskError: one is not usable, or has not come."""
-        is_late = False
-        for future in asked.values():
-            if not future.done():
-                is_late = True
-            elif problem := future.exception():
-                raise problem
-        if is_late:
-            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-        return {key: one.result() for key, one in zip(questions, asked.values())}
+        def settle(key: str, answer: Any) -> None:
+            with self._ending:  # two answers may come at the same moment
+                if outcome.done():
+                    return
+                answers[key] = answer
+                if isinstance(answer, AskError) or None not in answers.values():
+                    outcome.set_result(answers)
 
-    def _take_back(self, asked: Asked) -> None:
-        """Tell the client which answers nobody waits for any longer."""
-        if answer := self._held():
-            answer.owner.endpoint.release(answer)
-        for ident in asked:
-            if self.peer.questions.pop(ident, None) and not self.peer.closed:
-                self.notify("notifications/cancelled", {"requestId": ident})
+        holding = self._held()
+        if holding:
+            holding.owner.endpoint.hold(holding)
+        try:
+            for key, question in questions.items():
+                ident = next(peer.question_ids)
+                idents.append(ident)
+                peer.questions[ident] = question, partial(settle, key)
+                request = as_asked(self._rules, question)
+                request = {"jsonrpc": "2.0", "id": ident, **request}
+                # [2025-11-25] client/elicitation
+                if "url" in request.get("params", {}):
+                    request["params"].setdefault("elicitationId", os.urandom(16).hex())
+                self._emit(request)
+            self._wake_with(partial(fail_questions, peer, idents, "it was cancelled"))
+            if peer.closed:  # close() may not have seen them
+                fail_questions(peer, idents, "the session is closing")
+            if not questions:
+                outcome.set_result(answers)
+            yield outcome
+        finally:
+            if holding:
+                holding.owner.endpoint.release(holding)
+            for ident in idents:
+                if peer.questions.pop(ident, None) and not peer.closed:
+                    self.notify("notifications/cancelled", {"requestId": ident})
 
     def _held(self) -> SessionAnswer | None:
         """Return the answer that holds a connection while the user is asked."""
@@ -6282,7 +6305,7 @@ class Batch:
         self.responses: list[Message] = []
 
     def __call__(self, message: Message) -> None:
-        check_sendable(message)  # one that cannot be sent fails alone
+        encode(message)  # one that cannot be sent fails alone
         if "method" in message:
             self.send(message)
         else:
@@ -6427,6 +6450,8 @@ class HttpSession(Peer):
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.add_change(encode(message))
+        if self.own.ended:  # its client has missed something, and is told so by 404
+            self.close()
 
     def register(self) -> None:
         """Let requests find the session, if need be in place of one that is not in
@@ -6557,17 +6582,15 @@ def legacy_answer(
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
     request = message if isinstance(message, dict) else {}
-    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
             Session(endpoint.server, peer, version, {}).open()
     elif request.get("method") == "initialize" and "id" in request:
-        session = HttpSession(endpoint, exchange.principal, exchange.extra)
+        peer = HttpSession(endpoint, exchange.principal, exchange.extra)
     elif "mcp-session-id" in exchange.headers:
-        session = find_session(endpoint, exchange)
-    if session:
-        peer = session
-        answer = SessionAnswer(exchange, session, request.get("id"))
+        peer = find_session(endpoint, exchange)
+    if isinstance(peer, HttpSession):
+        answer = SessionAnswer(exchange, peer, request.get("id"))
     # Answers in a session have status 200, but for a refused batch.
     if peer.session and not isinstance(message, list):
         answer.is_early = False

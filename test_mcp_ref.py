@@ -254,6 +254,14 @@ def begin(function, *arguments, **named):
     return future
 
 
+def eventually(is_true) -> None:
+    """Wait until something is true."""
+    last = time.monotonic() + PATIENCE
+    while not is_true():
+        assert time.monotonic() < last
+        threading.Event().wait(0.01)
+
+
 def next_of(came: queue.Queue):
     """Take what comes next out of a queue."""
     __tracebackhide__ = True
@@ -2367,7 +2375,7 @@ def test_a_call_that_is_cancelled_or_whose_client_has_left_waits_for_no_answer()
     peer.close()
     # With an id of its own: that of the first call is in use until its handler returns.
     begin(server.handle, {**call, "id": 3}, sent.put, peer=peer)
-    assert "left" in next_of(ended)
+    assert "closing" in next_of(ended)
 
 
 # Without a state, the key alone has to do: the official suite sends answers before any
@@ -5204,7 +5212,7 @@ def test_a_principal_that_is_not_json_is_named(capsys):
     exchange.start = lambda *answer: answers.append(answer)
     site.serve(exchange)
     assert answers[0][0] == 500
-    assert "must be a JSON value" in capsys.readouterr().err
+    assert "a principal must be a JSON value, or None" in capsys.readouterr().err
 
 
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
@@ -6294,6 +6302,17 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
 
 
+def test_only_what_a_server_sends_is_traced_as_events(tmp_path, monkeypatch):
+    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    forged = 'x\ndata: {"jsonrpc": "2.0", "id": 1, "method": "forged"}\n'
+    with exchanges(server="empty") as site:
+        exchange(
+            site.line.port, "POST", "/mcp", {"Content-Type": "application/json"}, forged
+        )
+    _, sent, *_ = map(json.loads, (tmp_path / "trace").read_text().splitlines())
+    assert sent["text"] == forged and "message" not in sent
+
+
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):
     path, server = tmp_path / "trace", mcp.Server("x")
     begun, gone = threading.Event(), threading.Event()
@@ -6719,6 +6738,14 @@ def test_params_that_are_null_are_absent():
     assert sent[-1]["result"]["tools"][0]["name"] == "t"
     server.handle({**call, "id": 8}, sent.append)
     assert sent[-1]["error"]["code"] == CODES["INVALID_PARAMS"]
+    params = {"name": "t", "_meta": None}
+    call.update(id=9, method="tools/call", params=params)
+    server.handle(call, sent.append, peer=peer)
+    assert sent[-1]["result"]["content"] == [mcp.text("")]
+    for meta in (0, "", [], False):  # which are no objects, and not absent
+        params = {**params, "_meta": meta}
+        server.handle({**call, "params": params}, sent.append, peer=peer)
+        assert sent[-1]["error"]["code"] == CODES["INVALID_PARAMS"]
 
 
 # ---- what is kept of strangers, and what it costs
@@ -6893,6 +6920,29 @@ def test_a_message_on_stdio_sees_the_context_of_run_and_leaves_nothing():
     assert [text[0]["text"] for text in texts] == ["the program"] * 3
 
 
+def test_what_authorize_sets_is_seen_on_the_thread_of_run():
+    jobs = queue.Queue()
+    server = mcp.Server("s", run=jobs.put)
+
+    @server.tool
+    def now(ctx: Context) -> str:
+        seen = WHO.get() + ctx.run(WHO.get)
+        WHO.set("left behind")
+        return seen
+
+    def work():
+        while job := jobs.get():
+            job()
+
+    threading.Thread(target=work, daemon=True).start()
+    for who in ("ann", "bob"):
+        context = contextvars.copy_context()
+        context.run(WHO.set, who)
+        result = context.run(server.call, "now")
+        assert result["content"] == [mcp.text(2 * who)]
+    jobs.put(None)
+
+
 @needs_posix
 def test_a_hang_up_of_the_terminal_ends_run_and_the_program_goes_on():
     source = "import mcp_ref; mcp_ref.Server('s').run(); print('cleaned', flush=True)"
@@ -6972,16 +7022,153 @@ def test_who_may_not_see_a_resource_may_not_watch_it():
 
     server = Hiding("s")
     server.resource("x://secret")(lambda: "")
+    server.resource("y://{name}")(lambda name: "")
     for who, uri, good in (
         ("ann", "x://secret", True),
         ("bob", "x://secret", False),
         ("bob", "x://later", True),
+        ("ann", "y://secret", True),
+        ("bob", "y://secret", False),
+        ("bob", "y://of/another/kind", True),
     ):
         sent = []
         wanted = {"resourceSubscriptions": [uri]}
         message = modern("subscriptions/listen", notifications=wanted)
         server.handle(message, sent.append, principal=who)
         assert ("error" not in sent[0]) == good
+
+
+def test_who_is_too_far_behind_is_told_that_something_is_missing():
+    """No change is dropped in silence: a stream, or a session, ends."""
+    server, gate, told = mcp.Server("s"), threading.Event(), []
+
+    class Wire(mcp.Exchange):
+        def write(self, data: bytes) -> None:
+            told.append(data)
+            gate.wait(PATIENCE)
+
+    wanted = {"notifications": {"x/news": True}}
+    message = modern("subscriptions/listen", **wanted)
+    body = mcp.encode(message)
+    headers = {**headers_of(message), "Content-Length": str(len(body))}
+    wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
+    with contextlib.closing(mcp.Endpoint(server)) as endpoint:
+        serving = begin(endpoint.serve, wire)
+        eventually(lambda: told)
+        for number in range(2 * mcp.MAX_URIS + 9):
+            server.notify("x/news", {"number": number})
+        gate.set()
+        serving.result(PATIENCE)  # though nobody has ended it
+
+    with exchanges(server="empty") as site:
+        site("session s 2025-11-25")
+        site("POST s notifications/initialized -> 202")
+        for number in range(2 * mcp.MAX_URIS + 9):
+            site.line.server.notify("x/news", {"number": number})
+        site("POST s ping -> 404")
+
+
+def test_a_page_of_another_site_opens_no_stream():
+    """A GET may have no Origin; a browser says whose page it is for."""
+    with exchanges(server="empty") as site:
+        site("GET - Sec-Fetch-Site=cross-site /sse -> 403 Origin")
+        site("POST - Sec-Fetch-Site=cross-site ping -> 403 Origin")
+        site("a = GET - Sec-Fetch-Site=same-origin /sse")
+        site("b = GET - Sec-Fetch-Site=none /sse")
+        site("POST - Sec-Fetch-Site=cross-site Origin=http://localhost ping -> 200")
+        site("POST - Sec-Fetch-Site=cross-site Origin=http://evil ping -> 403 Origin")
+    with exchanges(server="empty", endpoint={"origins": ["*"]}) as site:
+        site("POST - Sec-Fetch-Site=cross-site ping -> 200")
+
+
+ASKING = """
+import mcp_ref
+mcp_ref.DRAIN_SECONDS = PATIENT
+server = mcp_ref.Server("s")
+@server.tool
+def book(ctx: mcp_ref.Context) -> str:
+    day = ctx.elicit("Which day?", day=str)["content"]["day"]
+    return day + ctx.elicit("How many?", seats=int)["content"]["seats"] * "!"
+server.run()
+"""
+
+
+@contextlib.contextmanager
+def asked_over_http(seconds: float):
+    """Have a tool ask, in a session, and then end the server; yield how the client
+    answers, what the call's stream says next, and the process."""
+    source = ASKING.replace("PATIENT", str(seconds))
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r})\n{source}"
+    with contextlib.ExitStack() as stack:
+        process, url = stack.enter_context(listening("-c", program))
+        port = int(re.search(r":(\d+)/", url)[1])
+        links = []
+        for _ in range(2):
+            link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+            links.append(stack.enter_context(contextlib.closing(link)))
+        kept, calling = links
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        }
+
+        def post(link, message):
+            link.request("POST", "/mcp", json.dumps(message), headers)
+            return link.getresponse()
+
+        opened = post(kept, OPENING)
+        headers["Mcp-Session-Id"] = opened.headers["Mcp-Session-Id"]
+        opened.read()
+        post(kept, json.loads(READY)).read()
+        params = {"name": "book", "arguments": {}}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        stream = post(calling, call)
+
+        def next_event():
+            for line in stream:
+                if line.startswith(b"data: {"):
+                    return json.loads(line[6:])
+            return None
+
+        def answer(ident, **content):
+            result = {"action": "accept", "content": content}
+            response = post(kept, {"jsonrpc": "2.0", "id": ident, "result": result})
+            response.read()
+            return response
+
+        first = next_event()
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: not is_open(port))
+        yield first["id"], answer, next_event, process
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@needs_posix
+def test_a_user_who_is_asked_may_answer_while_the_server_drains():
+    with asked_over_http(PATIENCE) as (first, answer, next_event, process):
+        response = answer(first, day="monday")
+        assert response.status == 202 and "Connection" not in response.headers
+        # The connection has been kept for the second answer.
+        assert answer(next_event()["id"], seats=1).status == 202
+        assert next_event()["result"]["content"] == [mcp.text("monday!")]
+        assert process.wait(PATIENCE) == 0
+
+
+@needs_posix
+def test_a_question_that_is_open_at_the_end_says_so():
+    with asked_over_http(0.5) as (_, _, next_event, process):
+        ended = next_event()
+        assert "closing" in json.dumps(ended["result"]) and ended["result"]["isError"]
+        said = process.stdout.read()
+        assert "closing" in said and "Traceback" not in said
+        assert process.wait(PATIENCE) == 0
 
 
 def test_what_a_server_abandons_when_it_closes_is_logged(capfd):

@@ -915,7 +915,7 @@ def listening(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
 
 def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
     """Serve a POST as an endpoint does; what it refuses, it says to the wire."""
-    if "_meta" in message["params"]:
+    if "_meta" in message.get("params", {}):
         wire.headers["mcp-protocol-version"] = mcp.versions()[0]
         wire.headers["mcp-method"] = message["method"]
     endpoint.read_message = lambda exchange: message
@@ -1153,8 +1153,8 @@ def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 # ---- ... of questions to a session
 QUESTIONS = """
-    take_response fail_questions _obtain _send_questions _answers_to _take_back _end
-    _cancel _wake_with cancel_all close take_notification _finish
+    take_response fail_questions _obtain _asking settle answers_in _end _cancel
+    _wake_with cancel_all close take_notification _finish
 """
 
 
@@ -1248,6 +1248,83 @@ def question_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
 def question_meets_its_limit(mcp: Any, scheduler: Scheduler) -> Any:
     """An answer comes when the time for it has passed: it is taken, or given up."""
     return question(mcp, scheduler, 5, cancels=False, closes=False)
+
+
+def answers_meet(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call asks two questions, and both answers come at once: it gets both."""
+    mcp.ASK_SECONDS = 5
+    server, sent, got = mcp.Server("s"), [], []  # type: Any, list[Any], list[Any]
+    peer = mcp.Peer(sent.append)
+    scheduler.functions = QUESTIONS.split()
+
+    def tool(ctx: Any) -> str:
+        got.append(ctx.ask({"a": mcp.roots(), "b": mcp.roots()}))
+        return "x"
+
+    def client(message: Any) -> None:
+        server.handle({"jsonrpc": "2.0", **message}, sent.append, peer=peer)
+
+    def answer(ident: int) -> None:
+        me().wait(lambda: len(sent) == 2)
+        client({"id": ident, "result": {"roots": []}})
+
+    has_tool(mcp, server, tool)
+    client(opening(roots={}))
+    del sent[:]
+    call = {"id": 9, "method": "tools/call", "params": {"name": "tool"}}
+    scheduler.spawn(lambda: client(call), "call")
+    for ident in (1, 2):
+        scheduler.spawn(lambda ident=ident: answer(ident), f"answer {ident}")
+    return lambda: (
+        got == [dict.fromkeys("ab", {"roots": []})] and scheduler.passed() < 5
+    )
+
+
+def question_meets_drain(mcp: Any, scheduler: Scheduler, answers: bool = True) -> Any:
+    """An endpoint closes while a call asks: the answer still counts."""
+    mcp.ASK_SECONDS = 5
+    server, calls = mcp.Server("s"), Wire()
+    endpoint = mcp.Endpoint(server)
+    session = new_session(mcp, endpoint)
+    params: Any = {"capabilities": {"roots": {}}}
+    mcp.Session(server, session, mcp.versions("legacy")[0], params).open()
+    scheduler.functions = ["post", "close", *QUESTIONS.split()]
+    got: list[str] = []
+
+    def tool(ctx: Any) -> str:
+        try:
+            got.append(str(ctx.list_roots()))
+        except mcp.AskError as problem:
+            got.append(str(problem))
+        return "x"
+
+    def send(wire: Any, message: Any) -> None:
+        wire.headers["mcp-session-id"] = session.id
+        post(mcp, endpoint, wire, {"jsonrpc": "2.0", **message})
+
+    def close() -> None:
+        me().wait(lambda: session.questions)
+        endpoint.close()
+        if answers:
+            send(Wire(), {"id": 1, "result": {"roots": []}})
+        me().wait(lambda: got, 1)
+        endpoint.close()
+
+    has_tool(mcp, server, tool)
+    call = {"id": 9, "method": "tools/call", "params": {"name": "tool"}}
+    scheduler.spawn(lambda: send(calls, call), "call")
+    scheduler.spawn(close, "close")
+
+    def check() -> bool:
+        is_right = got == ["[]"] if answers else "closing" in got[0]
+        return is_right and scheduler.passed() < 5 and not endpoint.sessions
+
+    return check
+
+
+def question_meets_the_end(mcp: Any, scheduler: Scheduler) -> Any:
+    """An endpoint closes twice while a call asks: then nobody waits for an answer."""
+    return question_meets_drain(mcp, scheduler, answers=False)
 
 
 # ---- ... of connections
@@ -1809,6 +1886,9 @@ MODELS = [
     question_meets_cancel,
     question_meets_close,
     question_meets_its_limit,
+    answers_meet,
+    question_meets_drain,
+    question_meets_the_end,
     connections,
     flag_is_set,
     watch_looks,
@@ -1962,11 +2042,13 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.call", "set_running_or_notify_cancel", False)),
     ("what is given up may still run", run_meets_cancel, drops_condition("RunHook.call", "cancel")),
     ("a response does not take its question", question_meets_all, calls_instead("take_response", "pop", "get")),
-    ("who fails a question does not take it", question_meets_all, calls_instead("fail_questions", "pop", "get")),
-    ("a new question does not hear of the cancellation", question_meets_cancel, drops_call("LegacyContext._send_questions", "_wake_with")),
-    ("closing is not seen by a new question", question_meets_close, decides("LegacyContext._send_questions", "peer.closed", False)),
+    ("a new question does not hear of the cancellation", question_meets_cancel, drops_call("LegacyContext._asking", "_wake_with")),
+    ("closing is not seen by a new question", question_meets_close, decides("LegacyContext._asking", "peer.closed", False)),
     ("close() leaves questions open", question_meets_close, drops_call("Peer.close", "fail_questions")),
-    ("a question that is given up can be answered", question_meets_its_limit, calls_instead("LegacyContext._take_back", "pop", "get")),
+    ("a question that is given up can be answered", question_meets_its_limit, calls_instead("LegacyContext._asking", "pop", "get")),
+    ("two answers are both the last", answers_meet, drops_lock("LegacyContext._asking.settle", "_ending")),
+    ("the first close() fails a question", question_meets_drain, decides("Endpoint.close", "peer.questions", False)),
+    ("the second close() leaves a question", question_meets_the_end, decides("Endpoint.close", "peer.questions", True)),
     ("the table of connections has no lock", connections, drops_lock("Connections.verify_request", "lock")),
     ("an evicted connection goes on", connections, decides("Connections.step", "steps", False)),
     ("a request that is served is evicted", connections, decides("Connections._evict", "serves", False)),

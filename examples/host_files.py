@@ -1,4 +1,5 @@
-# SPDX-License-Identifier: MIT Copyright (c) 2026 the mcp_ref authors
+# SPDX-License-Identifier: MIT
+# Copyright (c) 2026 the mcp_ref authors
 """Read the files in which hosts keep their MCP servers.
 
 For mcp_cli.py and the gateway, so that an entry means to both what it means to its

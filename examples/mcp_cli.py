@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: MIT Copyright (c) 2026 the mcp_ref authors
+# SPDX-License-Identifier: MIT
+# Copyright (c) 2026 the mcp_ref authors
 """Curl for MCP: try a server out from a shell.
 
     python3 mcp_cli.py list server.py

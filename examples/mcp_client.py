@@ -1,6 +1,14 @@
 # mcp_client.py 1.1.0.dev: an MCP client in one file, on mcp_ref.py.
 # What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
-# SPDX-License-Identifier: MIT Copyright (c) 2026 the mcp_ref authors
+# SPDX-License-Identifier: MIT
+# Copyright (c) 2026 the mcp_ref authors
+# For linters of the project in which this file may be; its own checks are elsewhere.
+# ruff: noqa: PGH004
+# ruff: noqa
+# flake8: noqa
+# pylint: skip-file
+# pyright: basic, reportArgumentType=false, reportCallIssue=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnsupportedDunderAll=false
 """A client for Model Context Protocol servers.
 
 It starts a server from a command or connects to one at a URL, and speaks every

@@ -1065,7 +1065,17 @@ SCENES = """
     Mcp-Session-Id: <session>
     Last-Event-ID: <stream>-1
 3< HTTP/1.1 200 OK
+4> POST /mcp HTTP/1.1
+    Mcp-Session-Id: <session>
+
+    {"jsonrpc":"2.0","id":3,"method":"ping"}
+4< HTTP/1.1 200 OK
 > (sends SIGTERM)
+4> POST /mcp HTTP/1.1
+    Mcp-Session-Id: <session>
+
+    {"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ann","age":44}}}
+4< HTTP/1.1 202 Accepted
 3< id: <stream>-2
 3< (the stream ends)
 ```
