@@ -296,7 +296,7 @@ def try_all(newcomer: Newcomer, commands: list[Command], rows: list[Row]) -> lis
         elif command.text not in done:  # several pages may print it
             done.add(command.text)
             fault = fault_of(newcomer, command, row)
-            print("FAILED" if fault else "ran", title, flush=True)
+            print("failed:" if fault else "ran:", title, flush=True)
             if fault:
                 faults.append(f"{title}\n{textwrap.indent(fault, '    ')}")
     for row in rows:
