@@ -880,6 +880,17 @@ def test_a_secret_is_hidden_wherever_it_returns(said):
     )
 
 
+def test_no_word_of_the_module_is_taken_for_a_secret(monkeypatch):
+    class Played:
+        module, steps, veil = walk.mcp_ref.__file__, [], walk.Veil()
+
+    monkeypatch.setattr(walk, "play", lambda *_: Played)
+    Played.veil.over("Authorization: Bearer AHEAD_BYTES")
+    lines = walk.walk_for([str(HELLO), "tools/list"])[2][0].lines
+    text = Path(Played.module).read_text("utf-8")  # which has "bearer event", too
+    assert "\n".join(lines[1:]) == text.replace("AHEAD_BYTES", "***")
+
+
 @parametrize("name", ["api_key", "Authorization", "client_secret", "access_token"])
 def test_a_variable_with_the_name_of_a_secret_has_no_value(name):
     words = walk.Words(walk.Veil())

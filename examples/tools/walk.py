@@ -110,6 +110,10 @@ class Veil:
 
         for pattern in (self.LINES, self.SCHEMES, self.QUERIES):
             text = pattern.sub(cover, text)
+        return self.over_known(text)
+
+    def over_known(self, text: str) -> str:
+        """Return a text without the secrets that are known; it has none of its own."""
         for secret in self.hidden:
             text = text.replace(secret, "***")
         return text
@@ -975,9 +979,10 @@ def walk_for(words: list[str]) -> tuple[str, list[Step], list[Source]]:
     else:
         steps = conversation_of(words[1:], options)
     walk = play(target, steps)
-    sources = [Source(walk.module), Source(target, True)]
-    for source in sources:  # which may have the secrets of the request
-        source.lines = [*map(walk.veil.over, source.lines)]
+    module, author = sources = [Source(walk.module), Source(target, True)]
+    # Both may have the secrets of the request. The module says "bearer event", too.
+    module.lines = [*map(walk.veil.over_known, module.lines)]
+    author.lines = [*map(walk.veil.over, author.lines)]
     return " ".join([Path(target).name, *words[1:]]), walk.steps, sources
 
 
