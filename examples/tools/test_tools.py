@@ -825,6 +825,9 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     assert "is_id(1) → True" in page and "<p>false" in page and "⋯ 1" in page
     assert "thread mcp-reader" in page and "§8 Requests" in page
     assert "Pipe._finish" in named(parts["The client closes stdin"])
+    # So does the statement that waits for the bytes; and what came is text, not a tag.
+    assert "self._source.readline(" in page
+    assert "<pre>&lt; {" in parts["tools/call add"]
     assert f"{walk_page.SPECIFICATION}/{MODERN[0]}/server/tools#calling-tools" in page
     # It is one page: nothing is loaded, and nothing runs.
     assert not re.search(r"<script|<link|<img|\bsrc=|url\(|@import|\bon\w+=", page)
@@ -974,6 +977,13 @@ def test_a_walk_shows_again_only_what_is_new(tmp_path):
     assert not named(second) and "known([2]) → 3" in second
     assert "work" in named(third) and "raise KeyError(one)" in third
     assert "for one in some" not in third and "raises KeyError: 9" in third
+
+
+def test_what_is_known_is_still_said_at_the_end_of_a_message():
+    page, parts = walked("10")
+    second = page.partition('<h2 id="s2">')[2].partition("<h2")[0]
+    after = second.rpartition("back in <b>Context.")[2]
+    assert "_shape(" in after and "_finish(" in after  # which send the answer
 
 
 def test_two_walks_side_by_side():

@@ -6,7 +6,8 @@ which lines a step has passed.
 
 On the page, a *visit* is what one call of a function did. What is folded to a line:
 
-    a helper        it passes few statements, and neither fails nor reaches the author
+    a helper        it passes few statements, and neither fails, nor waits for the next
+                    message, nor reaches the author
     a known visit   an earlier message, or with --new an earlier lesson, showed it all
     more turns      of a loop, if they pass nothing new
     locks, `try:`   the statements inside stand for them
@@ -403,7 +404,8 @@ class Folding:
         if lines <= self.known | self.helped:
             return True
         is_small = len(lines) <= SMALL and visit.ident not in self.way
-        if not is_small or visit.failure or visit.goes_on:
+        waits = visit.result is None  # the statement that it waits at is worth a row
+        if not is_small or visit.failure or visit.goes_on or waits:
             return False
         self.helped |= lines
         return True
@@ -425,6 +427,8 @@ class Folding:
                 last = last or Row(Run(Statement(ast.Pass(lineno=0), "")), False)
                 if self.is_folded(one):
                     last.calls.append(line_of(one))
+                    if one.failure:  # else it is not seen why an `except:` runs
+                        last.is_shown = last.statement.line > 0
                     continue
                 last.is_shown = last.statement.line > 0
                 self.show(one)
@@ -593,9 +597,13 @@ class Drawing:
                 continue
             folding.blocks = []
             folding.show(root)
-            drawn += [self.block(one) for one in folding.blocks if self.has_rows(one)]
+            for one in folding.blocks:
+                if self.has_rows(one):
+                    drawn.append(self.block(one))
+                else:  # what it called, such as what sends the response
+                    drawn += self.folds(one)
         talk = "".join(
-            f"<pre>{way} {html.escape(text)}</pre>"
+            f"<pre>{html.escape(f'{way} {text}')}</pre>"
             for way, text in [(">", step.said), *(("<", one) for one in step.came)]
             if text
         )
@@ -604,6 +612,11 @@ class Drawing:
             f"<details><summary>What was said</summary>{talk}</details>"
             + "\n".join(drawn)
         )
+
+    def folds(self, block: Block) -> list[str]:
+        """Return the calls of a block that has nothing else to show."""
+        calls = [call for row in block.rows for call in row.calls]
+        return [f'<p class="fold"><code>{html.escape(one)}</code>' for one in calls]
 
     def has_rows(self, block: Block) -> bool:
         """Tell whether a block has something to show."""
