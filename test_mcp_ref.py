@@ -9757,6 +9757,7 @@ def test_the_command_line_ends_its_server_when_it_is_ended(
             assert process.stderr.readline() == b"ready\n"
             process.terminate()
             assert process.wait(PATIENCE) == 130
+    os.close(os.open(tmp_path / "held", os.O_RDWR))  # it may have ended before
     assert end.result(PATIENCE) == b""
 
 
