@@ -1005,7 +1005,6 @@ class Watch:
     def _run(self) -> None:
         """Look after each post that was left before the last look."""
         seen: set[Any] = set()
-        quiet = 0.0  # seconds in which nothing was left
         while not self.closed:
             time.sleep(self._seconds)
             looks = dict(self._looks)
@@ -1015,13 +1014,8 @@ class Watch:
                 except BaseException as problem:  # the others are still looked after
                     log_failure("a look", problem)
             seen = set(looks)
-            # An idle server must not wake the processor. But to start the thread again
-            # costs more than a call, so it stays for a second.
-            quiet += self._seconds
-            if seen:
-                quiet = 0.0
             with self._lock:
-                if quiet > 1 and not self._looks:
+                if not self._looks:  # an idle server must not wake the processor
                     self._runs = False
                     return
 
@@ -4514,14 +4508,12 @@ def signals(react: Func) -> Iterator[None]:
 
     last = 0.0  # when a signal came; 0: none has
     found = {}  # the handlers that were there before
-    process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        # A forked child has inherited this; what is meant for it ends it.
-        if os.getpid() != process or (not react(number) and last):
+        if not react(number) and last:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
@@ -4533,12 +4525,28 @@ def signals(react: Func) -> Iterator[None]:
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 found[number] = signal.signal(number, handle)
+
+    def put_back() -> None:
+        """Set the handlers that were there before."""
+        for item in found.items():
+            signal.signal(*item)
+
+    if os.name == "posix":
+        # A forked child is nobody's server: its signals are those of the author. Until
+        # Python runs there, they must wait, or it would forget them.
+        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
+        os.register_at_fork(after_in_child=put_back)
+        os.register_at_fork(
+            before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
+            after_in_parent=let_go,
+            after_in_child=let_go,
+        )
     try:
         yield
     finally:
         if not last:  # after a signal, ours stay: a second one may come
-            for number, handler in found.items():
-                signal.signal(number, handler)
+            put_back()
+            found.clear()
 
 
 # Where the client's descriptors are, once guard_stdio() has moved them.
@@ -4795,8 +4803,9 @@ def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
     """Send an answer that is not a stream: a line of JSON, or no body. Log a
     refusal."""
     if status >= 400 and status not in (404, 405):
-        entry = f"{exchange.address} {exchange.name}: {status} {line.decode():.500}"
-        _log(entry.strip())
+        _log(
+            f"{exchange.address} {exchange.name}: {status} {line.decode():.500}".strip()
+        )
     headers = dict(exchange.extra)
     if line:
         headers.setdefault("Content-Type", "application/json")
@@ -5249,13 +5258,10 @@ def bearer(
 
 
 def check_principal(who: Any) -> Any:
-    """Return what `authorize` returned; TypeError: it is not a JSON value."""
+    """Return what `authorize` returned; ValueError: it is not a JSON value."""
     if who is None or who is False:
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    try:
-        digest(who)  # by which it is compared, and signed
-    except ValueError:
-        raise TypeError(f"a principal must be a JSON value, or None: {who!r:.99}")
+    digest(who)  # by which it is compared, and signed
     return who
 
 
@@ -5402,8 +5408,6 @@ class Endpoint:
                 403, f"the Host {headers.get('host')!r:.100} is not in hosts="
             )
         origin = headers.get("origin")
-        if origin is None and headers.get("sec-fetch-site") == "cross-site":
-            origin = "null"  # of a GET, as by <iframe>, a browser does not name it
         if origin is not None and not self.origins & {origin, "*"}:
             if name_of(origin) not in (hosts or _LOOPBACK):
                 raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
