@@ -28,7 +28,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import REVISIONS, encode
+from play import META, REVISIONS, encode
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -304,6 +304,51 @@ class EitherEra(Change):
         return answer(message, result={"old": True})
 
 
+class OneEra(Change):
+    """on stdio the first request decides for which era the process serves"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.era = ""  # `modern` or `legacy`, once there was a request of one
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if self.http or "id" not in message:
+            return message
+        if message.get("method") == "initialize":
+            self.era = self.era or "legacy"
+            if self.era == "modern":
+                refused = error(-32022, "Modern only", supported=REVISIONS[-1:])
+                return answer(message, error=refused)
+        elif isinstance(meta, dict) and VERSION in meta:
+            self.era = self.era or "modern"
+            if self.era == "legacy":
+                for name in [one for one in meta if one.startswith(META)]:
+                    del meta[name]
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result")
+        if self.era == "modern" and isinstance(result, dict):
+            if "supportedVersions" in result:
+                result["supportedVersions"] = REVISIONS[-1:]
+        return [message]
+
+
+class Unread(Change):
+    """on stdio a request that is too long, or not Unicode, is refused without its id"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if self.http or "id" not in message or "method" not in message:
+            return message
+        text = json.dumps(message, ensure_ascii=False)
+        if len(text) < 90_000 and text.encode(errors="replace").decode() == text:
+            return message
+        refused = error(-32700, "This cannot be read")
+        return {"jsonrpc": "2.0", "id": None, "error": refused}
+
+
 class HeaderFirst(Change):
     """over HTTP a request without the version in _meta does not match its header"""
 
@@ -464,7 +509,14 @@ class Noise(Change):
 
 
 class NoStreams(Change):
-    """GET is 405: the server does not offer a stream (its questions need none)"""
+    """GET is 405: the server does not offer a stream (its questions need none), and
+    nobody can subscribe to a resource in a session"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if self.http and request.get("method") == "initialize":
+            capabilities = message.get("result", {}).get("capabilities", {})
+            capabilities.get("resources", {}).pop("subscribe", None)
+        return [message]
 
     def verb(self, verb: str) -> int:
         return 405 if verb == "GET" else 0
@@ -567,7 +619,19 @@ class CannotAsk(AsksNothing):
 
 
 class IdleTriggers(Change):
-    """nothing changes, whatever the tools are for"""
+    """nothing changes, whatever the tools are for; one says so"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = message.get("params")
+        name = params.get("name") if isinstance(params, dict) else ""
+        called = message.get("method") == "tools/call" and "id" in message
+        if not called or name != "test_trigger_resource_update":
+            return message
+        content = [{"type": "text", "text": "Nothing changes here"}]
+        result: Json = {"content": content, "isError": True}
+        if VERSION in str(params):
+            result["resultType"] = "complete"
+        return answer(message, result=result)
 
     def message(self, message: Json, request: Json) -> list[Any]:
         changes = str(message.get("method")).endswith(("/list_changed", "/updated"))
@@ -597,6 +661,8 @@ FLAGS: dict[str, type[Change]] = {
     "no-parse-errors": NoParseErrors,
     "no-null-ids": NoNullIds,
     "either-era": EitherEra,
+    "one-era": OneEra,
+    "unread": Unread,
     "header-first": HeaderFirst,
     "refuse-batches": RefuseBatches,
     "refuse-notifications": RefuseNotifications,
