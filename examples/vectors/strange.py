@@ -382,6 +382,20 @@ class RefuseNotifications(Change):
         return message
 
 
+class RefuseHard(RefuseNotifications):
+    """over HTTP a refusal whose status no page names is 500, not 400"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        older = headers.get("mcp-protocol-version", "") < REVISIONS[3]
+        if self.http and older and "evil" in headers.get("origin", ""):
+            refused = error(-32600, "Foreign Origin")
+            return {"jsonrpc": "2.0", "error": refused, "_status": 500}
+        changed = super().request(message, headers)
+        if changed is not message and changed:
+            changed["_status"] = 500
+        return changed
+
+
 class IgnoreCancel(Change):
     """calls cannot be cancelled"""
 
@@ -666,6 +680,7 @@ FLAGS: dict[str, type[Change]] = {
     "header-first": HeaderFirst,
     "refuse-batches": RefuseBatches,
     "refuse-notifications": RefuseNotifications,
+    "refuse-hard": RefuseHard,
     "ignore-cancel": IgnoreCancel,
     "no-progress": NoProgress,
     "float-progress": FloatProgress,
