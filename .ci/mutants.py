@@ -1186,11 +1186,12 @@ class OriginOfPosts(Mutant):
 
 
 class EveryHost(Mutant):
-    """Host is not checked"""
+    """Host is not checked, and an Origin may be what is in Host"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
         if headers.get("host") == "evil.example.com":
             headers["host"] = "localhost"
+            headers.pop("origin", None)
         return message
 
 

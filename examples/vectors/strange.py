@@ -652,6 +652,15 @@ class IdleTriggers(Change):
         return [] if changes else [message]
 
 
+class AnyHost(Change):
+    """over HTTP any name in Host is served, but no foreign Origin"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "evil" in headers.get("host", ""):
+            headers["host"] = "localhost"
+        return message
+
+
 class AnyOrigin(Change):
     """a public server serves pages of any origin"""
 
@@ -699,6 +708,7 @@ FLAGS: dict[str, type[Change]] = {
     "asks-nothing": AsksNothing,
     "cannot-ask": CannotAsk,
     "idle-triggers": IdleTriggers,
+    "any-host": AnyHost,
     "any-origin": AnyOrigin,
 }
 
