@@ -11216,6 +11216,27 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
 
 
+def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
+    """What fails behind other vectors only is never broken; that every client is harmed
+    is said of a MUST."""
+    echo = 'elif method == "echo":'
+    counted = 'elif method == "late":\n        result = {"n": message["id"]}\n    '
+    program = A_SERVER.replace(echo, counted + echo)
+    warm = {"steps": [{"request": "x"}] * 3}
+    late = asked("late", {"result": {"n": {"$range": [1, 3]}}})
+    vectors = {
+        "one": warm,
+        "must": late,
+        "two": warm,
+        "text": {**late, "level": "text"},
+    }
+    done = play_copy(tmp_path, vectors, sys.executable, "-c", program)
+    rows = played_rows(tmp_path)
+    assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
+    assert "harms" in rows["must"] and "harms" not in rows["text"]
+    assert done.returncode == 0 and "harmed:\n  basic/index: must (" in done.stdout
+
+
 def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
     client = {"client": {"roots": {}}, "until": ORDER[1]}
     vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
