@@ -247,12 +247,6 @@ serveStdio(() => {
     return server;
 });
 """
-PYTHON = FASTMCP.replace(
-    "from fastmcp import Context, FastMCP",
-    """
-from mcp.server.mcpserver import Context, MCPServer as FastMCP
-""",
-)
 MINE = "-m mcp_everything_server.server"
 KUBERNETES = """
 {apiVersion: v1, kind: Config, current-context: it,
