@@ -50,6 +50,12 @@ def answer(request: Json, **content: Any) -> Json:
     return {"jsonrpc": "2.0", "id": request.get("id"), **content}
 
 
+def params_of(message: Json) -> Json:
+    """Return the params of a message, or an empty object if they are none."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
 class Change:
     """What a proxy does differently; subclasses override what they change."""
 
@@ -144,7 +150,7 @@ class RefuseVersion(Change):
     """initialize with an unknown version is the error of §Error Handling"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        version = (message.get("params") or {}).get("protocolVersion")
+        version = params_of(message).get("protocolVersion")
         if message.get("method") != "initialize" or version in REVISIONS:
             return message
         if not isinstance(version, str):
@@ -312,8 +318,7 @@ class OneEra(Change):
         self.era = ""  # `modern` or `legacy`, once there was a request of one
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        params = message.get("params")
-        meta = params.get("_meta") if isinstance(params, dict) else None
+        meta = params_of(message).get("_meta")
         if self.http or "id" not in message:
             return message
         if message.get("method") == "initialize":
@@ -354,7 +359,7 @@ class HeaderFirst(Change):
 
     def message(self, message: Json, request: Json) -> list[Any]:
         if self.http and message.get("error", {}).get("code") == -32602:
-            meta = (request.get("params") or {}).get("_meta") or {}
+            meta = params_of(request).get("_meta") or {}
             if VERSION not in meta and "jsonrpc" in request:
                 if request.get("method") in ("server/discover", "tools/list"):
                     message["error"]["code"] = -32020
@@ -408,7 +413,7 @@ class IgnoreCancel(Change):
         if message.get("method") == "tools/call":
             self.calls.add(name)
         if message.get("method") == "notifications/cancelled":
-            target = (message.get("params") or {}).get("requestId")
+            target = params_of(message).get("requestId")
             if json.dumps(target) in self.calls:
                 params = {"requestId": "nobody"}
                 return {**message, "params": params}
@@ -636,10 +641,9 @@ class IdleTriggers(Change):
     """nothing changes, whatever the tools are for; one says so"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        params = message.get("params")
-        name = params.get("name") if isinstance(params, dict) else ""
+        params = params_of(message)
         called = message.get("method") == "tools/call" and "id" in message
-        if not called or name != "test_trigger_resource_update":
+        if not called or params.get("name") != "test_trigger_resource_update":
             return message
         content = [{"type": "text", "text": "Nothing changes here"}]
         result: Json = {"content": content, "isError": True}
@@ -835,6 +839,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     proxy = Proxy([])
     asked: Json = {}  # the request of this exchange
     other: Handler | None = None  # the stream that takes some of its messages
+    # The streams of HTTP+SSE, by the path of their POSTs, whose answers they take.
+    streams: dict[str, Handler] = {}
 
     def setup(self) -> None:
         super().setup()
@@ -856,6 +862,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not sent:
             status = message.pop("_status", 200 if message else 400)
             texts = self.proxy.down(message) if message else [b""]
+            stream = self.streams.get(self.path)
+            if stream and status == 200:  # a refusal stays one
+                data = b"data: " + self.proxy.out(texts[0], True)
+                stream.write([b"event: message\r\n", data, b"\r\n\r\n"])
+                status, texts = 202, [b""]
             self.reply(status, {"content-type": "application/json"}, texts[0])
             return
         self.pass_on(sent, message, headers)
@@ -964,12 +975,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 event.append(line)
                 if line.strip():
                     continue
+                self.note_endpoint(event)
                 self.write(self.change_event(event))
                 event = []
         except OSError:
             pass
         finally:
             upstream.close()
+            for path in [one for one in self.streams if self.streams[one] is self]:
+                del self.streams[path]
+
+    def note_endpoint(self, event: list[bytes]) -> None:
+        """Keep this stream, if it says where the POSTs of HTTP+SSE go."""
+        texts = [line.decode().strip() for line in event]
+        paths = [text[5:].strip() for text in texts if text.startswith("data:")]
+        if "event: endpoint" in texts and paths:
+            self.streams[urllib.parse.urljoin(self.path, paths[0])] = self
 
     def change_event(self, event: list[bytes]) -> list[bytes]:
         """Change the message of an event, if it has one."""
@@ -1006,7 +1027,7 @@ def listen(changes: list[Change], port: int, url: str) -> HttpServer:
     """Make a server that stands in front of a URL."""
     for change in changes:
         change.http = True
-    parts = {"url": urllib.parse.urlsplit(url), "proxy": Proxy(changes)}
+    parts = {"url": urllib.parse.urlsplit(url), "proxy": Proxy(changes), "streams": {}}
     handler: Callable[..., Any] = type("Handler", (Handler,), parts)
     return HttpServer(("127.0.0.1", port), handler)
 
