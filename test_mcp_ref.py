@@ -11406,6 +11406,27 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
 
 
+def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
+    """What fails behind other vectors only is never broken; that every client is harmed
+    is said of a MUST."""
+    echo = 'elif method == "echo":'
+    counted = 'elif method == "late":\n        result = {"n": message["id"]}\n    '
+    program = A_SERVER.replace(echo, counted + echo)
+    warm = {"steps": [{"request": "x"}] * 3}
+    late = asked("late", {"result": {"n": {"$range": [1, 3]}}})
+    vectors = {
+        "one": warm,
+        "must": late,
+        "two": warm,
+        "text": {**late, "level": "text"},
+    }
+    done = play_copy(tmp_path, vectors, sys.executable, "-c", program)
+    rows = played_rows(tmp_path)
+    assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
+    assert "harms" in rows["must"] and "harms" not in rows["text"]
+    assert done.returncode == 0 and "harmed:\n  basic/index: must (" in done.stdout
+
+
 def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
     client = {"client": {"roots": {}}, "until": ORDER[1]}
     vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
@@ -11483,6 +11504,61 @@ def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
     broken = [name for name, row in rows.items() if row["verdict"] != "passed"]
     assert broken == ["pages-that-lead-back"], rows
     assert "leads back to itself" in rows["pages-that-lead-back"]["why"]
+
+
+A_SESSION = """
+import json, sys
+kind, lists = sys.argv[1], ("tools/list", "resources/list", "resources/templates/list")
+unknown = {"error": {"code": -32601, "message": "unknown"}}
+cancelled = False
+for line in sys.stdin:
+    message = json.loads(line)
+    method, content = message.get("method"), unknown
+    cancelled |= method == "notifications/cancelled"
+    if method == "initialize" and (message["id"] != "open" or kind == "good"):
+        version = message["params"]["protocolVersion"]
+        content = {"result": {"protocolVersion": version, "capabilities": {}}}
+    elif method == "server/discover" and kind in DISCOVERED:
+        content = {"result": {"supportedVersions": DISCOVERED[kind], "capabilities": {}}}
+    elif method == "prompts/list" and kind == "lists":
+        content = {"result": {"prompts": [{"name": "hidden"}]}}
+    elif method == "no/such/method" and kind == "served":
+        content = {"error": {"code": -32602, "message": "no such method"}}
+    elif method == "subscriptions/listen" and kind == "served":
+        content = {"result": {}}
+    elif method in (*lists, "ping") and not (cancelled and kind == "ended"):
+        content = {"result": {}}
+    if "id" in message and not (kind == "silent" and content is unknown):
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **content}), flush=True)
+""".replace("DISCOVERED", repr({"modern": ORDER[:1], "both": ORDER}))
+
+
+@pytest.mark.parametrize(
+    "kind, name, verdict",
+    [
+        ("good", "prompts-undeclared", "passed"),
+        ("lists", "prompts-undeclared", "broken"),
+        ("silent", "prompts-undeclared", "skipped"),
+        ("silent", "unknown-method", "broken"),
+        ("silent", "modern-method-in-session", "skipped"),
+        ("served", "modern-method-in-session", "remark"),
+        ("good", "discover-before-initialize", "passed"),
+        ("old", "discover-before-initialize", "remark"),
+        ("both", "discover-before-initialize", "remark"),
+        ("modern", "discover-before-initialize", "skipped"),
+        ("good", "cancel-late", "passed"),
+        ("ended", "cancel-late", "broken"),
+    ],
+)
+def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdict):
+    """Who is silent on what it does not know has not listed anything; who answers a
+    server/discover needs no initialize; who is broken by a cancellation is found."""
+    words = ["--revisions", ORDER[1], "--only", name, "--json", str(tmp_path / "rows")]
+    patience = "0.5" if kind == "silent" else str(PATIENCE)
+    words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
+    done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    [row] = json.loads((tmp_path / "rows").read_text("utf-8"))
+    assert row["verdict"] == verdict, done.stdout
 
 
 def test_what_is_forbidden_is_judged_where_it_is_there():

@@ -31,7 +31,7 @@ MEMBERS = set(
     "id clause places level rule doubtful harms checks carriers needs client own alone foreign "
     "server steps never every".split()
 )
-SET = "3.0"  # the version of the vectors, servers' and clients'; CHANGES.md has it
+SET = "3.1"  # the version of the vectors, servers' and clients'; CHANGES.md has it
 # The members that say in which revisions a vector holds, by the format of the file.
 DATES = {2: {"revisions"}, 3: {"since", "until"}}
 

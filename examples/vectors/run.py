@@ -266,7 +266,8 @@ class Server(Scene):
                 again, _ = self.play(vector, fresh)
             close_all(fresh)
             if again["verdict"] == "passed" and row["verdict"] != report.NOT_SET_UP:
-                row.update(verdict="remark", order="passes alone", harms=ORDER)
+                harm = {"harms": ORDER} if row["verdict"] == "broken" else {}
+                row.update(verdict="remark", order="passes alone", **harm)
             else:
                 row = again
         return row, heard

@@ -28,7 +28,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import REVISIONS, encode
+from play import META, REVISIONS, encode
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -48,6 +48,12 @@ def error(code: int, message: str, **data: Any) -> Json:
 def answer(request: Json, **content: Any) -> Json:
     """Make a response to a request."""
     return {"jsonrpc": "2.0", "id": request.get("id"), **content}
+
+
+def params_of(message: Json) -> Json:
+    """Return the params of a message, or an empty object if they are none."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
 
 
 class Change:
@@ -144,7 +150,7 @@ class RefuseVersion(Change):
     """initialize with an unknown version is the error of §Error Handling"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        version = (message.get("params") or {}).get("protocolVersion")
+        version = params_of(message).get("protocolVersion")
         if message.get("method") != "initialize" or version in REVISIONS:
             return message
         if not isinstance(version, str):
@@ -304,12 +310,56 @@ class EitherEra(Change):
         return answer(message, result={"old": True})
 
 
+class OneEra(Change):
+    """on stdio the first request decides for which era the process serves"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.era = ""  # `modern` or `legacy`, once there was a request of one
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        meta = params_of(message).get("_meta")
+        if self.http or "id" not in message:
+            return message
+        if message.get("method") == "initialize":
+            self.era = self.era or "legacy"
+            if self.era == "modern":
+                refused = error(-32022, "Modern only", supported=REVISIONS[-1:])
+                return answer(message, error=refused)
+        elif isinstance(meta, dict) and VERSION in meta:
+            self.era = self.era or "modern"
+            if self.era == "legacy":
+                for name in [one for one in meta if one.startswith(META)]:
+                    del meta[name]
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result")
+        if self.era == "modern" and isinstance(result, dict):
+            if "supportedVersions" in result:
+                result["supportedVersions"] = REVISIONS[-1:]
+        return [message]
+
+
+class Unread(Change):
+    """on stdio a request that is too long, or not Unicode, is refused without its id"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if self.http or "id" not in message or "method" not in message:
+            return message
+        text = json.dumps(message, ensure_ascii=False)
+        if len(text) < 90_000 and text.encode(errors="replace").decode() == text:
+            return message
+        refused = error(-32700, "This cannot be read")
+        return {"jsonrpc": "2.0", "id": None, "error": refused}
+
+
 class HeaderFirst(Change):
     """over HTTP a request without the version in _meta does not match its header"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
         if self.http and message.get("error", {}).get("code") == -32602:
-            meta = (request.get("params") or {}).get("_meta") or {}
+            meta = params_of(request).get("_meta") or {}
             if VERSION not in meta and "jsonrpc" in request:
                 if request.get("method") in ("server/discover", "tools/list"):
                     message["error"]["code"] = -32020
@@ -337,6 +387,20 @@ class RefuseNotifications(Change):
         return message
 
 
+class RefuseHard(RefuseNotifications):
+    """over HTTP a refusal whose status no page names is 500, not 400"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        older = headers.get("mcp-protocol-version", "") < REVISIONS[3]
+        if self.http and older and "evil" in headers.get("origin", ""):
+            refused = error(-32600, "Foreign Origin")
+            return {"jsonrpc": "2.0", "error": refused, "_status": 500}
+        changed = super().request(message, headers)
+        if changed is not message and changed:
+            changed["_status"] = 500
+        return changed
+
+
 class IgnoreCancel(Change):
     """calls cannot be cancelled"""
 
@@ -349,7 +413,7 @@ class IgnoreCancel(Change):
         if message.get("method") == "tools/call":
             self.calls.add(name)
         if message.get("method") == "notifications/cancelled":
-            target = (message.get("params") or {}).get("requestId")
+            target = params_of(message).get("requestId")
             if json.dumps(target) in self.calls:
                 params = {"requestId": "nobody"}
                 return {**message, "params": params}
@@ -464,7 +528,14 @@ class Noise(Change):
 
 
 class NoStreams(Change):
-    """GET is 405: the server does not offer a stream (its questions need none)"""
+    """GET is 405: the server does not offer a stream (its questions need none), and
+    nobody can subscribe to a resource in a session"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if self.http and request.get("method") == "initialize":
+            capabilities = message.get("result", {}).get("capabilities", {})
+            capabilities.get("resources", {}).pop("subscribe", None)
+        return [message]
 
     def verb(self, verb: str) -> int:
         return 405 if verb == "GET" else 0
@@ -567,11 +638,31 @@ class CannotAsk(AsksNothing):
 
 
 class IdleTriggers(Change):
-    """nothing changes, whatever the tools are for"""
+    """nothing changes, whatever the tools are for; one says so"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        params = params_of(message)
+        called = message.get("method") == "tools/call" and "id" in message
+        if not called or params.get("name") != "test_trigger_resource_update":
+            return message
+        content = [{"type": "text", "text": "Nothing changes here"}]
+        result: Json = {"content": content, "isError": True}
+        if VERSION in str(params):
+            result["resultType"] = "complete"
+        return answer(message, result=result)
 
     def message(self, message: Json, request: Json) -> list[Any]:
         changes = str(message.get("method")).endswith(("/list_changed", "/updated"))
         return [] if changes else [message]
+
+
+class AnyHost(Change):
+    """over HTTP any name in Host is served, but no foreign Origin"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "evil" in headers.get("host", ""):
+            headers["host"] = "localhost"
+        return message
 
 
 class AnyOrigin(Change):
@@ -597,9 +688,12 @@ FLAGS: dict[str, type[Change]] = {
     "no-parse-errors": NoParseErrors,
     "no-null-ids": NoNullIds,
     "either-era": EitherEra,
+    "one-era": OneEra,
+    "unread": Unread,
     "header-first": HeaderFirst,
     "refuse-batches": RefuseBatches,
     "refuse-notifications": RefuseNotifications,
+    "refuse-hard": RefuseHard,
     "ignore-cancel": IgnoreCancel,
     "no-progress": NoProgress,
     "float-progress": FloatProgress,
@@ -618,6 +712,7 @@ FLAGS: dict[str, type[Change]] = {
     "asks-nothing": AsksNothing,
     "cannot-ask": CannotAsk,
     "idle-triggers": IdleTriggers,
+    "any-host": AnyHost,
     "any-origin": AnyOrigin,
 }
 
@@ -744,6 +839,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     proxy = Proxy([])
     asked: Json = {}  # the request of this exchange
     other: Handler | None = None  # the stream that takes some of its messages
+    # The streams of HTTP+SSE, by the path of their POSTs, whose answers they take.
+    streams: dict[str, Handler] = {}
 
     def setup(self) -> None:
         super().setup()
@@ -765,6 +862,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not sent:
             status = message.pop("_status", 200 if message else 400)
             texts = self.proxy.down(message) if message else [b""]
+            stream = self.streams.get(self.path)
+            if stream and status == 200:  # a refusal stays one
+                data = b"data: " + self.proxy.out(texts[0], True)
+                stream.write([b"event: message\r\n", data, b"\r\n\r\n"])
+                status, texts = 202, [b""]
             self.reply(status, {"content-type": "application/json"}, texts[0])
             return
         self.pass_on(sent, message, headers)
@@ -873,12 +975,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 event.append(line)
                 if line.strip():
                     continue
+                self.note_endpoint(event)
                 self.write(self.change_event(event))
                 event = []
         except OSError:
             pass
         finally:
             upstream.close()
+            for path in [one for one in self.streams if self.streams[one] is self]:
+                del self.streams[path]
+
+    def note_endpoint(self, event: list[bytes]) -> None:
+        """Keep this stream, if it says where the POSTs of HTTP+SSE go."""
+        texts = [line.decode().strip() for line in event]
+        paths = [text[5:].strip() for text in texts if text.startswith("data:")]
+        if "event: endpoint" in texts and paths:
+            self.streams[urllib.parse.urljoin(self.path, paths[0])] = self
 
     def change_event(self, event: list[bytes]) -> list[bytes]:
         """Change the message of an event, if it has one."""
@@ -915,7 +1027,7 @@ def listen(changes: list[Change], port: int, url: str) -> HttpServer:
     """Make a server that stands in front of a URL."""
     for change in changes:
         change.http = True
-    parts = {"url": urllib.parse.urlsplit(url), "proxy": Proxy(changes)}
+    parts = {"url": urllib.parse.urlsplit(url), "proxy": Proxy(changes), "streams": {}}
     handler: Callable[..., Any] = type("Handler", (Handler,), parts)
     return HttpServer(("127.0.0.1", port), handler)
 
