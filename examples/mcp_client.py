@@ -56,7 +56,7 @@ sent on a kept connection which ends at that moment is Disconnected, because the
 may have run it; `Retry-After` is read in seconds, not as a date; a proxy that asks for
 a password, or for TLS on the way to itself, is not supported.
 
-In an asyncio program, await asyncio.to_thread(client.call_tool, ...); README has the
+In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
 loop of its own.
 """
@@ -644,9 +644,10 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    start() makes for each process: `loss`, the exception for calls once it is lost;
-    `outgoing`, pairs of a line and its request for mcp-write (None ends that thread);
-    `exited`, set when it has exited; `silent`, set when its stderr has ended.
+    start() makes for each process: `wrote`, true once a line was written to it; `loss`,
+    the exception for calls once it is lost; `outgoing`, pairs of a line and its request
+    for mcp-write (None ends that thread); `exited`, set when it has exited; `silent`,
+    set when its stderr has ended.
 
     start() and stop() run under the client's lock for connecting. The four threads of a
     process get it as an argument, because `process` may be the next one when they end;
@@ -676,6 +677,7 @@ class StdioTransport(Transport):
 
         self.stop()
         self.heard = False
+        self.wrote = False
         self.unread = False
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
@@ -716,6 +718,7 @@ class StdioTransport(Transport):
             for line, request in iter(self.outgoing.get, None):
                 process.stdin.write(line)
                 process.stdin.flush()
+                self.wrote = True
                 if not request.response:
                     request.settle({})
         self._lose(process)
@@ -756,7 +759,7 @@ class StdioTransport(Transport):
         if self.exited.wait(1):
             self.silent.wait(0.2)
         if self.up and process is self.process:
-            self.unread = _left_unread(process)
+            self.unread = not self.wrote or _left_unread(process)
             said = "\n".join(self.last_lines)
             loss = Disconnected(
                 f"the server is gone (exit status {process.poll()})\n{said}"
