@@ -3505,18 +3505,15 @@ class Context:
         The order of the checks is that of the statuses of HTTP (section 12): `_meta`,
         the headers, the version, the method, its params.
         """
-        version: Any = self.meta.get(META_VERSION)
-        if self.method == "initialize" and version is None:
-            # Only in a copy without part III; elsewhere LegacyContext answers.
-            version = self.params.get("protocolVersion", "")
-        else:
+        version: Any = self.meta.get(META_VERSION, "")
+        # That of a legacy client comes here in a copy without part III.
+        if self.method != "initialize" or version:
             check_params("_meta", self.meta)
             self._identify(self.meta)
             self.version = version  # if there is such a one
             self.peer.check(self)
 
-        is_known = META_VERSION in self.meta and version in REVISIONS
-        if not (is_known and rules(version).modern):
+        if version not in REVISIONS or not rules(version).modern:
             raise RpcError(
                 UNSUPPORTED_VERSION,
                 f"Unsupported protocol version: {version!s:.40}",
@@ -5408,6 +5405,8 @@ class Endpoint:
                 403, f"the Host {headers.get('host')!r:.100} is not in hosts="
             )
         origin = headers.get("origin")
+        if origin is None and headers.get("sec-fetch-site") == "cross-site":
+            origin = "null"  # of a GET, as by <iframe>, a browser does not name it
         if origin is not None and not self.origins & {origin, "*"}:
             if name_of(origin) not in (hosts or _LOOPBACK):
                 raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")

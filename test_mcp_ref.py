@@ -7083,6 +7083,19 @@ def test_who_is_too_far_behind_is_told_that_something_is_missing():
         site("POST s ping -> 404")
 
 
+def test_a_page_of_another_site_opens_no_stream():
+    """A GET may have no Origin; a browser says whose page it is for."""
+    with exchanges(server="empty") as site:
+        site("GET - Sec-Fetch-Site=cross-site /sse -> 403 Origin")
+        site("POST - Sec-Fetch-Site=cross-site ping -> 403 Origin")
+        site("a = GET - Sec-Fetch-Site=same-origin /sse")
+        site("b = GET - Sec-Fetch-Site=none /sse")
+        site("POST - Sec-Fetch-Site=cross-site Origin=http://localhost ping -> 200")
+        site("POST - Sec-Fetch-Site=cross-site Origin=http://evil ping -> 403 Origin")
+    with exchanges(server="empty", endpoint={"origins": ["*"]}) as site:
+        site("POST - Sec-Fetch-Site=cross-site ping -> 200")
+
+
 ASKING = """
 import mcp_ref
 mcp_ref.DRAIN_SECONDS = PATIENT
