@@ -675,10 +675,7 @@ def encode(message: Any) -> bytes:
     """
     line = f"{_encode(message)}\n".encode()
     if rb"\ud" in line:
-        whole = line
-        line = re.sub(_SURROGATES, lambda found: found[1] or rb"\ufffd", whole)
-        if line != whole:
-            _log_once("a lone surrogate, as of os.fsdecode(), was sent as U+FFFD")
+        line = re.sub(_SURROGATES, lambda found: found[1] or rb"\ufffd", line)
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
     return line
@@ -874,9 +871,7 @@ def tracer() -> Func:
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
         more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        # Only a server sends events.
-        events = way == "<" and re.findall(b"(?m)^data: (.*)", data)
-        for line in events or [data]:
+        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
             said = {}
             if line:
                 try:
@@ -4497,26 +4492,27 @@ class Pipe(Peer):
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
-    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
-    one ends the process, unless `react` returns True.
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored, as
+    of hosts that send SIGINT, then SIGTERM: the author's cleanup must survive that. A
+    later one ends the process, unless `react` returns True.
     """
     import signal
 
     last = 0.0  # when a signal came; 0: none has
     found = {}  # the handlers that were there before
+    process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        if not react(number) and last:
+        # A forked child may have inherited this; what is meant for it ends it.
+        if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
 
-    # Only the main thread may set handlers. Python's own count as none; what an author
-    # has set stays, and may call server.stop().
+    # Only the main thread may. Python's own handlers count as none; an author's stay.
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
@@ -4524,15 +4520,14 @@ def signals(react: Func) -> Iterator[None]:
                 found[number] = signal.signal(number, handle)
 
     def put_back() -> None:
-        """Set the handlers that were there before."""
-        for item in found.items():
-            signal.signal(*item)
+        with suppress(ValueError):  # PyPy cannot, in a child of another thread
+            for item in found.items():
+                signal.signal(*item)
 
     if os.name == "posix":
-        # A forked child is nobody's server: its signals are those of the author. Until
-        # Python runs there, they must wait, or it would forget them.
-        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
+        # In a forked child, signals wait until Python runs: it would forget them.
         os.register_at_fork(after_in_child=put_back)
+        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
         os.register_at_fork(
             before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
             after_in_parent=let_go,

