@@ -898,7 +898,8 @@ def test_an_input_is_asked_for_at_the_terminal(monkeypatch):
 def test_a_server_gets_the_environment_that_hosts_give(home, run, monkeypatch):
     for name in ("AWS_SECRET_ACCESS_KEY", "OTHER", "XDG_DATA_HOME", "LC_TIME"):
         monkeypatch.setenv(name, "mine")
-    for name in ("https_proxy", "SSL_CERT_FILE", "VIRTUAL_ENV", "MCP_TRACE", "LANG"):
+    proxy = "HTTPS_PROXY" if os.name == "nt" else "https_proxy"  # Windows has one case
+    for name in (proxy, "SSL_CERT_FILE", "VIRTUAL_ENV", "MCP_TRACE", "LANG"):
         monkeypatch.setenv(name, "mine")
     server = ["--", *server_named("it")]
 
@@ -907,7 +908,7 @@ def test_a_server_gets_the_environment_that_hosts_give(home, run, monkeypatch):
         assert status == 0, err
         return {name for name, one in json.loads(out).items() if one == "mine"}
 
-    usual = {"XDG_DATA_HOME", "LC_TIME", "https_proxy", "SSL_CERT_FILE", "VIRTUAL_ENV"}
+    usual = {"XDG_DATA_HOME", "LC_TIME", proxy, "SSL_CERT_FILE", "VIRTUAL_ENV"}
     usual |= {"MCP_TRACE", "LANG"}
     assert got() == usual
     assert got("--env", "OTHER", "--env", "NEW=mine") == usual | {"OTHER", "NEW"}
