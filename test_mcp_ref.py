@@ -254,12 +254,12 @@ def begin(function, *arguments, **named):
     return future
 
 
-def eventually(is_true) -> None:
+def wait_until(test):
     """Wait until something is true."""
-    last = time.monotonic() + PATIENCE
-    while not is_true():
-        assert time.monotonic() < last
-        threading.Event().wait(0.01)
+    end = time.monotonic() + PATIENCE
+    while not test():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def next_of(came: queue.Queue):
@@ -7058,7 +7058,7 @@ def test_who_is_too_far_behind_is_told_that_something_is_missing():
     wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
     with contextlib.closing(mcp.Endpoint(server)) as endpoint:
         serving = begin(endpoint.serve, wire)
-        eventually(lambda: told)
+        wait_until(lambda: told)
         for number in range(2 * mcp.MAX_URIS + 9):
             server.notify("x/news", {"number": number})
         gate.set()
@@ -7142,7 +7142,7 @@ def asked_over_http(seconds: float):
 
         first = next_event()
         process.send_signal(signal.SIGTERM)
-        eventually(lambda: not is_open(port))
+        wait_until(lambda: not is_open(port))
         yield first["id"], answer, next_event, process
 
 
@@ -7875,7 +7875,7 @@ def test_client_hears_of_changes(version, carrier):
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []  # its end ends the loop
         # The server may hear of it a moment later.
-        eventually(lambda: carrier == "http" or len(server.listeners) == 1)
+        wait_until(lambda: carrier == "http" or len(server.listeners) == 1)
 
 
 @needs_posix
@@ -9386,14 +9386,6 @@ class Application:
         cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
         cancelled["params"] = {"requestId": what}
         return lambda: self.server.handle(cancelled, print, peer=peer), calling, sent
-
-
-def wait_until(test):
-    """Wait until something is true."""
-    end = time.monotonic() + PATIENCE
-    while not test():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def words_of(result: dict) -> str:
@@ -11536,7 +11528,7 @@ for line in sys.stdin:
 """.replace("DISCOVERED", repr({"modern": ORDER[:1], "both": ORDER}))
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "kind, name, verdict",
     [
         ("good", "prompts-undeclared", "passed"),

@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
+
+from implementations import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 300  # for each command
@@ -247,13 +248,6 @@ class Newcomer:
             return status, output.read().decode("utf-8", "replace")
 
 
-def free_port() -> str:
-    """Let the system choose a port."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
-
-
 def script_of(text: str, row: Row) -> str:
     """Put what the row says around a command."""
     old, new = row.change
@@ -263,7 +257,7 @@ def script_of(text: str, row: Row) -> str:
         changed = changed.rstrip() + " &"
         after = f"until {after}; do sleep 0.1; done"
     parts = [row.before, changed, after]
-    return "\n".join(part for part in parts if part).replace("PORT", free_port())
+    return "\n".join(part for part in parts if part).replace("PORT", str(free_port()))
 
 
 def fault_of(newcomer: Newcomer, command: Command, row: Row) -> str:

@@ -1158,21 +1158,29 @@ QUESTIONS = """
 """
 
 
-def asking(mcp: Any) -> tuple[Any, Any, list[Any], list[str]]:
-    """Open a session with a tool that asks; return how to send as its client, its peer,
-    what is sent to it, and what the tool got."""
+def server_that_asks(mcp: Any, ask: Any = None) -> tuple[Any, list[str]]:
+    """Make a server with a tool that asks for roots, or what else is given; return what
+    the tool gets, too."""
     mcp.ASK_SECONDS = 5
-    server, sent, got = mcp.Server("s"), [], []  # type: Any, list[Any], list[str]
-    peer = mcp.Peer(sent.append)
+    server, got = mcp.Server("s"), []  # type: Any, list[str]
 
     def tool(ctx: Any) -> str:
         try:
-            got.append(str(ctx.list_roots()))
+            got.append(str(ask(ctx) if ask else ctx.list_roots()))
         except mcp.AskError as problem:
             got.append(str(problem))
         return "x"
 
     has_tool(mcp, server, tool)
+    return server, got
+
+
+def asking(mcp: Any, ask: Any = None) -> tuple[Any, Any, list[Any], list[str]]:
+    """Open a session with a tool that asks; return how to send as its client, its peer,
+    what is sent to it, and what the tool got."""
+    server, got = server_that_asks(mcp, ask)
+    sent: list[Any] = []
+    peer = mcp.Peer(sent.append)
 
     def client(message: Any) -> None:
         server.handle(message, sent.append, peer=peer)
@@ -1252,51 +1260,30 @@ def question_meets_its_limit(mcp: Any, scheduler: Scheduler) -> Any:
 
 def answers_meet(mcp: Any, scheduler: Scheduler) -> Any:
     """A call asks two questions, and both answers come at once: it gets both."""
-    mcp.ASK_SECONDS = 5
-    server, sent, got = mcp.Server("s"), [], []  # type: Any, list[Any], list[Any]
-    peer = mcp.Peer(sent.append)
+    both = {"a": mcp.roots(), "b": mcp.roots()}
+    client, _, sent, got = asking(mcp, lambda ctx: ctx.ask(both))
     scheduler.functions = QUESTIONS.split()
-
-    def tool(ctx: Any) -> str:
-        got.append(ctx.ask({"a": mcp.roots(), "b": mcp.roots()}))
-        return "x"
-
-    def client(message: Any) -> None:
-        server.handle({"jsonrpc": "2.0", **message}, sent.append, peer=peer)
 
     def answer(ident: int) -> None:
         me().wait(lambda: len(sent) == 2)
-        client({"id": ident, "result": {"roots": []}})
+        client({"jsonrpc": "2.0", "id": ident, "result": {"roots": []}})
 
-    has_tool(mcp, server, tool)
-    client(opening(roots={}))
-    del sent[:]
-    call = {"id": 9, "method": "tools/call", "params": {"name": "tool"}}
-    scheduler.spawn(lambda: client(call), "call")
+    message = {"id": 9, "method": "tools/call", "params": {"name": "tool"}}
+    scheduler.spawn(lambda: client({"jsonrpc": "2.0", **message}), "call")
     for ident in (1, 2):
         scheduler.spawn(lambda ident=ident: answer(ident), f"answer {ident}")
-    return lambda: (
-        got == [dict.fromkeys("ab", {"roots": []})] and scheduler.passed() < 5
-    )
+    wanted = str(dict.fromkeys("ab", {"roots": []}))
+    return lambda: got == [wanted] and scheduler.passed() < 5
 
 
 def question_meets_drain(mcp: Any, scheduler: Scheduler, answers: bool = True) -> Any:
     """An endpoint closes while a call asks: the answer still counts."""
-    mcp.ASK_SECONDS = 5
-    server, calls = mcp.Server("s"), Wire()
+    server, got = server_that_asks(mcp)
     endpoint = mcp.Endpoint(server)
     session = new_session(mcp, endpoint)
     params: Any = {"capabilities": {"roots": {}}}
     mcp.Session(server, session, mcp.versions("legacy")[0], params).open()
     scheduler.functions = ["post", "close", *QUESTIONS.split()]
-    got: list[str] = []
-
-    def tool(ctx: Any) -> str:
-        try:
-            got.append(str(ctx.list_roots()))
-        except mcp.AskError as problem:
-            got.append(str(problem))
-        return "x"
 
     def send(wire: Any, message: Any) -> None:
         wire.headers["mcp-session-id"] = session.id
@@ -1310,9 +1297,8 @@ def question_meets_drain(mcp: Any, scheduler: Scheduler, answers: bool = True) -
         me().wait(lambda: got, 1)
         endpoint.close()
 
-    has_tool(mcp, server, tool)
     call = {"id": 9, "method": "tools/call", "params": {"name": "tool"}}
-    scheduler.spawn(lambda: send(calls, call), "call")
+    scheduler.spawn(lambda: send(Wire(), call), "call")
     scheduler.spawn(close, "close")
 
     def check() -> bool:

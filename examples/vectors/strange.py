@@ -569,7 +569,7 @@ class NoSessions(Change):
     def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
         headers = dict(headers)
         if name := headers.pop("mcp-session-id", ""):
-            params = request.get("params") or {}
+            params = params_of(request)
             self.sessions.setdefault(str(params.get("protocolVersion")), name)
         return status, headers
 
