@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # mcp_ref.py 1.2.0.dev: the Model Context Protocol in one file.
-# What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
+# Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For linters of the project in which this file may be; its own checks are elsewhere.
+# For the linters of a project that contains this file; its own checks are elsewhere.
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -14,9 +14,9 @@
 # pyright: reportUnsupportedDunderAll=false
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
-MCP lets an AI application (the *host*, with a *client* inside it) use what a *server*
-offers. The two exchange JSON objects, as JSON-RPC 2.0 defines them. There are three
-kinds of message:
+With MCP, an AI application (the *host*, with a *client* inside it) uses the tools and
+data of a *server*. Client and server exchange JSON objects, as JSON-RPC 2.0 defines
+them. There are three kinds of message:
 
     request      {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {...}}
     response     {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
@@ -39,20 +39,20 @@ folders to work in). A complete server:
 
     server.run()  # on standard input and output; with `--http PORT`, over HTTP
 
-A *capability* is an optional part of MCP: each side declares those that it has. A
-*revision* is a version of the specification, named by its date. Up to 2025-11-25 (the
-*legacy* era), a client opens a *session* with an `initialize` request, and what it says
-there holds for the session. Since 2026-07-28 (the *modern* era) there are no sessions:
-every request names its revision and the client's capabilities in `params._meta`.
+A *capability* is an optional part of MCP; each side declares its own. A *revision* is a
+version of the specification, named by its date. Up to 2025-11-25 (the *legacy* era), a
+client opens a *session* with an `initialize` request, which names the revision and the
+client's capabilities once. Since 2026-07-28 (the *modern* era) there are no sessions:
+every request names them in `params._meta`.
 
 This file serves both eras. Part I is a server on stdio, part II adds HTTP, part III
-adds legacy clients. Lines elsewhere that depend on part III end in `# [legacy]`. The
-rest works without part III and these lines, or without these lines and everything from
-part II on. A name is defined before it is used, but for a few calls of a later section,
-such as that of serve_stdio() in Server.run(). So the file can be read from the top;
-"How a message travels", before part I, is the map.
+adds legacy clients. Lines of parts I and II that need part III end in `# [legacy]`. You
+can cut the file in two ways: delete part III and these lines, or everything from part
+II on and these lines. Names are defined before they are used, except in a few calls,
+such as serve_stdio() in Server.run(). So you can read the file from the top; "How a
+message travels", before part I, is the map.
 
-In docstrings, `NotFound: there is none` says which exception is raised, and why.
+In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
@@ -75,12 +75,12 @@ References such as `basic/patterns/mrtr §Error Handling` name a page and a head
 the newest revision of the specification; a page of an older revision has its date in
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
-In a package, put this file beside your modules, and write `from .mcp_ref import
-Server`: then each package has its own copy. Of two copies on sys.path that are imported
-as `mcp_ref`, the first one serves both.
+In a package, put this file beside your modules and write `from .mcp_ref import Server`,
+so that each package has its own copy. If two copies on sys.path are imported as
+`mcp_ref`, both imports get the first.
 
 Known limits: a running handler can only be asked to stop. Patterns in schemas run on
-Python's `re`, so a careless one can be slow. A program whose handlers use
+Python's `re`, which is slow on careless ones. A program with handlers that use
 multiprocessing must call run() under `if __name__ == "__main__":`.
 """
 
@@ -122,11 +122,11 @@ __all__ = """
     text versions
 """.split()
 
-Message = dict[str, Any]  # a JSON object, which stays a plain dict
-Func = Callable[..., Any]  # any function
-F = typing.TypeVar("F", bound=Func)  # what a decorator returns as it is
-Headers = dict[str, str]  # of HTTP
-Send = Callable[[Any], None]  # takes one message, and sends it
+Message = dict[str, Any]  # a JSON object, as a plain dict
+Func = Callable[..., Any]
+F = typing.TypeVar("F", bound=Func)  # a decorator returns it unchanged
+Headers = dict[str, str]  # HTTP headers
+Send = Callable[[Any], None]  # sends one message
 
 
 # ======== How a message travels =======================================================
@@ -135,21 +135,21 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 #     Pipe._read()             reads a line                                 section 11
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 10
-#       Context._admit()       may it be served?                            section 8
+#       Context._admit()       checks the request                            section 8
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
-#       Context._perform()     on the thread that `start` has chosen; never fails
+#       Context._perform()     on the thread that `start` chose; never fails
 #         _response()          an RpcError becomes the error of the response
 #           _result()          any other exception becomes one of the two:
-#             _run_method()    has the answers of the user, or asks
+#             _run_method()    takes the user's answers, or asks
 #               serve_*()      one for each method                          section 7
 #                 Server.call_handler()    calls the author's function      section 10
 #             _explain()       ... an exception becomes a result or an error
-#             _shape()         what the revision wants of a result
+#             _shape()         fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 11
 #
-# Over HTTP, the same with another beginning and end:
+# Over HTTP, only the beginning and the end differ:
 #
 #     Connections.next_request()    reads the head                          section 13
 #     Endpoint.serve()         the ladder of refusals                       section 12
@@ -158,8 +158,8 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 #         Answer.__call__()    JSON, or events in an Outbox                 section 12
 #     SocketExchange.start(), write(), end()     bytes                      section 13
 #
-# A request of a session takes the same way: LegacyContext (section 15) is a Context
-# that is admitted and asks the client in another manner.
+# A request in a session goes the same way: LegacyContext (section 15) is a Context with
+# its own way to admit a request and to ask the client.
 #
 # On the wire, a modern call and its answer are two lines (here folded):
 #
@@ -172,13 +172,12 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
 #
-# What is in `_meta`, a legacy client has said once, in `initialize`.
+# A legacy client sends the contents of `_meta` once, in `initialize`.
 #
-# Who runs a handler? *The thread that has read its request.* To hand it to another
-# thread costs more than all the rest: a call takes 23 µs of processor time, but 141 to
-# 160 µs if each call has a thread of its own. So the reader of a pipe, for example,
-# stops reading, runs the handler, and reads on when it has returned. If the handler is
-# slow, somebody else has to read meanwhile:
+# *The thread that reads a request also runs its handler.* Another thread for each call
+# would take six to seven times the processor time. So the reader of a pipe, for
+# example, stops reading, runs the handler, and then reads on. If the handler is slow,
+# another thread reads meanwhile:
 #
 #     time     thread       what happens                                     busy
 #     0 ms     reader 1     reads a call, and runs the handler               0
@@ -207,41 +206,39 @@ Send = Callable[[Any], None]  # takes one message, and sends it
 # There is one watch for a pipe, and one for an endpoint; its thread ends when nothing
 # is left to it.
 #
-# One thread writes to a connection at a time. To stdout that is whoever holds the lock
-# for it. To a socket it is the thread that carries the connection; all others put what
-# they have into an `Outbox` (section 12). Nobody waits there but a handler that is far
-# ahead of its own client.
+# One thread at a time writes to a connection: to stdout, the thread that holds its
+# lock; to a socket, the thread that carries the connection. The others put their
+# messages into an `Outbox` (section 12). The only one that waits there is a handler
+# that is far ahead of its own client.
 
 
 # ======== Part I: a server on stdio ===================================================
-# Eleven sections, of which the first four know nothing of servers: what the protocol
-# is, how bytes become messages, how to log and to start threads, how to check a value.
-# The next three say what an author writes, what a client may ask for, and how the one
-# becomes the answer to the other. The last four are the way of a message: a request,
-# the peer that it comes from, the server that it comes to, and the pipe that it comes
-# through.
+# Sections 1 to 4 know nothing of servers: the protocol's tables, messages and errors,
+# logging and threads, JSON Schema. Sections 5 to 7 turn an author's functions into the
+# answers to a client's requests. Sections 8 to 11 follow a message: the request, the
+# peer that sent it, the server, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# What the specification lists is a row here, and the code reads the rows. No date
-# appears anywhere else; revisions are compared by their position in REVISIONS. A
-# difference between two revisions is a row, whichever two they are. The columns of
-# several tables:
+# The specification's lists are tables here, and the code reads their rows. Every
+# difference between two revisions is a row. Code outside the tables names no date, and
+# compares revisions by their position in REVISIONS. These columns are in several
+# tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
 #     way           ">" if clients send it, "<" if servers send it
-#     capability    what the receiver of a request or sender of a notification must
-#                   declare
+#     capability    the receiver of a request, or the sender of a notification, must
+#                   declare it
 
-# Short names of the revisions, of which R1 is the oldest: a row must fit on a line.
+# Short names of the revisions, from R1, the oldest, so that a row fits on a line.
 _SHORT: dict[str, str] = {}
 
 
 def read_table(kind: Any, source: str) -> dict[Any, Any]:
-    """Return the rows of a table, each a `kind`, by their first cells.
+    """Parse a table: return its rows, each a `kind`, by their first cells.
 
-    The first line names the columns. Two spaces or more stand between two cells; `-`
-    is an empty one, yes and no are True and False, R1, R2, ... are dates.
+    The first line names the columns. Two or more spaces separate cells; `-` is an empty
+    cell; yes and no become True and False, R1, R2, ... become dates.
     """
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
@@ -254,8 +251,8 @@ def read_table(kind: Any, source: str) -> dict[Any, Any]:
     return table
 
 
-# To add a revision: a row on top, then `since` and `until` where rows change. The era
-# says how a client makes itself known: with each request, or with `initialize`.
+# To add a revision: a row on top, then `since` and `until` in the rows that change. The
+# era says where a client declares itself: in each request, or in `initialize`.
 Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
     Revision,
@@ -270,7 +267,7 @@ REVISIONS = read_table(
 )
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
-R2 = _SHORT["R2"]  # the only one with batches; what HTTP means without a header
+R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 
 # To add a method: a row, its params in PARAMS, and for ">" a function in SERVED
 # (section 7). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
@@ -315,8 +312,8 @@ META_SERVER = "io.modelcontextprotocol/serverInfo"
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# What a request's params may be: a type, some types, or a list of choices. `?` marks
-# what may be None, or left out.
+# The kinds of params: a type, some types, or a list of choices. `?` marks params that
+# may be None, or left out.
 _PARAM_KINDS: Message = {
     "str": str,
     "dict": dict,
@@ -325,7 +322,7 @@ _PARAM_KINDS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To add what is checked of a request's params, or of its `_meta`: a row, or a word.
+# To check another param, or another member of `_meta`: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -373,12 +370,12 @@ _NOTIFICATIONS = read_table(
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
 UPDATED = "notifications/resources/updated"
-# Those of changes: Server.changed() sends them.
+# The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If the only difference is added or removed members, list them in `fields`, as
-# "kind.member" or "*.member", and nothing else is needed: see downgrade() in section 6.
+# If members are only added or removed, listing them in `fields`, as "kind.member" or
+# "*.member", is enough: see downgrade() in section 6.
 Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
 FEATURES = read_table(
     Feature,
@@ -416,10 +413,10 @@ FEATURES = read_table(
 """,
 )
 
-# To add an error: a row, and its name below. A code is understood in every revision and
-# sent only in its own (basic/index §Error Codes). Choose your own codes outside the
-# reserved range, which is -32768 to -32000. `status` is that of the HTTP answer, if no
-# handler has started.
+# To add an error: a row, and its name below. Every revision understands every code, but
+# each sends only its own (basic/index §Error Codes). Choose your own codes outside the
+# reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
+# started.
 Error = namedtuple("Error", "code name since until status sent")
 ERRORS = read_table(
     Error,
@@ -450,8 +447,8 @@ ERRORS = read_table(
     URL_REQUIRED,
 ) = ERRORS
 
-# Names from LSP and from tutorials, and what is probably meant. A notification is
-# understood; a request gets an error that mentions the right name.
+# Wrong names from LSP and tutorials, and the right ones. A notification is understood;
+# a request gets an error that names the right method.
 _MISNAMED = """
     $/cancelRequest  notifications/cancelled
     $/progress       notifications/progress
@@ -464,7 +461,7 @@ MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables as one revision sees them. See rules()."""
+    """The tables of one revision: see rules()."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -485,19 +482,19 @@ class Rules:
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
 
-        # "kind.member": the `fields` that this revision lacks.
+        # The `fields` that this revision lacks, as "kind.member".
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if what a handler returns may have something that is not to be sent, so
-        # that it has to be looked at. It is false for the newest revision.
+        # True if a result may contain something that this revision lacks, so that
+        # downgrade() must look at it. False for the newest revision.
         self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
 
     def has_notification(self, method: str) -> bool:
-        """Tell whether it may be sent: it is not known at all, or in this revision.
+        """Tell whether a notification may be sent in this revision.
 
-        What no table knows belongs to an extension, and extensions know no revisions.
+        A name in no table belongs to an extension, and may be sent in every revision.
         """
         return method not in NOTIFICATIONS or method in self.notifications
 
@@ -521,33 +518,32 @@ def versions(era: str = "") -> list[str]:
 # (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
 # page, and no reader takes U+2028 for the end of a line.
 #
-# What comes in is bounded before anything is made of it:
+# Every incoming message has limits:
 #
 #     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
 #     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
 #     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH: it is repeated in the response, in each event of a
-#                  stream and in each change that a subscription is told of
+#     in its id    MAX_ID_LENGTH: the response repeats it, as do each event of a
+#                  stream and each change for a subscription
 #
-# What is not JSON is refused with -32700, and what is JSON but not a message with
-# -32600. Neither stops the next message.
+# Input that is not JSON is refused with -32700; JSON that is not a message, with
+# -32600. Either way, the next message is served.
 #
-# What goes out is JSON that any reader takes: NaN and Infinity are refused, and a lone
-# surrogate, which Python's strings may have (os.fsdecode() makes them of file names),
-# goes out as U+FFFD.
+# Output is JSON that any reader accepts: NaN and Infinity are refused, and a lone
+# surrogate, which os.fsdecode() may put into a Python string, becomes U+FFFD.
 #
-# Errors are exceptions. An RpcError is what travels; the other classes here are raised
-# in handlers, and section 8 says what becomes of each.
+# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
+# here, and section 8 says what each becomes.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
 MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
-MAX_DEPTH = 500  # arrays and objects inside each other: a thread's stack may be small
+MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
 
 class RpcError(Exception):
-    """An error for the other side: raise it in a handler to answer with it.
+    """An error response: raise it in a handler to send it.
 
     `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: any JSON
     value.
@@ -562,18 +558,18 @@ class RpcError(Exception):
         self.data = data
 
     def __reduce__(self) -> Any:
-        """Have pickle and copy make it again of its parts."""
+        """Let pickle and copy rebuild the error from its parts."""
         return type(self), (self.code, str(self), self.data)
 
 
 class NotFound(Exception):
-    """Raise it in the handler of a resource or prompt: there is no such thing."""
+    """Raise this in the handler of a resource or prompt that does not exist."""
 
 
 class ToolError(Exception):
-    """Raise it in a tool for a mistake that is expected: it is not logged.
+    """Raise this in a tool for an expected mistake; it is not logged.
 
-    Its text becomes the result, with `isError`, for the model to read.
+    The model gets its text, as a result with `isError`.
     """
 
 
@@ -595,7 +591,7 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None; the others are not sent."""
+    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -605,17 +601,17 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN and Infinity, as Python reads them, and what is not JSON."""
+    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
-# Made once: json.loads() and json.dumps() take 0.2 and 0.5 µs longer.
+# Made once: given options, json.loads() and json.dumps() make a new one per call.
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-# All bytes but brackets, commas and quotes; and what each bracket adds to the depth, as
-# a signed byte: 1 or -1.
+# All bytes except brackets, commas and quotes; and the change of depth at each bracket,
+# as a signed byte: 1 or -1.
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 _DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 
@@ -623,9 +619,9 @@ _DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 def check_size(data: bytes) -> None:
     """Refuse JSON that is nested too deeply, or has too many values; ValueError.
 
-    An empty array takes three bytes on the wire, and sixty in memory. To ask for both
-    before anything is decoded, only what stands outside of strings is looked at, a
-    piece at a time.
+    An empty array takes three bytes on the wire, and sixty in memory, so this comes
+    before decoding. Only the characters outside of strings are looked at, a piece at a
+    time.
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
@@ -652,7 +648,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or RpcError with PARSE_ERROR."""
+    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -662,16 +658,16 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# What encode() writes for a backslash, or for two surrogates that are one character; or
-# else for a surrogate that stands alone, which many readers refuse.
+# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
+# lone surrogate, which many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
 def encode(message: Any) -> bytes:
-    """Return a message as a line; a lone surrogate in it becomes U+FFFD.
+    """Encode a message as a line; a lone surrogate in it becomes U+FFFD.
 
-    TypeError, ValueError, RecursionError: it cannot be sent, because it has no JSON
-    form, is too large, or is nested too deeply. Nothing of it has been sent then.
+    TypeError, ValueError, RecursionError: the message has no JSON form, is too large,
+    or is nested too deeply.
     """
     line = f"{_encode(message)}\n".encode()
     if rb"\ud" in line:
@@ -689,14 +685,14 @@ def to_base64(data: bytes) -> str:
 
 
 def from_base64(source: str) -> bytes:
-    """Return the bytes that base64 stands for; ValueError if it is malformed."""
+    """Decode base64; ValueError: it is malformed."""
     import base64
 
     return base64.b64decode(source, validate=True)
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: it is not one."""
+    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -707,21 +703,21 @@ def digest(value: Any) -> str:
 def is_id(value: Any) -> bool:
     """Tell whether a value may be an id or a progress token.
 
-    `0` and "" are ids; `1` and "1" differ, and so they are different keys of a dict.
+    `0` and "" are ids; `1` and "1" are two ids, and two keys of a dict.
     """
     source = str(value)
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
-    # A lone surrogate could not come back.
+    # encode() would change a lone surrogate.
     return source.isascii() or not re.search("[\ud800-\udfff]", source)
 
 
 def kind_of(message: Any) -> str:
-    """Return the kind of a message: basic/index §Messages.
+    """Return "request", "notification" or "response": basic/index §Messages.
 
-    That is "request", "notification" or "response"; RpcError with INVALID_REQUEST if it
-    is none of these. A malformed notification (a method, no id) or response (a result
-    or error, no method) counts as one, because it must not be answered.
+    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
+    method, no id) or response (a result or error, no method) still counts as one,
+    because it must not be answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -745,17 +741,17 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether something has to be answered, if only with an error.
+    """Tell whether a message must be answered, if only with an error.
 
-    kind_of() is stricter: it says whether a request can be served.
+    kind_of() is stricter: it tells whether a request is valid.
     """
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make the response to a message that cannot be served, with its id if valid.
+    """Make an error response to a message, with the message's id, if that is valid.
 
-    Without an id, it has none (basic/index §Error Responses), or null.
+    Else it has no id (basic/index §Error Responses), or null if `null_id`.
     """
     ident = message.get("id") if isinstance(message, dict) else None
     told = without_none(code=error.code, message=str(error), data=error.data)
@@ -768,20 +764,20 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 
 
 # ======== 3. Logging and threads ======================================================
-# What an operator reads: lines on stderr, or all messages in the file MCP_TRACE. What
-# nobody reads is dropped, and nothing waits for it. An entry of the log begins with
-# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge one:
+# Operators read a log on stderr and, in the file MCP_TRACE, a trace of all messages. If
+# nobody reads stderr, entries are dropped, and nothing waits. An entry begins with
+# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge an entry:
 # control characters are escaped.
 #
-# All threads are daemons: once run() has returned, they hold nobody up. Each has a name
-# that begins with "mcp-", which debuggers show. Where no thread can be started, what it
-# would do is done by the one that asks for it, or not until there is one.
+# All threads are daemons, so that none delays the exit after run() has returned. Their
+# names, which debuggers show, begin with "mcp-". If no thread can be started, the
+# caller does the work itself, or the work waits for a thread.
 
-BLINK_SECONDS = 0.01  # between two looks for slow handlers on stdio
+BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
-    """Tell whether a pipe or socket is ready; if that is unknown, only to write."""
+    """Tell whether a pipe or socket is ready; if unknown, True for writing only."""
     import selectors
 
     # A PollSelector needs no descriptor of its own. Windows has only SelectSelector.
@@ -796,10 +792,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 
 def printable(source: str, kept: str = "") -> str:
-    """Return a text with escapes for its control characters and line ends.
-
-    `kept` are those that stay.
-    """
+    """Escape the control characters and line ends in a text, except those in `kept`."""
     if source.isprintable():
         return source
     characters = []
@@ -810,9 +803,9 @@ def printable(source: str, kept: str = "") -> str:
 
 
 def log(entry: str) -> None:
-    """Write an entry to stderr, shortened in its middle; drop it if nobody reads it.
+    """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    To send entries elsewhere, replace this: `mcp_ref.log = logger.warning`.
+    To send entries elsewhere, replace this function: `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -826,8 +819,8 @@ def log(entry: str) -> None:
 
 
 def _log(entry: str) -> None:
-    """Log an entry of ours."""
-    with suppress(Exception):  # what an author put in the place of log() may raise
+    """Log an entry; raise nothing."""
+    with suppress(Exception):  # an author's own log() may raise
         log(entry)
 
 
@@ -835,10 +828,10 @@ _log_once = cache(_log)
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 of this file, also from a zip archive; "": it is compiled."""
+    """Return the SHA-256 of this file, even in a zip archive; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # a loader that has no source, or another one's errors
+    with suppress(Exception):  # no source, or a loader's own errors
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -848,9 +841,10 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. What is not JSON becomes "text". Of the headers, Mcp-* are kept;
-    `http`, `status` and `closed` (it has hung up) are other members of the record. The
-    first record is about this run. Without MCP_TRACE, nothing is written.
+    client's port. Of `headers`, only Mcp-* are recorded. `http`, `status` and `closed`
+    (the client has hung up) are further members of a record. Data that is not JSON goes
+    under "text". The first record describes this run. Without MCP_TRACE, trace() does
+    nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -884,14 +878,14 @@ def tracer() -> Func:
     return trace
 
 
-# This file, and what waits for other threads.
+# Files whose frames log_failure() leaves out: this one, asyncio and concurrent.
 _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
 def log_failure(what: str, problem: BaseException) -> None:
-    """Log an exception of a handler, from the author's first frame on.
+    """Log a handler's exception, from the author's first frame on.
 
-    An AskError needs no frames: it is the client's, or that of a signal.
+    An AskError needs no frames: the client caused it, or a signal.
     """
     import traceback
 
@@ -910,7 +904,7 @@ def log_failure(what: str, problem: BaseException) -> None:
 
 # ---- threads
 def spawn(name: str, work: Func) -> bool:
-    """Run something on a thread of its own; False if no thread is left."""
+    """Start a daemon thread; False if none can be started."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError:
@@ -919,9 +913,9 @@ def spawn(name: str, work: Func) -> bool:
 
 
 def run_aside(name: str, work: Func) -> None:
-    """Run something on a thread of its own, or here if there is none."""
+    """Do work on a thread of its own, or here if none can be started."""
     if not spawn(name, work):
-        with suppress(BaseException):  # it is not the caller's
+        with suppress(BaseException):  # the caller goes on
             work()
 
 
@@ -933,16 +927,15 @@ def join_threads(names: str, deadline: float) -> None:
 
 
 def await_cancelling() -> None:
-    """At the end, let functions of on_cancel() work for 0.1 s together."""
+    """At the end, give running on_cancel() functions 0.1 s, all together."""
     join_threads("mcp-cancel", time.monotonic() + 0.1)
 
 
 class Flag:
     """An event that a signal handler may set.
 
-    threading.Event is not one: its set() takes a lock, which the thread that the signal
-    interrupts may hold. set() waits for no lock: it releases the one that wait() waits
-    for.
+    threading.Event will not do: its set() takes a lock, which the interrupted thread
+    may hold. This set() takes no lock: it releases the one for which wait() waits.
     """
 
     def __init__(self) -> None:
@@ -958,7 +951,7 @@ class Flag:
 
     def wait(self) -> None:
         """Wait until it is set; one thread may do so."""
-        # A signal does not interrupt this wait on Windows, so it must be short there.
+        # On Windows no signal interrupts this wait, so it must be short.
         seconds = -1 if os.name == "posix" else 0.1
         while not self.is_set:
             self._gate.acquire(timeout=seconds)
@@ -1018,8 +1011,8 @@ class Watch:
 class Crew:
     """A few threads, and the work that waits for one of them.
 
-    A thread starts when work is added and ends when there is none left: an idle server
-    has none. (concurrent.futures has such pools, and takes 20 ms to import.)
+    A thread starts when work is added and ends when none is left, so an idle server has
+    none. (concurrent.futures has such pools, but is slow to import.)
 
         busy       threads that work for the crew; adopt() counts one in that has begun
                    as something else. Each counts itself out at the end of help()
@@ -1065,29 +1058,29 @@ class Crew:
 
 # ======== 4. JSON Schema validation ===================================================
 # The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Nothing is fetched. What cannot be
-# checked is refused when the schema is made: another dialect, an unknown type, a bad
-# pattern, an external reference, and what tool schemas hardly ever use (_REFUSED).
+# unknown keywords never make a value invalid. Nothing is fetched. A schema that cannot
+# be checked is refused when it is compiled: another dialect, an unknown type, a bad
+# pattern, an external reference, or a keyword that tool schemas hardly ever use
+# (_REFUSED).
 #
-# A schema is compiled once, to functions called *checks*. They take a value and return
-# its *flaw*: None, or ": reason". On the way out each level prepends its location:
-# "/items/3/price: reason". A check keeps nothing between two values, so any thread may
-# call it. For example,
+# A schema is compiled once, into functions called *checks*. A check takes a value and
+# returns its *flaw*: None, or ": reason". Each level prepends its location on the way
+# out: "/items/3/price: reason". Checks have no state, so any thread may call them. For
+# example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
-# becomes a check that calls two: one for the type, and one for the members. The latter
-# calls the check of `n` with its value, if there is one; that is, again, two checks: a
-# limit, and a type. For {"n": -1} the limit returns ": must be at least 0", the check
-# of the members makes "/n: must be at least 0" of it, and nothing else is looked at:
-# the first flaw is the one that is reported.
+# becomes two checks, one of the type and one of the members. The latter calls the check
+# of `n`, if the value has an `n`. That is again two checks, a limit and a type. For
+# {"n": -1} the limit returns ": must be at least 0", and the check of the members makes
+# this "/n: must be at least 0". The first flaw is returned; the rest is not checked.
 #
-# To interpret the schema for each value would need no compiler. But a tool's schema is
-# made once, and its arguments are checked in every call. Compiled, three arguments take
-# 1.4 of the 16 µs that a call spends in decode(), handle() and encode().
+# An interpreter would be shorter. But a tool's schema is made once, and its arguments
+# are checked in every call. Compiled checks of three arguments take less than a tenth
+# of a call's time in decode(), handle() and encode().
 #
-# To add a keyword that compares a value with a limit, add a row to _LIMITS; for any
-# other keyword a row in _RULES, and the method of Schema that makes its check.
+# To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
+# keyword: a row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Flaw = typing.Optional[str]
@@ -1115,8 +1108,8 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become text: who sends them can choose their hashes, and a set of numbers
-    with the same hash is slow.
+    Numbers become text: a client could choose numbers with the same hash, which would
+    make a set slow.
     """
     if isinstance(value, dict):
         return "object", frozenset((name, _key(item)) for name, item in value.items())
@@ -1137,7 +1130,7 @@ def _is_multiple(value: Any, of: Any) -> bool:
 @lru_cache(1000)
 def _regex(pattern: str) -> re.Pattern[str]:
     """Compile a pattern as JSON Schema means it: ECMA-262."""
-    # It differs: \d and \w are ASCII; `$`, outside of escapes and [sets], is the very
+    # There, \d and \w are ASCII, and `$`, outside of escapes and [sets], is the very
     # end.
     python = re.sub(
         r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
@@ -1181,7 +1174,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     flaw = f": {reason.format(limit)}"
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # it fails now, and not when a client calls
+    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
     def check(value: Any) -> Flaw:
         if applies(value) and not test(value, limit):
@@ -1192,14 +1185,14 @@ def _limit(keyword: str, limit: Any) -> Check:
 
 
 def _at(key: Any, flaw: str) -> str:
-    """Put a place in front of a flaw, escaped as in a JSON pointer (RFC 6901)."""
+    """Prepend a location to a flaw, escaped as in a JSON pointer (RFC 6901)."""
     return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
 
 
 class TypedSchema(dict[str, Any]):
-    """A schema of values that must also convert: a ValueError of `convert` is a flaw.
+    """A schema whose values must also convert: a ValueError of `convert` is a flaw.
 
-    `convert` makes of a value what the handler gets.
+    `convert` turns a value into what the handler gets.
     """
 
     def __init__(self, schema: Message, convert: Func) -> None:
@@ -1214,9 +1207,9 @@ class TypedSchema(dict[str, Any]):
         return None
 
 
-# What the branches of a union say that are not meant, most certain first: null, where
-# there is another one; those of another type; those that have another constant in a
-# member, such as {"kind": "cat"}; and those that lack one.
+# Flaws that rule out a branch of a union, the surest first: the branch is null; it has
+# another type; a member has another constant, such as {"kind": "cat"}; a member is
+# missing.
 _NOT_MEANT = (
     ": must be of type null",
     ": must be of type ",
@@ -1229,9 +1222,9 @@ class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
     def __init__(self, schema: Message | bool) -> None:
-        # A schema may refer to itself, so what a $ref names is compiled after what has
-        # the $ref. Each place is compiled once, however many name it.
-        self._targets: list[Any] = [schema]  # the schema, and what each $ref names
+        # A schema may refer to itself, so the target of a $ref is compiled later, and
+        # only once, however many references it has.
+        self._targets: list[Any] = [schema]  # the schema, and the target of each $ref
         self._checks: dict[int, Check] = {}  # of these, by id()
         try:
             for node in self._targets:  # _ref() adds to them
@@ -1288,12 +1281,12 @@ class Schema:
                 target = target[int(step) if isinstance(target, list) else step]
         except (LookupError, TypeError, ValueError):
             raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
-        # It is compiled later, by __init__(), because a schema may refer to itself.
+        # __init__() compiles it later.
         self._targets.append(target)
         return lambda value: self._checks[id(target)](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of one type, or of several of which one must fit."""
+        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
@@ -1338,7 +1331,7 @@ class Schema:
                 for pattern, one in patterns:
                     if pattern.search(name):
                         checks.append(one)
-                # `additionalProperties` is for what no other keyword names.
+                # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
                     if (flaw := one(item)) is not None:
                         return _at(name, flaw)
@@ -1355,7 +1348,7 @@ class Schema:
             if not isinstance(value, list):
                 return None
             for index, item in enumerate(value):
-                # `items` is for what comes after `prefixItems`.
+                # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
                 if (flaw := one(item)) is not None:
                     return _at(index, flaw)
@@ -1394,7 +1387,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        """Make the check of what must hold where a certain member is there."""
+        """Make the check of the keywords that apply if a certain member is there."""
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
@@ -1405,10 +1398,10 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check of how many of these schemas match.
+        """Make the check that `wanted` of these schemas match.
 
-        `wanted` is right; nothing is tried after `enough`. If none matches, and only
-        one of them can be meant, the flaw is that one's.
+        It stops after `enough` matches. If none matches, and only one can be meant (see
+        _NOT_MEANT), it returns the flaw of that one.
         """
         checks = [self._compile(part) for part in parts]
         flaw = f": must match {words} {json.dumps(parts):.200}"
@@ -1431,14 +1424,14 @@ class Schema:
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of one of two schemas, whichever a third one chooses."""
+        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
         return lambda value: yes(value) if test(value) is None else no(value)
 
 
-# keyword: what makes its check. Keywords that depend on each other share one.
+# keyword: the maker of its check. Keywords that depend on each other share one.
 # fmt: off
 _RULES: dict[str, Func] = {
     "type":  Schema._type,
@@ -1459,18 +1452,18 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# A function's hints say what a client may send. One walk over a hint gives two things,
-# once, when the function is registered: the JSON Schema that clients see, and a
-# *converter*, which turns a value that fits it into what the function expects: an
-# Enum's member, a dataclass, a tuple. Together they are the *reading* of the hint.
+# A function's hints say what a client may send. Each hint is read once, when the
+# function is registered. Its *reading* is a pair: the JSON Schema that clients see, and
+# a *converter*, which turns a valid value into the type that the function expects: an
+# Enum's member, a dataclass, a tuple.
 #
 #     hint                        schema                               the handler gets
 #     int                         "integer"                            5, also for 5.0
-#     str, float, bool, None      "string", "number", ...              it as it is
-#     Any                         {}                                   it as it is
+#     str, float, bool, None      "string", "number", ...              the same value
+#     Any                         {}                                   the same value
 #     date, UUID, Path, ...       "string": see TEXT_TYPES             an instance
-#     Optional[X], Union[X, Y]    anyOf                                that of the first
-#                                                                      that fits
+#     Optional[X], Union[X, Y]    anyOf                                what the first
+#                                                                      fitting one gives
 #     list[X], Sequence[X], ...   array of X                           a list
 #     tuple[X, ...], deque[X]     array of X                           a tuple, a deque
 #     set[X], frozenset[X]        ... uniqueItems                      a set
@@ -1479,32 +1472,32 @@ _RULES: dict[str, Func] = {
 #     Literal[...], an Enum       enum                                 it; a member
 #     a TypedDict                 object; other members are allowed    a dict
 #     a dataclass, a NamedTuple   object; no others                    an instance
-#     Annotated[X, "...", {...}]  that of X, described; with keywords  what X gives
+#     Annotated[X, "...", {...}]  X's, described; with keywords        as for X
 #
-# examples/hints.md has more about each, and about results.
+# More about each, and about results: examples/hints.md.
 #
-# For example, of
+# For example, the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
-# the reading is the schema
+# become the schema
 #
 #     {"type": "object", "required": ["day"], "properties": {
 #         "day": {"type": "string", "format": "date"},
 #         "seats": {"type": "integer", "minimum": 1, "default": 2}},
 #      "additionalProperties": false}
 #
-# and a converter that makes {"day": date(1969, 7, 20)} of {"day": "1969-07-20"}. What
-# does not fit is refused before the function is called: "/day: must be a date, such as
-# ...", "/seats: must be at least 1".
+# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}. A
+# value that does not fit is refused before the function is called: "/day: must be a
+# date, such as ...", "/seats: must be at least 1".
 #
-# The handler is called with keywords, so an argument is always named on the wire, and
-# `*args` has no place there. A parameter that takes the Context is not in the schema.
+# Arguments are named on the wire and passed as keywords, so `*args` is not supported.
+# The parameter that takes the Context is not in the schema.
 #
-# Hosts are picky about schemas. What is generated is an object at the root, with each
-# type written out in place: no $ref, no anyOf at the root. So a type that contains
-# itself is refused, as is any hint without a JSON form; a schema written by hand
-# (input_schema=) is the way out.
+# Hosts are picky about schemas. A generated schema is an object at the root, without
+# anyOf there, and has each type written out in place, without $ref. So a type that
+# contains itself is refused, as is a hint without a JSON form: for these, write the
+# schema by hand (input_schema=).
 
 Converter = Callable[[Any], Any]
 Reading = tuple[Message, Converter]
@@ -1516,11 +1509,10 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text. Nothing is imported for them: who uses one in a
-# hint, or returns one, has done so. A value is made of a text that looks like
-# `grammar`, by the type's fromisoformat(), or by calling the type. A datetime or a time
-# may be without a zone, which the standard formats of these names forbid; so they have
-# none.
+# Types whose values travel as text. They are found by name, so nothing is imported. A
+# text that matches `grammar` is converted by the type's fromisoformat(), or by calling
+# the type. A datetime or a time may lack a zone, which the standard formats of these
+# names require; so these two have no format.
 TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
@@ -1536,32 +1528,28 @@ _TEXT_TYPES = r"""
 TEXT_TYPES = read_table(
     TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# The schemas of results that are text, content blocks, or may be either. They are not
-# announced.
+# Schemas that say only "text", "content", or either: clients do not see them.
 _CONTENT_SCHEMAS = json.loads("""[
     {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
     {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
 ]""")
-# What `inspect` calls CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE.
+# CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
 _IS_COROUTINE = 128
 
 
 class Signature:
-    """How a function is called; without `inspect`, which takes 4 ms to import.
+    """The parameters of a function, found without `inspect`, which is slow to import.
 
-    A server with twenty tools would wait for it before it can answer; and inspect's
-    signatures say more than is needed here.
+    The signature is the innermost function's: decorators (`__wrapped__`), methods,
+    partials and objects with a `__call__` method are unwrapped.
 
-    It is that of the innermost function: under decorators (`__wrapped__`), in methods,
-    partial, and objects with a `__call__` method.
-
-        names      the parameters that are left for a caller, in order
-        bound      those that a partial or a method passes
-        defaults   theirs, by name
-        is_open    there is a `**others`
-        is_async   it is an `async def`
+        names      the parameters that a caller may pass, in order
+        bound      the parameters that a partial or a method passes
+        defaults   default values, by name
+        is_open    true if it takes `**others`
+        is_async   true for an `async def`
     """
 
     def __init__(self, function: Any) -> None:
@@ -1603,9 +1591,9 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name; if they make no sense, TypeError, or the usual."""
-        # They are not asked of the function itself, of whose `= None` Python before
-        # 3.11 makes an Optional.
+        """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
+        # Not those of the function itself: before 3.11, Python turns its `= None` into
+        # an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1640,8 +1628,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, and what follows the colon,
-# with all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
+# all further lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1649,12 +1637,12 @@ _SECTION = (
 
 
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into the description and what it says about each parameter.
+    """Split a docstring into a description and a note on each parameter.
 
     Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. What it says about `names` leaves the description, since it describes
-    these parameters; so do the lines about `hidden` ones, which no caller can pass.
-    Everything else stays, in its order.
+    name: text`. Notes on `names` leave the description, because they describe these
+    parameters; notes on `hidden` names, which no caller can pass, are dropped.
+    Everything else stays, in order.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1680,12 +1668,12 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     return re.sub(r"\n(?: *\n)+", "\n\n", doc).strip(), notes
 
 
-# ---- each of these functions returns the reading of a kind of hint
+# ---- readings: one function for each kind of hint
 class keywords(dict[str, Any]):  # it is used like a function
-    """Make keywords of JSON Schema for Annotated: Annotated[int, keywords(minimum=1)].
+    """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like: Python before
-    3.13 wants to hash what stands there.
+    A plain dict does the same, except inside Optional[...] and the like, where Python
+    before 3.13 needs a hashable.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1704,7 +1692,7 @@ def schema_of(hint: Any) -> Message:
 
 
 def _keep(value: Any) -> Any:
-    """Convert nothing."""
+    """Return a value unchanged."""
     return value
 
 
@@ -1788,7 +1776,7 @@ def _read_text_type(kind: Any, row: Any) -> Reading:
 
 
 def _any_of(readings: list[Reading]) -> Reading:
-    """Unite readings; the converter is that of the first one that fits."""
+    """Make the reading of a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in readings]
     branches = [(Schema(schema), convert) for schema, convert in readings]
 
@@ -1815,8 +1803,8 @@ def _read_tuple(hints: Any) -> Reading:
     """A tuple of a fixed length."""
     readings = [_read_hint(hint) for hint in hints]
     converters = [convert for _, convert in readings]
-    # To a validator of draft 7, which many clients use, `items` are all of them, since
-    # it does not know prefixItems. So it is the length that forbids further ones.
+    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
+    # all items. So `items` allows anything, and maxItems forbids further items.
     schema = {
         "type": "array",
         "prefixItems": [schema for schema, _ in readings],
@@ -1832,7 +1820,7 @@ def _read_tuple(hints: Any) -> Reading:
 def _read_list(kind: Any, hint: Any = Any) -> Reading:
     """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array that does not name its items.
+    # Some hosts drop a tool, or all tools, for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
@@ -1842,7 +1830,7 @@ def _read_list(kind: Any, hint: Any = Any) -> Reading:
 
 
 def _read_choices(choices: Any) -> Message:
-    """A Literal, or the values of an Enum: their schema."""
+    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1863,7 +1851,7 @@ def _read_typed_dict(kind: Any) -> Reading:
             optional.discard(name)
         if wrapper == "NotRequired":
             optional.add(name)
-    defaults = dict.fromkeys(optional, ...)  # which is not JSON, so it is not shown
+    defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
@@ -1877,7 +1865,7 @@ def _read_class(kind: Any) -> Reading:
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
-    if doc.startswith(kind.__name__ + "("):  # it is made by Python
+    if doc.startswith(kind.__name__ + "("):  # generated by Python
         doc = ""
     schema, convert = _read_object(fields, maker.defaults, is_open, doc)
     return schema, lambda value: kind(**convert(value))
@@ -1886,9 +1874,9 @@ def _read_class(kind: Any) -> Reading:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reading:
-    """An object with these members. Its converter makes a new dict.
+    """An object with these members; its converter makes a new dict.
 
-    The docstring describes it and them.
+    The docstring describes the object and its members.
     """
     properties: Message = {}
     converters: dict[str, Converter] = {}
@@ -1910,7 +1898,7 @@ def _read_object(
         if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
             undescribed.append(name)
         if name in defaults:
-            with suppress(TypeError, ValueError):  # it is not JSON: it is not shown
+            with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
     description, notes = _documentation(doc or "", undescribed, hidden)
     for name in notes.keys() & hints.keys():
@@ -1934,9 +1922,9 @@ def _read_object(
 
 
 def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with its place in the whole: it has no form.
+    """Return a value as JSON; TypeError, with a location: it has no JSON form.
 
-    Also dataclasses, NamedTuples, Enums, sets, tuples, pydantic's models, TEXT_TYPES.
+    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
     """
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
@@ -2009,23 +1997,22 @@ def form_of(fields: dict[str, Any]) -> Message:
     return {"type": "object", "properties": properties, "required": required}
 
 
-# ---- what is registered
+# ---- registered functions
 class Entry:
-    """A registered function: what its hints and docstring say, and how to call it.
+    """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace those made of the hints; {} allows everything. With
-    an `input_schema`, hints only tell which parameter takes the Context: the arguments
-    stay plain JSON, the result has no schema. Once registered, an entry never changes,
+    Schemas written by hand replace generated ones; {} allows everything. With an
+    `input_schema`, hints only say which parameter takes the Context: arguments stay
+    plain JSON, and the result has no schema. Once registered, an entry never changes,
     so any thread may call it.
 
         name, description            of the function
-        parameters                   for clients: all but `context`, which takes the
-                                     Context ("": none does)
+        parameters                   the names that clients pass
+        context                      the parameter that takes the Context; "": none
         input_schema, input          what the arguments must match, and its Schema
         output_schema, output        the same for the result; None: anything will do
         wrapped                      the result is put into an object, under "result"
-        stays                        it runs where the request is served, in spite of
-                                     `run=`
+        stays                        it runs on the request's thread, in spite of `run=`
         definition                   what lists show
         pattern, cache_hints         of a resource: its URIs, and caching hints
     """
@@ -2042,7 +2029,7 @@ class Entry:
         output_schema: Message | None = None,
     ) -> None:
         self.function = function
-        # A partial has no name of its own, and an object that of its class.
+        # A partial has no name of its own; an object has its class's.
         named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
         doc = named.__doc__ or ""
@@ -2072,7 +2059,7 @@ class Entry:
         self.stays = signature.is_async
         self.input_schema = input_schema
         self.input = Schema(input_schema)
-        if signature.bound:  # they are the author's; a schema by hand may offer them
+        if signature.bound:  # refused, unless the schema has them
             hidden = dict.fromkeys(signature.bound, False)
             properties = {**hidden, **input_schema.get("properties", {})}
             self.input = Schema({**input_schema, "properties": properties})
@@ -2080,9 +2067,9 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results, if that is what the hint says.
+        """Return the schema of structured results; None: the hint asks for none.
 
-        `-> str` or `-> list` says nothing about structure: such a tool returns content.
+        A tool with `-> str` or `-> list` returns content.
         """
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         schema = whole["properties"]["result"]
@@ -2093,11 +2080,11 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message, kinds: Any = object) -> tuple[Message, Flaw]:
-        """Return the arguments as they fit, and what flaw is left.
+        """Return the arguments, decoded if need be, and the flaw that is left.
 
-        Some clients send a list or an object as a string of its JSON; the arguments of
-        prompts and the variables of templates are always strings ("5" is 5 for int). So
-        a string that does not fit is taken for JSON of one of these `kinds`.
+        Some clients send a list or an object as a string of JSON; arguments of prompts
+        and variables of templates are always strings ("5" is 5 for int). So a string
+        that does not fit is decoded, and the value used if it is one of these `kinds`.
         """
         flaw = self.input.flaw(values)
         for name, value in values.items():
@@ -2110,15 +2097,14 @@ class Entry:
         return values, flaw
 
     def parse(self, texts: Message) -> Message:
-        """Return what the strings stand for that a prompt or template gets; or
-        RpcError."""
+        """Convert the strings for a prompt or template; RpcError: they do not fit."""
         values, flaw = self.fit(texts)
         if flaw:
             raise invalid(flaw)
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
-        """Call the function with valid arguments; `values` are further ones."""
+        """Call the function with valid arguments; `values` are passed by position."""
         arguments = self._convert(arguments)
         arguments.update(zip(self.parameters, values))
         if self.context:
@@ -2126,28 +2112,28 @@ class Entry:
         return self.function(**arguments)
 
 
-Entries = dict[str, Entry]  # what is registered, by name or URI
+Entries = dict[str, Entry]  # by name or URI
 
 
 # ======== 6. Content, results, and the registry =======================================
-# *Content* is a block of text, an image, ... in the result of a tool or the message of
-# a prompt; *contents* are what a resource has, its text or its bytes. What a handler
-# returns becomes one of these, or data. Of a tool without an output schema:
+# *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
+# *contents* are the text or the bytes of a resource. A handler's value becomes one of
+# these, or data. For a tool without an output schema:
 #
-#     it returns                          the result has
+#     value                               result
 #     None                                no content
 #     text, content, a list of these      this content
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, because its hint says more than "text" or because
-# its author wrote one, the value is always structuredContent, and its JSON is the text.
+# If the tool has an output schema, from its hint or written by hand, the value is
+# always structuredContent, and its JSON is the text.
 #
-# Plain data may look like content. So a dict is content only if it is *whole*: it has
-# the members that its type requires, of the right types, and none that its type lacks.
-# It is a complete result only if it has no members but a result's. What looks nearly
-# like one of these is data:
+# Plain data may look like content. So a dict counts as content only if it has all
+# members that its type requires, of the right types, and none that its type lacks; it
+# counts as a complete result only if it has no members but a result's. Everything else
+# is data:
 #
 #     {"type": "text", "text": "hi"}                  content
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
@@ -2157,12 +2143,12 @@ Entries = dict[str, Entry]  # what is registered, by name or URI
 #     {"content": [{"type": "text"}], "isError": True}    an error of the tool: an error
 #                                                     is never turned into data
 #
-# Everything is made JSON first, by to_json(): what has no JSON form is an error that
-# names its place.
+# to_json() converts everything first; a value without a JSON form is an error that
+# names its location.
 
-MAX_URI_LENGTH = 2048  # of a URI that somebody watches, and is told of
+MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# What is checked of what an author gives: in options, blocks of content, contents.
+# The schemas of members that are checked: of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2213,8 +2199,8 @@ _MEMBER_SCHEMAS = json.loads("""{
     "resultType": {"type": "string"}
 }""")
 
-# To add a type of content: a row, and what its members are, above. `_meta` and
-# annotations are allowed in all of them. (server/tools §Tool Result)
+# To add a type of content: a row here, and its members above. All types may have
+# `_meta` and annotations. (server/tools §Tool Result)
 Block = namedtuple("Block", "type required optional")
 BLOCKS = read_table(
     Block,
@@ -2243,7 +2229,7 @@ def shape_of(names: str, required: str = "") -> Schema:
 
 
 class Result(dict[str, Any]):
-    """What a modern tool returns if an extension defines the result; sent as it is."""
+    """The result of a modern tool, as an extension defines it; sent unchanged."""
 
 
 def text(value: str, **members: Any) -> Message:
@@ -2279,7 +2265,7 @@ def as_text(value: Any) -> str:
 
 
 def contents(uri: str, mime_type: str | None, value: Any) -> Message:
-    """Make what a resource returned: server/resources §Resource Contents."""
+    """Make the contents of a resource: server/resources §Resource Contents."""
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
@@ -2317,7 +2303,7 @@ def is_content(value: Any) -> bool:
 
 
 def content(value: Any) -> Message:
-    """Return content; text may be given as a string. TypeError for anything else."""
+    """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
         return text(value)
     if flaw := block_flaw(value):
@@ -2332,10 +2318,10 @@ def tool_error(message: str) -> Message:
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, and not data.
+    """Tell whether a dict is a complete result, not data.
 
-    It has content and other members of a result only: {"content": [], "total": 17} and
-    {"content": []} are data.
+    It has `content`, and other members of a result only: {"content": [], "total": 17}
+    and {"content": []} are data.
     """
     shape = shape_of("content structuredContent isError _meta resultType", "content")
     if not isinstance(value, dict) or shape.flaw(value):
@@ -2345,9 +2331,9 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make a result of a tool's value: server/tools §Tool Result, §Output Schema.
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
 
-    TypeError: it cannot be one, or breaks the tool's output schema.
+    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
     """
     plain = to_json(value)
     blocks = plain if isinstance(value, list) and value else [plain]
@@ -2387,10 +2373,10 @@ _KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
-    """Return an object of this kind, or a list, without what a revision lacks.
+    """Return an object of a kind, or a list of them, as a revision has it.
 
-    `fields` in FEATURES have the kind before the dot; the star stands for all kinds but
-    results and annotations, in which a member of this name is another one. In
+    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
+    except results and annotations, which have other members of the same name: in
     2025-03-26, for example, a tool has no `title`, but its annotations have one.
     """
     if isinstance(value, list):
@@ -2413,10 +2399,10 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     return kept
 
 
-# ---- the registry: what authors register is an Entry (section 5), in a table of its
-# kind. The key is what clients use to ask for it: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares once a feature is
-# registered.
+# ---- the registry: each registered function is an Entry (section 5), in a table of its
+# kind. The key is what clients ask for: a name, a URI or a URI template.
+# basic/versioning §Capability Negotiation: what the server declares for each kind that
+# has been registered.
 CAPABILITIES = json.loads("""{
     "tools": {"listChanged": true},
     "resources": {"listChanged": true, "subscribe": true},
@@ -2437,8 +2423,8 @@ def checked(members: Message, names: str) -> Message:
 
 
 def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that the specification allows and some hosts do not: they then drop the
-    tool, or all tools, or a model's API refuses every request."""
+    """Log names that some hosts refuse, although the specification allows them: the
+    host drops the tool, or all tools, or a model's API refuses every request."""
     names = [tool, *(one.replace(".", "_") for one in arguments)]
     odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
     if odd:
@@ -2449,10 +2435,10 @@ def log_names(tool: str, arguments: Iterable[str]) -> None:
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return the pattern of what a URI template stands for; of a URI, too.
+    """Return a pattern that matches the URIs of a template; also of a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable stands for a part of a
-    path, and ends at the text that follows it. {+path} stands for several parts.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
+    path, up to the text that follows it. {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2460,7 +2446,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # Of "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
+            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
             # many ways to match: with three variables, 1,000 dots take seconds.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
@@ -2479,9 +2465,9 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return what is kept of a URI that somebody watches; or RpcError.
+    """Return the key of a watched URI; RpcError: the URI is not valid.
 
-    That is a digest: a client may name 1,000 URIs of 2 kB each.
+    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
     """
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
@@ -2489,10 +2475,10 @@ def uri_key(uri: Any) -> str:
 
 
 class Registry:
-    """What a server offers: the functions that were registered.
+    """The functions that a server offers.
 
-    An application whose tools come and go registers at any time, deletes from the
-    dicts, and calls Server.changed(), which tells the clients to list again.
+    Tools may come and go at any time: register them, or delete them from the dicts,
+    then call Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2521,8 +2507,9 @@ class Registry:
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size. Each
-    # returns the function as it is. TypeError, ValueError: it cannot be used.
+    # ---- registering. `members` are icons and _meta; resources also have a size.
+    # Decorators return the function unchanged. TypeError, ValueError: the function
+    # cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2552,17 +2539,17 @@ class Registry:
     ) -> Func:
         """Register a function as a tool.
 
-        Its hints become schemas (see schema_of()), its docstring the description.
-        `name`, `title`, `description`, `annotations` (server/tools §Tool) and `members`
-        (icons, _meta) are what lists show.
+        Its hints become schemas (see schema_of()), its docstring the description. Lists
+        show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
+        `members` (icons, _meta).
 
-        It returns text, content (see text(), image(), ...), a list of these, a complete
-        result {"content": [...]}, or any other value, sent as JSON. `run=None` keeps it
-        off the thread of the server's `run=`.
+        The function returns text, content (see text(), image(), ...), a list of these,
+        a complete result {"content": [...]}, or any other value, which is sent as JSON.
+        `run=None` keeps it off the thread of the server's `run=`.
 
-        What it raises is for the model: a result with `isError` and the text of the
-        exception, and a traceback in the log, unless it is a ToolError. An RpcError is
-        for the client: that error.
+        An exception becomes a result with `isError` and its text, for the model, and
+        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
+        client, as that error.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2602,12 +2589,12 @@ class Registry:
     ) -> Callable[[F], F]:
         """Register a function as a resource, or as a template: "notes://{id}".
 
-        It returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"} or a list of
-        such dicts, or any other value, sent as JSON. `{id}` stands for one path
-        segment, `{+path}` for several.
+        The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
+        list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
+        one path segment, `{+path}` for several.
 
-        NotFound: there is none, and its text says so. RpcError: that error. The client
-        learns nothing about other exceptions, which are logged.
+        The client gets the text of NotFound, and any RpcError as it is. Other
+        exceptions are logged; the client learns nothing about them.
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
@@ -2654,8 +2641,9 @@ class Registry:
     def prompt(self, function: Any = None, *, name: str = "", **members: Any) -> Any:
         """Register a function as a prompt; its parameters become its arguments.
 
-        Clients send strings: "5" is converted for an int. It returns text or content
-        (from the user), {"role", "content"}, or a list. Exceptions: as resource().
+        Clients send strings: "5" is converted for an int. The function returns text or
+        content (from the user), {"role", "content"}, or a list of these. Exceptions:
+        see resource().
         """
 
         def register(function: F) -> F:
@@ -2692,8 +2680,8 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` are those that the author gives, of which this kind has `options`
-        besides the usual ones; `derived` come from the function.
+        `members` come from the author, and may include `options` besides the usual
+        ones; `derived` come from the function.
         """
         table = self.entries(kind)
         if name in table:
@@ -2707,10 +2695,10 @@ class Registry:
         self.declared.add("resources" if kind == "templates" else kind)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
-        """Register a completer for an argument of the prompt, or URI template.
+        """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit: a completer filters. Exceptions: as resource().
+        It gets the text so far and, if it takes two arguments, a dict of the other
+        arguments. It returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2724,8 +2712,8 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for what does not exist; they may come before their
-        prompts."""
+        """Log completers for arguments that do not exist. This waits until the server
+        runs, because a completer may be registered before its prompt."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2740,11 +2728,11 @@ class Registry:
         settings: Message | None = None,
         mirrored: str = "",
     ) -> Callable[[F], F]:
-        """Register a function for a method of an extension: params to a result.
+        """Register a function for an extension's method: params in, a result out.
 
         capabilities.extensions lists the `settings` under `extension`, or else the
-        method's name. `mirrored`: the param that HTTP repeats in Mcp-Name. A method of
-        the core is replaced. Exceptions: as resource().
+        method's name. `mirrored`: the param that HTTP repeats in Mcp-Name. A core
+        method of this name is replaced. Exceptions: see resource().
         """
         if "/" not in (extension or name):
             raise ValueError(f"{name!r}: the method of an extension needs a prefix/")
@@ -2761,7 +2749,7 @@ class Registry:
         return register
 
     def capabilities(self, version: str) -> Message:
-        """Return the server's capabilities, derived from what is registered."""
+        """Return the capabilities that the registered functions imply."""
         declared = {
             name: settings
             for name, settings in CAPABILITIES.items()
@@ -2773,9 +2761,9 @@ class Registry:
 
 
 # ======== 7. One function per method ==================================================
-# A Server and a Context (section 8) come in, a result goes out; or an exception, which
-# becomes an error (see the table there). server.call_handler() calls the author's
-# function.
+# Each function takes a Server and a Context (section 8), and returns a result or raises
+# an exception, which becomes an error (see the table there). server.call_handler()
+# calls the author's function.
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # other notifications that a subscription asks for
@@ -2795,7 +2783,7 @@ def check_params(method: str, params: Message) -> None:
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
-    """Say what this server is: server/discover §Response.
+    """Describe this server: server/discover §Response.
 
     {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
     `instructions` if there are any. Clients may call it first, or not at all.
@@ -2811,9 +2799,9 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, or what else the method lists, and `nextCursor` if there is more.
-    A cursor is the place of the page's first item, as text; clients must not look into
-    it. What a caller may not see is not counted: see Server.offered().
+    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
+    index of the page's first item, as text; clients must not interpret it. Entries that
+    the caller may not see do not count: see Server.offered().
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -2844,8 +2832,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are for the model, which can call
-    again with others; an unknown name is for the client, which has to list again.
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
+    can call again with others; an unknown name, to the client, which must list again.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -2884,17 +2872,17 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
 
 
 # ---- resources
-# server/resources §Security Considerations: a variable may become part of a path. An
-# empty or absolute path, the folder itself, a drive, a segment "..", invalid
-# characters:
+# server/resources §Security Considerations: a variable may become part of a path.
+# Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
+# invalid characters.
 _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 
 
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template, and of several templates the first one counts.
-    RpcError: a variable would leave its place, or has not the type that its hint says.
+    A resource goes before a template; of several templates, the first one registered
+    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -2933,23 +2921,22 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        methods     the notifications that it hears: of changed lists, and what else it
-                    has asked for by name (see Server.notify())
+        methods     the notifications that the client gets: of changed lists, and others
+                    that it named (see Server.notify())
         uris        uri_key() of each URI that it watches
-        _granted    what is acknowledged, as a filter, until begin() has said so
+        _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
     A Session (section 15) is the other kind of listener; both have `uris`, hears() and
     tell().
 
-    The client is told what is granted, which may be less than it wanted: nothing of a
-    feature that the server does not have. A subscription is a request that is not
-    answered for long, but no thread waits for it on stdio, and it holds no slot of the
-    slow handlers.
+    The client is told what is granted, which leaves out features that the server lacks.
+    The request stays open for long, but on stdio no thread waits for it, and it does
+    not count as a slow handler.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Note what is wanted and can be had; RpcError: too much, or not allowed."""
+        """Work out what is granted; RpcError: too much, or not allowed."""
         self.ctx = ctx
         self.methods: set[str] = set()
         self.uris: set[str] = set()
@@ -2984,11 +2971,11 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Listen for changes, and say so. No thread waits for the end."""
+        """Start listening, and acknowledge. No thread waits for the end."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen before acknowledging, or a change in between would be lost; the lock
-        # orders the two.
+        # Listen before acknowledging, or a change in between would be lost. The lock
+        # keeps the order of the messages.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -3000,7 +2987,7 @@ class Subscription:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # What the client said is not kept for as long as it listens.
+        # Free the request's memory: the subscription may last for long.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -3010,7 +2997,7 @@ class Subscription:
             self.end()
 
     def hears(self, method: str) -> bool:
-        """Tell whether it hears a notification, by its name."""
+        """Tell whether the client gets a notification of this name."""
         return method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
@@ -3020,7 +3007,7 @@ class Subscription:
         self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening; unless the client has cancelled it, respond. Only the first
+        """Stop listening, and respond unless the client has cancelled. Only the first
         call does anything."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
@@ -3038,7 +3025,7 @@ def serve_listen(server: Server, ctx: Context) -> Message:
     """Begin a subscription, which is answered when it ends.
 
     params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
-    [uris], ...}}. What is sent meanwhile names the request, in `_meta`.
+    [uris], ...}}. Each notification names the request, in `_meta`.
     """
     subscription = Subscription(ctx)
     ctx.peer.prepare(ctx)
@@ -3106,24 +3093,24 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 8. Requests: what a handler sees, and what becomes of its result ============
-# The map before part I shows the way of a request through this section. The handler
-# uses its Context to report progress, and to ask the client.
+# The map before part I shows how a request passes through this section. A handler uses
+# its Context to report progress, and to ask the client.
 #
-# A modern server cannot send requests. So a handler that asks is stopped (by an
-# exception), and the request is answered "input required", with the questions inside.
-# The client sends it again, with the answers; the handler runs again from its first
-# line, and now finds them. Hence its rules:
+# A modern server cannot send requests. So an exception stops a handler that asks, and
+# the request is answered "input required", with the questions inside. The client sends
+# the request again, with the answers; the handler runs again from its first line, and
+# now finds them. Hence the rules for handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
 #     do not trust the answer  the client sends it; maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# The answers so far are kept by the client between two runs, as *request state*. The
-# client can read but not change it: it is signed, together with the request and the
-# principal, and expires (basic/patterns/mrtr §Server Requirements). It also names each
-# question by its words: the same key with other words finds no answer. For a tool that
-# does `ctx.elicit("Which branch?", branch=str)`, this goes over the wire:
+# Between two runs, the client keeps the answers so far, as *request state*. The client
+# can read the state but not change it: it expires, and is signed together with the
+# request and the principal (basic/patterns/mrtr §Server Requirements). It has a digest
+# of each question, so an answer never fits another question with the same key. A tool
+# that calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -3132,13 +3119,13 @@ SERVED: dict[str, Func] = {
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# A legacy session has the same conversation with one request: the server sends
-# `elicitation/create` as a request of its own, and the handler waits (section 15). To
-# the handler both look alike, but only here does it start again from its first line.
+# In a legacy session, one request is enough: the server sends `elicitation/create` as a
+# request of its own, and the handler waits (section 15). To the handler both look
+# alike, except that in a session it does not start again.
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model to read, an *error* is for the program that sent the request. The
-# rows are those of Context._explain(), in their order:
+# rows are in the order of Context._explain():
 #
 #     what happens                   in a tool                   in any other handler
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
@@ -3146,18 +3133,18 @@ SERVED: dict[str, Func] = {
 #     RpcError is raised             that error                  that error
 #     ToolError is raised            isError, not logged         -32603, no text
 #     NotFound is raised             isError, with its text      no such resource
-#     any other exception            isError, with its text      -32603, no text
-#     KeyboardInterrupt and others   -32603                      -32603
-#     that are no Exception
+#     other exceptions, SystemExit   isError, with its text      -32603, no text
+#     KeyboardInterrupt and the      -32603                      -32603
+#     like
 #
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
 #     a result breaks output_schema  isError
 #
-# An error with a reserved code that the revision does not have goes out as -32603. A
-# tool's exception is read by a model: write it for the model. Tracebacks go to stderr
-# only. What fails before the author's function is called is not for the model, but for
-# wrong arguments.
+# A reserved code that the revision lacks goes out as -32603. A model reads the text of
+# a tool's exception: write it for the model. Tracebacks go to stderr only. A failure
+# before the author's function is called is an error for the client, except wrong
+# arguments, which are for the model.
 #
 # The *peer* is the other end of a pipe, of a session, or of one POST (section 9); the
 # *principal* is the caller, if the transport knows.
@@ -3201,7 +3188,7 @@ def roots() -> Message:
     return {"method": "roots/list"}
 
 
-# What an answer must look like.
+# The schema of an answer, by the method of its question.
 _ANSWER_SCHEMAS = json.loads("""{
     "elicitation/create": {
         "required": ["action"],
@@ -3245,13 +3232,13 @@ def only(answers: Message) -> Any:
 class InputRequired(BaseException):
     """Stops a handler that lacks answers.
 
-    It is not an Exception, which the handler might catch itself: `except Exception`
-    around a question is common, and would turn the question into a failure.
+    Not an Exception: `except Exception` around a question is common, and would turn the
+    question into a failure.
     """
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
-    """Return a question without what a revision lacks."""
+    """Return a question as a revision has it."""
     if not seen.reduces or "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
@@ -3264,41 +3251,41 @@ _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 class Context:
     """One request, as its handler sees it: declare a parameter `ctx: Context`.
 
-    `meta` is params._meta; `client_info` and `client_capabilities` may be made up;
-    `principal` is what `authorize=` returned; `headers` are those of the HTTP request,
-    by names in lower case, and empty on stdio. When the client cancels, `cancelled`
+    `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
+    `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
+    request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
     becomes True: stop soon.
 
-    What follows is for readers of this file. A request, from its arrival to its end:
+    The rest is for readers of this file. A request, from its arrival to its end:
 
         state        in peer.running    _ended   cancelled
-        arrived      no                 no       no          _admit() looks at it
+        arrived      no                 no       no          _admit() checks it
         running      yes                no       no          messages may be sent
         answered     no                 yes      no          the response was the last
         cancelled    until its handler  yes      yes         nothing more is sent
                      has returned, or
                      its coroutine has been told
 
-    It ends once: answered, cancelled by the client, or abandoned because the client
-    has left, which is a cancellation, too. _end() is the only place that decides which.
+    A request ends once: it is answered, or it is cancelled, by the client or because
+    the client has left. Only _end() decides which.
 
-        _rules         what its revision has, from _resolve() on
+        _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 7
         _may_ask       true if its handler may ask the client
         _in_tool       true from the call of a tool's function on, unless it asks
-        _subscription  what `subscriptions/listen` has begun; None: anything else
-        _progress      the last that was sent
-        _unawaited     questions of a coroutine that it does not await yet
+        _subscription  the Subscription that the request has begun, if any
+        _progress      the last value that was sent
+        _unawaited     questions that a coroutine has yet to await
         _wakes         functions for _cancel() to call
         _digests       of the questions of this run, by key
         _missing       the questions that have no answer, by key
-        _answers       by digest; without request state, by key
+        _answers       the answers, by digest; without request state, by key
 
-    `_sending` orders its messages, and is held while one is sent. Whoever changes
-    `cancelled`, `_ended`, `_wakes` or `_digests` holds `_ending`; nothing waits under
-    it. Any thread may call what handlers call, and _emit(), _cancel() and
-    _wake_with(). All else happens on one thread after the other.
+    `_sending` orders the messages, and is held while one is sent. `_ending` guards
+    `cancelled`, `_ended`, `_wakes` and `_digests`; nothing waits under it. Any thread
+    may call the methods for handlers, and _emit(), _cancel() and _wake_with(). The
+    other methods run on one thread after the other.
     """
 
     version: str
@@ -3383,17 +3370,16 @@ class Context:
     def run(self, function: Func, /, *arguments: Any) -> Any:
         """Call a function where `run=` calls handlers, and return its result.
 
-        It runs here if there is no `run=`. CancelledError: the request was cancelled
-        before that.
+        Without `run=`, call it here. CancelledError: the request was cancelled first.
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
         return self.server.hook.call(self, partial(function, *arguments))
 
     def on_cancel(self, function: Func) -> None:
-        """Have a function called once, on its own thread, if the client cancels.
+        """Call a function once, on its own thread, if the client cancels.
 
-        When a program ends, such functions have 0.1 s together.
+        When a program ends, all these functions together have 0.1 s.
         """
         self._wake_with(partial(run_aside, "mcp-cancel", function))
 
@@ -3420,11 +3406,10 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; of a question
-        under "", the key is made of its words. `take` is a function of the answers,
-        whose result is returned in their place. ClientLacks: the client did not declare
-        what is needed. AskError: it answers with an error, or not at all. ValueError: a
-        key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; under the key
+        "", a question gets a key made of its words. `take` converts the answers before
+        they are returned. ClientLacks: the client lacks a capability. AskError: it
+        answered with an error, or not at all. ValueError: a key is used twice in a run.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3449,8 +3434,8 @@ class Context:
     def _check_declared(self, question: Message) -> None:
         """Check that the client declared what a question needs: basic/index §_meta.
 
-        A question, or a part of one, that the revision does not have counts as not
-        declared, whatever the client says.
+        A capability that the revision lacks counts as undeclared, whatever the client
+        says.
         """
         method = question["method"]
         name = METHODS[method].capability
@@ -3490,22 +3475,22 @@ class Context:
         return found
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which awaits in place of waiting."""
+        """Do the same for a coroutine, which must not block."""
         return self._obtain(questions)
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
         """Start the handler; RpcError if the request may not be served.
 
-        The order of the checks is that of the statuses of HTTP (section 12): `_meta`,
-        the headers, the version, the method, its params.
+        The checks are in the order of the HTTP statuses (section 12): `_meta`, the
+        headers, the version, the method, its params.
         """
         version: Any = self.meta.get(META_VERSION, "")
-        # That of a legacy client comes here in a copy without part III.
+        # Without part III, `initialize` from a legacy client comes here, too.
         if self.method != "initialize" or version:
             check_params("_meta", self.meta)
             self._identify(self.meta)
-            self.version = version  # if there is such a one
+            self.version = version  # checked below
             self.peer.check(self)
 
         if version not in REVISIONS or not rules(version).modern:
@@ -3518,7 +3503,7 @@ class Context:
         self._submit(start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is, under the keys of a `_meta`."""
+        """Note who the client is; `client` has the keys of a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
@@ -3543,13 +3528,13 @@ class Context:
         check_params(method, self.params)
 
     def _submit(self, start: Func) -> None:
-        """Have the handler run."""
+        """Count the request as running, and start its handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
         self.peer.running[self.id] = self
-        if self.method == "server/discover":  # which must not wait for handlers
+        if self.method == "server/discover":  # it must not wait for handlers
             self._perform()
         else:
             start(self._perform)
@@ -3558,15 +3543,15 @@ class Context:
     def _perform(self) -> None:
         """Run the handler and send the response, whatever happens.
 
-        It runs once, on the thread that the transport has chosen, and raises nothing,
-        unless `send` does.
+        Runs once, on the thread that the transport chose. Raises only what `send`
+        raises.
         """
         if self.cancelled:  # while it waited for a thread
             self.peer.running.pop(self.id, None)
             return
         try:
             response = self._response()
-        except BaseException:  # even to make or log the error has failed
+        except BaseException:  # making or logging the error failed, too
             response = self._failure(RpcError(INTERNAL_ERROR))
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
@@ -3591,7 +3576,7 @@ class Context:
         return self._shape(result)
 
     def _run_method(self) -> Message:
-        """Run the handler with the answers so far; or return its questions."""
+        """Run the handler with the answers so far; return its result or questions."""
         if self._may_ask:
             self._restore()
         try:
@@ -3601,10 +3586,10 @@ class Context:
             if not self._missing:  # else the handler has swallowed InputRequired
                 return result
         except BaseException:
-            # InputRequired, or the group of an asyncio.TaskGroup with it.
+            # InputRequired, alone or in the group of an asyncio.TaskGroup.
             if not self._missing:
                 raise
-        self._in_tool = False  # what fails now is not the author's
+        self._in_tool = False  # a failure from here on is not the author's
         # basic/patterns/mrtr §InputRequiredResult
         expires = time.time() + STATE_SECONDS
         state = to_base64(encode([expires, self._digests, self._answers]))
@@ -3618,9 +3603,9 @@ class Context:
         }
 
     def _explain(self, problem: BaseException) -> Message:
-        """Return the result of a tool that has failed; RpcError: it is that error.
+        """Turn an exception into the result of a tool, or raise it as an RpcError.
 
-        The table at the head of this section says why.
+        See the table at the head of this section.
         """
         errors = self._rules.errors
         if isinstance(problem, ClientLacks) and self.method == "tools/call":
@@ -3654,12 +3639,12 @@ class Context:
     def _restore(self) -> None:
         """Take the answers from the request and its state; RpcError if invalid.
 
-        The state is base64 of [when it expires, the digests of the questions that were
-        asked, the answers so far], a dot, and the signature. A retry brings the answers
-        to these questions by key. They are kept by digest from now on: if the handler
-        asks something else under the same key, it does not find them.
+        The state is base64 of [time of expiry, digests of the questions asked, answers
+        so far], a dot, and the signature. A retry brings its answers by key; from now
+        on they are kept by digest, so that another question under the same key does not
+        find them.
         """
-        digests: Message = {}  # of the questions that this answers, by key
+        digests: Message = {}  # of the questions asked, by key
         state = self.params.get("requestState")
         if state is not None:
             import hmac
@@ -3676,7 +3661,7 @@ class Context:
             self._answers[digests.get(key, key)] = answer
 
     def _sign(self, body: str) -> str:
-        """Return request state that is valid for this request and principal only."""
+        """Sign request state, for this request and this principal only."""
         import hmac
 
         params = dict(self.params)
@@ -3700,10 +3685,10 @@ class Context:
         return error_response(error, {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
-        """Return a result with what its revision wants, and without what that lacks.
+        """Add the members that the revision requires, and drop those that it lacks.
 
-        basic/index §ResultType, server/utilities/caching. Both eras come here: which
-        members go out is said by the rows of FEATURES, not by the class of the request.
+        basic/index §ResultType, server/utilities/caching. Both eras come here: the rows
+        of FEATURES, not the class of the request, decide which members go out.
         """
         features = self._rules.features
         shaped: Message = {"resultType": "complete"}
@@ -3730,8 +3715,8 @@ class Context:
     def _emit(self, message: Message) -> None:
         """Send a message of this request, unless it has ended.
 
-        It may wait for the client, while it holds `_sending`. So no lock that others
-        need may be held here.
+        This may wait for the client while it holds `_sending`, so the caller must hold
+        no lock that others need.
         """
         with self._sending:
             if not self._ended:
@@ -3757,8 +3742,8 @@ class Context:
     def _end(self, cancelled: bool = False) -> bool:
         """End the request; False if it had ended.
 
-        A response and a cancellation may come at the same moment, on two threads. The
-        first of them is the end; the other one does nothing.
+        A response and a cancellation may race, on two threads: the first one ends the
+        request, the other does nothing.
         """
         with self._ending:
             if self._ended:
@@ -3774,8 +3759,8 @@ class Context:
                 wake()
 
     def _wake_with(self, wake: Func) -> None:
-        """Have _cancel() call a function that does not block, once; now, if the request
-        has been cancelled already."""
+        """Have _cancel() call a function, once, which must not block; call it now if
+        the request is already cancelled."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3784,44 +3769,43 @@ class Context:
 
 
 # ======== 9. The peer: running requests, cancellation =================================
-# Who sends messages, and what outlives one of them. On stdio there is one peer, the
-# pipe. Over HTTP a legacy session has one, and so has every modern POST: its peer ends
-# with its answer. These set `ctx.cancelled`; then nothing more is sent for the request
-# (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer sends messages, and has the state that outlives one of them. On stdio there is
+# one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
+# which ends with its answer. These events set `ctx.cancelled`; then nothing more is
+# sent for the request (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
-#     end of input, DELETE             later   -              no: what runs is finished
+#     end of input, DELETE             later   -              no: handlers may finish
 #
-# That a modern client cancels by closing the stream, and a legacy one does not, is the
-# most important difference between the eras over HTTP.
+# Over HTTP, this is the most important difference between the eras: a modern client
+# cancels by closing the stream; a legacy one does not.
 #
-# A cancellation does three things, in this order: the request has ended, so that
-# nothing more is sent for it; `ctx.cancelled` is True, for a handler that looks; and
-# what waits is woken, each with a function that does not block: a coroutine where it
-# awaits, a question, a subscription, and on a thread of its own what the author gave
-# on_cancel(). The handler itself can only be asked to stop: Python has no way to end a
-# thread.
+# A cancellation does three things, in this order. The request ends, so that nothing
+# more is sent for it. `ctx.cancelled` becomes True, for handlers that look. Everything
+# that waits is woken, by functions that do not block: a coroutine at its `await`, a
+# question, a subscription and, on a thread of its own, an on_cancel() function. A
+# handler can only be asked to stop: Python has no way to end a thread.
 
 
 class Peer:
-    """The other end of a pipe, a session or one POST: the same one for each message.
+    """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
         ordered     messages arrive in the order in which they were sent
         running     requests that have not ended, by id
-        closed      true once close() was called: nobody listens any longer
-        session     [legacy] what `initialize` has opened; None: nothing yet
-        opening     [legacy] held while that becomes another one
+        closed      true once close() was called: the client has left
+        session     [legacy] the Session, once `initialize` has opened one
+        opening     [legacy] held while another session replaces it
         null_ids    [legacy] true while errors without an id say `"id": null`
-        questions   [legacy] what we have asked the client, by id: the question, and who
-                    takes its answer
+        questions   [legacy] our open questions to the client, by id, each with the
+                    function that takes its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
     may call any method. A transport overrides push() if sending might block, prepare()
-    if a subscription needs a stream of its own, and check() if it knows something that
-    has to agree with the message. It calls close() when the client has left.
+    if a subscription needs a stream of its own, and check() if it has headers that must
+    agree with the message. It calls close() when the client has left.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3836,18 +3820,18 @@ class Peer:
         self.question_ids = itertools.count(1)  # [legacy]
 
     def check(self, ctx: Context) -> None:
-        """Check what the transport knows of a modern request, before its version."""
+        """Compare a modern request with its transport's headers, before its version."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message that the client has not asked for now, with `send`. A
-        transport on which this might wait for the client overrides it."""
+        """Send a message outside of any request, with `send`. A transport overrides
+        this if it might wait for the client."""
         try:
             send(message)
-        except Exception as problem:  # others hear of it all the same
+        except Exception as problem:  # the other clients are still told
             _log(f"{message['method']} has not reached a client: {problem!r:.200}")
 
     def prepare(self, ctx: Context) -> None:
-        """Prepare to carry what a subscription sends."""
+        """Prepare to send the messages of a subscription."""
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -3867,55 +3851,55 @@ class Peer:
             ctx._cancel()
 
     def close(self) -> None:
-        """End what waits for the client: subscriptions, questions."""
+        """End everything that waits for the client: subscriptions, questions."""
         self.closed = True
         if self.session:  # [legacy]
             self.session.server.listeners.pop(self.session, None)  # [legacy]
         for ctx in list(self.running.values()):
             if ctx._subscription:
-                with suppress(Exception):  # its end cannot be sent: the others end
+                with suppress(Exception):  # cannot be sent; end the others
                     ctx._subscription.end()
         fail_questions(self, list(self.questions), "the session is closing")  # [legacy]
 
 
 # ======== 10. The server ==============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. It
-# knows no sockets, no files and no threads but those of the authors' functions:
+# knows nothing of sockets and files, and only these threads:
 #
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) in which run() was
-# called, over HTTP from before `authorize` on. The handler runs in this copy, and so
-# does its coroutine:
+# Each message is served in a copy of the context (contextvars) of run()'s caller. Over
+# HTTP the copy is made before `authorize` is called. The handler runs in this copy, and
+# so does its coroutine:
 #
 #     set before run()               every message sees it
 #     set by authorize               the handler of this request sees it
-#     set by a handler               nobody else sees it, not even the next call on the
+#     set by a handler               no other call sees it, not even the next one on the
 #                                    same thread or connection
 #     an object, changed in place    is shared, as everywhere
 #
-# So a program can serve in three ways. run() blocks and serves on stdio or HTTP, which
-# is what most want. run_here() does the same and calls handlers on the thread that
-# called it, for an application that must be touched by one thread only. And who has a
-# transport of its own calls handle() with each message.
+# A program can serve in three ways. Most call run(), which blocks, and serves on stdio
+# or over HTTP. run_here() does the same, but calls handlers on the thread that called
+# it, for an application that only one thread may touch. If you have a transport of your
+# own, call handle() with each message.
 
-RUN_SECONDS = 60  # until what `run=` was given must have begun
+RUN_SECONDS = 60  # within which `run=` must begin a function
 
 
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application is given a function without arguments, a *thunk*, and may call it
-    when it likes: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer
-    of a user interface. The thread of the request waits for the outcome.
+    The application gets a function without arguments, a *thunk*, and may call it at any
+    time: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer of a
+    user interface. The thread of the request waits for the outcome.
 
-        put         what `run=` is: it is given a function, to be called once there.
-                    None: functions are called where they are asked for
-        _threads    those that run a function of ours now
+        put         the value of `run=`: it gets a thunk, to be called once there. None:
+                    functions are called at once, here
+        _threads    the threads that run a thunk now
 
-    A function that is cancelled or given up before it begins does nothing when it is
-    called later.
+    A thunk that was cancelled or given up before it began does nothing when it is
+    called.
     """
 
     def __init__(self, put: Func | None) -> None:
@@ -3923,9 +3907,9 @@ class RunHook:
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
-        """Have a function called there, wait for it, and return its result.
+        """Call a function there, wait for it, and return its result.
 
-        RpcError: it has not begun in time. CancelledError: `ctx` was cancelled before.
+        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
@@ -3942,7 +3926,7 @@ class RunHook:
             self._threads[threading.get_ident()] = None
             try:
                 outcome.set_result(function())
-            except BaseException as problem:  # raised again where it belongs
+            except BaseException as problem:  # raised again on the request's thread
                 outcome.set_exception(problem)
                 if isinstance(problem, KeyboardInterrupt):
                     raise  # it concerns this thread, too
@@ -3953,7 +3937,7 @@ class RunHook:
         idle_since = time.monotonic()
         while not outcome.done():
             wait([outcome], 0.1)
-            if self._threads:  # a function may wait for another one, however long
+            if self._threads:  # it waits while another one runs, however long
                 idle_since = time.monotonic()
             if ctx.cancelled:
                 outcome.cancel()
@@ -3969,26 +3953,26 @@ class RunHook:
 class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
 
-    Handlers run on several threads at once, over stdio, too. So guard what they share
-    with a lock; or have them run on one thread (`run`); or make them `async def`: these
-    all run on one event loop (`loop`), where only an `await` lets another one go on.
+    Handlers run on several threads at once, even on stdio. So guard shared data with a
+    lock; or run handlers on one thread (`run`); or make them `async def`: these all
+    share one event loop (`loop`), and switch only at an `await`.
 
-    `instructions` tell a model how to use it. `page_size`: items per page of a list
-    (None: all). `state_key` signs request state; processes that serve the same clients
-    must share it. `run` puts handlers on a thread: it is given a function without
-    arguments, to be called once. `loop`: the asyncio event loop of `async def`
+    `instructions` tell a model how to use the server. `page_size`: items per page of a
+    list (None: all). `state_key` signs request state; processes that serve the same
+    clients must share it. `run` gets a function without arguments, and must call it
+    once, on the thread of handlers. `loop`: the asyncio event loop of `async def`
     handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope` ("private",
     "public") are caching hints. `info`: title, description, websiteUrl, icons. To
     unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch`: a function, called with the URI and the Context of each
-    subscription to a resource; if it raises, that is refused.
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it refuses one by raising.
 
-        brief, info    the server's name and version; with all that is known of it
+        brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
-        hook           what calls functions on the thread of `run=`
-        _loop          the event loop; None: no coroutine has come. _lock guards its
+        hook           calls functions on the thread of `run=`
+        _loop          the event loop; None: no coroutine has run. _lock guards its
                        start
-        _endings       what ends each run() in progress
+        _endings       functions that end each run() in progress
         _stops         true if stop() came before the run() that it ends
     """
 
@@ -4041,12 +4025,11 @@ class Server(Registry):
         self._stops = False
 
     def offered(self, kind: str, ctx: Context) -> Entries:
-        """Return what a caller may see: "tools", "resources", "templates" or "prompts".
+        """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        All of dispatch asks it: lists, calls, reads, completions and, over HTTP, the
-        comparison of headers.
-
-        Override it to hide some from `ctx.principal`: they are not listed, and unknown.
+        Lists, calls, reads, completions and, over HTTP, the comparison of headers go by
+        it. Override it to hide entries from `ctx.principal`: for this caller they do
+        not exist.
         """
         return self.entries(kind)
 
@@ -4060,11 +4043,11 @@ class Server(Registry):
         principal: Any = None,
         start: Func = lambda work: work(),
     ) -> None:
-        """Serve one decoded message, on any thread: `send` gets what results from it.
+        """Serve one decoded message, on any thread; `send` gets all that results.
 
-        `peer` is what outlives the message; a modern client does not need one. `start`
-        is given the handler, a function without arguments, and runs it on the thread of
-        its choice.
+        `peer` has the state that outlives the message; a modern client does not need
+        one. `start` gets the handler, a function without arguments, and runs it on a
+        thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -4096,11 +4079,10 @@ class Server(Registry):
     def call_handler(
         self, entry: Entry, arguments: Message, ctx: Context, *values: Any
     ) -> Any:
-        """Call a registered function on the thread where it is to run; return what it
-        returns.
+        """Call a registered function on its proper thread, and return its result.
 
-        Override it to count, limit or log calls: all of them come here, those of a
-        batch, too, once their arguments are valid.
+        Override it to count, limit or log calls: every call with valid arguments comes
+        here, also from a batch.
         """
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
@@ -4109,10 +4091,10 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Have the event loop run a coroutine; wait for its result.
+        """Run a coroutine on the event loop, and wait for its result.
 
         All coroutines run on one loop, so they can share sessions, locks and pools. If
-        the request is cancelled, the coroutine is, where it awaits something.
+        the request is cancelled, so is the coroutine, at its `await`.
         """
         import asyncio
 
@@ -4130,11 +4112,11 @@ class Server(Registry):
         return future.result()
 
     def _run_loop(self, loop: Any) -> None:
-        """Run an event loop of our own for ever, as its thread."""
+        """Run our own event loop for ever, on its thread."""
         while True:
             with suppress(
                 SystemExit, KeyboardInterrupt
-            ):  # of a handler, which has both
+            ):  # from a handler; its request gets it
                 loop.run_forever()
 
     def is_on_loop(self) -> bool:
@@ -4147,8 +4129,8 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: it is answered with an error. ClientLacks: it asks. For questions, and
-        for resources and prompts, the client takes a Server, too: `connect(server,
+        RpcError: the answer is an error. ClientLacks: the tool asks. To test questions,
+        resources and prompts, give the server to the client: `connect(server,
         elicit=lambda params: {"size": "L"})`.
         """
         request = {
@@ -4161,13 +4143,13 @@ class Server(Registry):
         ctx._admit(drop)
         return ctx._result()
 
-    # ---- telling all who listen
+    # ---- notifications to all listeners
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
         changed.
 
-        From any thread. Over HTTP it waits for nobody; the same change is told once to
-        a client that has not yet heard of the last one.
+        From any thread. Over HTTP this does not wait; a client that has not yet been
+        sent the same change is told only once.
         """
         if ":" in what:
             key = uri_key(what)
@@ -4183,11 +4165,11 @@ class Server(Registry):
                 listener.tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request, and is no change.
+        """Send a notification that belongs to no request, and is not a change.
 
-        Sessions get it if their revision has it; a subscription, if its client asked
-        for it by this name, as basic/patterns/subscriptions wants. From any thread.
-        ValueError: changed() sends this one, or only clients do.
+        A session gets it if its revision has it; a subscription, if its client asked
+        for this name (basic/patterns/subscriptions). From any thread. ValueError:
+        changed() sends this one, or only clients do.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -4203,9 +4185,9 @@ class Server(Registry):
     def run(self, arguments: list[str] | None = None, **options: Any) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
-        `options` are those of Endpoint; `arguments` are those of the command line, if
-        not given. Returns when the client has left, after SIGINT or SIGTERM, or when
-        stop() is called. Cleaning up, and the exit status, are yours.
+        `options` are those of Endpoint; `arguments` default to the command line's.
+        Returns when the client has left, after SIGINT or SIGTERM, or after stop().
+        Cleanup and the exit status are yours.
         """
         if self.is_on_loop():
             raise RuntimeError(
@@ -4215,7 +4197,7 @@ class Server(Registry):
             arguments = sys.argv[1:]
         if isinstance(arguments, str):
             raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        # `--http=8000` is two words; a space inside an argument makes no others.
+        # `--http=8000` counts as two words; an argument with a space stays one.
         words = "\n".join(arguments).replace("=", "\n").split("\n")
         if "--http" not in words:
             if options and "endpoint" not in options:
@@ -4231,10 +4213,10 @@ class Server(Registry):
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
 
-        It takes no lock and waits for nothing. Its two flags are set in an order that
-        leaves no gap: whoever comes second sees what the first one did.
+        It takes no lock and does not wait. It sets a flag, then looks for a run();
+        stoppable() does these in the opposite order, so that no stop() is lost.
 
-        Called before run() has begun, it ends the next one: a stop() ends one run().
+        Each stop() ends one run(): if none has begun, the next one.
         """
         self._stops = True
         for end in list(self._endings):
@@ -4243,10 +4225,10 @@ class Server(Registry):
 
     @contextmanager
     def stoppable(self, end: Func) -> Iterator[None]:
-        """Have stop() call a function, which takes no lock, to end what runs here."""
+        """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # Only now: a stop() that came before the line above left its mark.
+            # A stop() that came before the line above has set the flag.
             if self._stops:
                 self._stops = False
                 end()
@@ -4306,15 +4288,15 @@ class Server(Registry):
 # print(), C libraries and child processes find the null device and stderr in their
 # place.
 #
-# What ends serve_stdio(), and how long running handlers then have:
+# These end serve_stdio(), and leave running handlers this long:
 #
 #     the end of input                 LEAVE_SECONDS: the client may still read
 #     SIGINT, SIGTERM, stop()          50 ms
 #     the client closes our stdout     50 ms
 #
-# Subscriptions and open questions end at once. What is still running then is cancelled;
-# functions of on_cancel() have 0.1 s. serve_stdio() returns, and what the author wrote
-# behind it runs as usual.
+# Subscriptions and open questions end at once. When the time is over, running requests
+# are cancelled; functions of on_cancel() have 0.1 s. Then serve_stdio() returns, and
+# the author's code after it runs as usual.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
@@ -4331,7 +4313,7 @@ class Pipe(Peer):
         _watch      has the reader's post, while a handler runs on the reader's thread
         _calls      runs handlers while slow ones run; a reader that was relieved is one
                     of its threads
-        _context    that of the caller of run(); each message is served in a copy
+        _context    the context of run()'s caller; each message gets a copy
         _writing    guards writing to stdout
 
     At any time one thread, at most, is the reader: it runs _read(), and no other has
@@ -4359,19 +4341,18 @@ class Pipe(Peer):
         try:
             with self._writing:
                 while line:
-                    # A pipe may take less than all.
+                    # A pipe may take only a part.
                     line = line[self._out.write(line) :]
         except OSError:
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """Have serve() return. A signal handler may call this: it waits for no lock."""
+        """End serve(). A signal handler may call this: it takes no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         self._stopped.set()
 
     # ---- the reader: no queue and no other thread stands between a line and its
-    # handler. To take turns at the pipe would cost 9 µs a call, a queue and a worker 14
-    # to 25, an executor 32.
+    # handler; they would cost 40 to 140 % of a call.
     def _read(self) -> None:
         """Read and serve lines until there are no more, or another thread reads."""
         is_reader = True
@@ -4390,7 +4371,7 @@ class Pipe(Peer):
     def _read_line(self) -> bytes:
         """Return the next line, or the beginning of one that is too long; b"": none.
 
-        A line that is too long is refused by decode(), and the next one is served.
+        decode() refuses a line that is too long; the next one is served.
         """
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
@@ -4492,27 +4473,27 @@ class Pipe(Peer):
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored, as
-    of hosts that send SIGINT, then SIGTERM: the author's cleanup must survive that. A
-    later one ends the process, unless `react` returns True.
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored,
+    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
+    A later signal ends the process, unless `react` returns True.
     """
     import signal
 
-    last = 0.0  # when a signal came; 0: none has
-    found = {}  # the handlers that were there before
+    last = 0.0  # time of the last signal; 0: none yet
+    found = {}  # the handlers that these replace
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        # A forked child may have inherited this; what is meant for it ends it.
+        # In a forked child, which may have inherited this, a signal ends the child.
         if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
 
-    # Only the main thread may. Python's own handlers count as none; an author's stay.
+    # Only the main thread may set handlers. An author's own are left alone.
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
@@ -4525,7 +4506,7 @@ def signals(react: Func) -> Iterator[None]:
                 signal.signal(*item)
 
     if os.name == "posix":
-        # In a forked child, signals wait until Python runs: it would forget them.
+        # A forked child forgets signals that come before it runs Python: block them.
         os.register_at_fork(after_in_child=put_back)
         let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
         os.register_at_fork(
@@ -4541,30 +4522,30 @@ def signals(react: Func) -> Iterator[None]:
             found.clear()
 
 
-# Where the client's descriptors are, once guard_stdio() has moved them.
+# The client's descriptors, once guard_stdio() has moved them.
 _guarded: list[int] = []
 
 
 def guard_stdio() -> list[int]:
-    """Move descriptors 0 and 1 away, for good; return where they are now.
+    """Move descriptors 0 and 1 away, for good; return the new ones.
 
-    They are not put back when serve_stdio() returns: a thread that was abandoned may
-    still print, and must not print into whatever comes next on stdout.
+    They stay there when serve_stdio() returns: an abandoned thread may still print, and
+    must not print into whatever comes next on stdout.
     """
     if _guarded:
         return _guarded
-    # Some hosts start programs with closed descriptors. Whatever is opened next would
-    # get their numbers, a log file perhaps, and print() would write into it.
+    # Some hosts start programs with closed descriptors. The next file that is opened,
+    # perhaps a log, would get such a number, and print() would write into it.
     null = 0
     while null < 3:  # what was closed now leads to the null device
         null = os.open(os.devnull, os.O_RDWR)
-    _guarded[:] = os.dup(0), os.dup(1)  # which no child process inherits
+    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
     os.dup2(null, 0)
     os.dup2(2, 1)
     if sys.stdout and sys.stdout is sys.__stdout__:
         with suppress(OSError, ValueError):  # stdout was closed: there is nothing
-            print(end="", flush=True)  # what was printed so far
-        raw = io.FileIO(1, "w", closefd=False)  # whose lock could not hold up the exit
+            print(end="", flush=True)  # flush earlier output
+        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
         sys.stdout = io.TextIOWrapper(
             raw, "utf-8", "backslashreplace", line_buffering=True
         )
@@ -4584,8 +4565,8 @@ def guard_stdio() -> list[int]:
 def serve_stdio(server: Server) -> None:
     """Serve the client on stdin and stdout until it leaves; or a signal, or stop().
 
-    Handlers that still run are abandoned after LEAVE_SECONDS, or at once after a
-    signal. Takes descriptors 0 and 1 for good. (basic/transports/stdio)
+    Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
+    stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
     Server.served = True
     server.check_completions()
@@ -4595,19 +4576,18 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Nothing of part I changes. Section 12 says what HTTP means here, and could be used
-# with any HTTP server; section 13 has one; section 14 is the command line, because
-# `--http` is most of it. HTTP adds two things to think about: strangers, who may send
-# anything and as slowly as they like, and connections, which break while something
-# runs.
+# Part I does not change. Section 12 has the rules of HTTP, for any HTTP server; section
+# 13 is such a server; section 14 is the command line, because `--http` is most of it.
+# HTTP adds two problems: strangers, who may send anything as slowly as they like, and
+# connections, which break while a handler runs.
 
 # ======== 12. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, an answer goes out, on the thread that carries it. Every message is
-# a POST of its own. Its answer is one JSON object, or a stream of events if something
-# must be sent before the response. Headers repeat parts of the body for proxies, and
-# must agree with it. To close a stream is to cancel its request. The first failing
-# check determines the answer:
+# request comes in, and an answer goes out, on the thread that carries it. Every message
+# is a POST of its own. The answer is one JSON object, or a stream of events if
+# something must be sent before the response. Headers repeat parts of the body for
+# proxies, and must agree with it. A modern client cancels a request by closing its
+# stream. The first failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4618,8 +4598,8 @@ def serve_stdio(server: Server) -> None:
 # events from an *outbox*, and ends its own answer. Whoever has an event for the client
 # puts it into the outbox, and waits for no other client.
 #
-# For a call that reports progress, the outbox and the wire have these events; a modern
-# stream numbers none of them, because it cannot be resumed:
+# A call that reports progress has these events, in the outbox and on the wire. Modern
+# events have no id, because a modern stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
@@ -4657,8 +4637,7 @@ _UNIQUE = "host|origin|authorization|last-event-id|transfer-encoding|content-.*|
 
 
 class HttpError(Exception):
-    """An HTTP answer that is not a message, with its headers. In a client, `url` says
-    who answered.
+    """An HTTP answer that is not a message. In a client, `url` says where it came from.
 
     `authorize` raises it to refuse a caller with a status and headers of its choice.
     """
@@ -4677,7 +4656,7 @@ def read_chunks(stream: Any) -> bytes:
     may be tiny."""
     data = bytearray()
     left = MAX_BODY_BYTES
-    size = -1  # of the chunk; that of the last one is 0
+    size = -1  # of the chunk; 0 for the last one
     while size:
         head = re.fullmatch(
             rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r\n", stream.readline(1000)
@@ -4690,7 +4669,7 @@ def read_chunks(stream: Any) -> bytes:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
         line = stream.readline(1000)
-        if not size:  # behind the last chunk there may be trailers, which are ignored
+        if not size:  # after the last chunk, ignore trailers
             while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
                 left -= len(line)
                 line = stream.readline(1000)
@@ -4704,18 +4683,18 @@ class Exchange:
 
     An answer is start() with a body; or start() without, write() for each part, end().
 
-    It has `method`, `path`, `query` (what follows "?") and `headers`, a dict by name in
-    lower case. It is made of pairs of name and value, and of a `stream` for the body,
+    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
+    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
     which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which one thread at a time calls; and gone() and hang_up() if it can, for any
-    thread. OSError: the client has hung up.
+    end(), which one thread at a time calls; and, if it can, gone() and hang_up(), for
+    any thread. OSError: the client has hung up.
 
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
         principal    who sent it, once that is known
-        extra        headers of the answer, whatever it will be
-        flaw         what is wrong with the headers; None: nothing
+        extra        headers to add to any answer
+        flaw         the HttpError for malformed headers; None: they are valid
         unread       true while there is a body that has not been read
     """
 
@@ -4814,9 +4793,9 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- the answer to a POST. It is two things: an Outbox has the events and knows
-# nothing of HTTP, an Answer knows the exchange and nothing of what is kept. A session
-# keeps an outbox when its answer is long gone, and has one of its own without a POST.
+# ---- the answer to a POST has two parts: an Outbox has the events and knows nothing of
+# HTTP; an Answer knows the exchange, but not which events are kept. A session keeps an
+# outbox long after the answer, and has an outbox of its own without a POST.
 #
 #     handler's thread            outbox                  carrier's thread
 #     ctx.progress(1)       ->    add()
@@ -4830,21 +4809,21 @@ class Outbox:
         waiting    events that no reader has taken
         kept       events that were taken: the last `keeps` bytes of events, for a
                    client that comes back
-        count      the number of the last event; the first one has 1:
+        count      the number of the last event, counted from 1:
 
                        1 ... dropped | kept ... taken | waiting ... count
 
         size       the bytes of all that are kept or waiting
         ahead      the bytes of those that are waiting
         changes    notifications that become events when a reader takes them
-        told       those that did; a client that has missed some is told again
-        reader     who takes events; None: nobody, now. Then nobody waits for room, and
-                   old events may be dropped though they are waiting
+        told       changes that are events now; told again to a client that missed some
+        reader     the exchange that takes events; None: none, now. Then add() does not
+                   wait, and old events may be dropped even though they are waiting
         ended      true once nothing more is added
 
-    Whoever changes a field holds `_moved`, which tells of each change. Nobody writes to
-    a connection, or runs a stranger's code, while holding it. Any thread may call any
-    method. Two methods wait: add() for room, and wait() for events.
+    `_moved`, a condition, guards all fields and is notified of each change. No thread
+    writes to a connection, or calls an author's code, while holding it. Any thread may
+    call any method. Two methods wait: add() for room, and wait() for events.
     """
 
     def __init__(self, reader: Exchange | None = None, keeps: int = 0) -> None:
@@ -4861,9 +4840,10 @@ class Outbox:
         self.ended = False
         self._moved = threading.Condition()
 
-    # ---- for whoever has events
+    # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message, when the reader is not too slow; the last one ends it."""
+        """Add a message, once the reader is not too slow; the last one ends the
+        outbox."""
         with self._moved:
             while self.reader and self.ahead > AHEAD_BYTES and not last:
                 self._moved.wait()
@@ -4879,8 +4859,8 @@ class Outbox:
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting already; never waits.
 
-        Of a client that is too far behind, the stream ends: it has to listen, and to
-        look, again.
+        If the client is too far behind, its stream ends: it must listen, and look,
+        again.
         """
         with self._moved:
             if not self.ended:
@@ -4889,22 +4869,22 @@ class Outbox:
                 self._moved.notify_all()
 
     def end(self) -> None:
-        """Add nothing more, and forget changes that are no events yet. The reader ends
-        when it has taken all."""
+        """Add nothing more, and drop changes that are not events yet. The reader ends
+        when it has taken the rest."""
         with self._moved:
             self.ended = True
             self._moved.notify_all()
 
     # ---- for readers
     def attach(self, reader: Exchange, after: int | None = None) -> bool:
-        """Have a reader take what nobody has taken, or what follows an event. Another
-        reader has to end. False: the outbox has ended, and nothing is left to take.
+        """Let a reader take the waiting events, or all that follow an event. Any other
+        reader must end. False: the outbox has ended, and nothing is left to take.
 
-        `after` is the number of the last event that a client has seen, before its
-        connection broke; it may have been sent more, which it has not received. Of what
-        has been dropped, only the changes are told again.
+        `after` is the number of the last event that the client has seen; later ones may
+        have been sent, but not received, before its connection broke. Of dropped
+        events, only the changes are told again.
         """
-        with self._moved:  # in one step: the other reader must not take what is rewound
+        with self._moved:  # one step: the other reader must not take rewound events
             if after is not None and not self._rewind(after):
                 return False
             self.reader = reader
@@ -4912,9 +4892,9 @@ class Outbox:
             return True
 
     def wait(self, reader: Exchange) -> bool:
-        """Wait for something to take, or until a comment is due; False: it is over.
+        """Wait for events, or until a comment is due; False: nothing more will come.
 
-        That is when all is taken, or another one reads.
+        That is when all events are taken, or there is another reader.
         """
         with self._moved:
             self._moved.wait_for(
@@ -4930,7 +4910,7 @@ class Outbox:
             return self.reader is reader and not is_over
 
     def take(self, reader: Exchange) -> list[bytes]:
-        """Take what is waiting; nothing, if another one reads."""
+        """Take the waiting events; none, if there is another reader."""
         with self._moved:
             if self.reader is not reader:
                 return []
@@ -4945,7 +4925,7 @@ class Outbox:
             return events
 
     def detach(self, reader: Exchange | None) -> None:
-        """Forget a reader that has left, or has to come back."""
+        """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
@@ -4953,7 +4933,7 @@ class Outbox:
 
     # ---- while holding the lock
     def _rewind(self, after: int) -> bool:
-        """Have the events that follow this one wait again; False: see attach()."""
+        """Put the events after this one back; False: see attach()."""
         taken = self.count - len(self.waiting)
         dropped = taken - len(self.kept)
         has_missed = after < dropped
@@ -4968,7 +4948,7 @@ class Outbox:
         return True
 
     def _append_changes(self) -> None:
-        """Make events of the changes."""
+        """Turn the changes into events."""
         for line in self.changes:
             self._append(line)
         if self.keeps and len(self.told) < 2 * MAX_URIS:
@@ -4985,10 +4965,10 @@ class Outbox:
         self.ahead += len(data)
 
     def _drop_old(self) -> None:
-        """Drop what is more than `keeps` bytes, the oldest first.
+        """Drop the oldest events beyond `keeps` bytes.
 
-        Of what is waiting, nothing is dropped while there is a reader, and never the
-        response, with which the outbox has ended.
+        Waiting events are dropped only if there is no reader, and the response, with
+        which the outbox has ended, never.
         """
         while self.size > self.keeps and self.kept:
             self.size -= len(self.kept.popleft())
@@ -5115,19 +5095,19 @@ class Answer:
 
 # ---- headers that repeat a part of the body
 def mirror(value: Any) -> str:
-    """Return a value as a header has it: .../streamable-http §Value Encoding.
+    """Encode a value for a header: .../streamable-http §Value Encoding.
 
     Printable ASCII stays as it is; anything else is base64, marked as such.
     """
     plain = value if isinstance(value, str) else str(value).lower()
-    # "=?" begins an encoded one.
+    # "=?" would mark it as encoded.
     if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):
         return plain
     return f"=?base64?{to_base64(plain.encode())}?="
 
 
 def unmirror(value: str) -> str | None:
-    """Return what a header stands for; None: malformed."""
+    """Decode the value of a header; None: it is malformed."""
     found = re.fullmatch(r"=\?base64\?(.*)\?=", value)
     if not found:
         return value if re.fullmatch(r"[\t -~]*", value) else None
@@ -5152,7 +5132,7 @@ def same_value(sent: str | None, value: Any) -> bool:
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
-    """Return headers and what they must repeat: .../streamable-http §Schema
+    """Return headers and the values they must have: .../streamable-http §Schema
     Extension."""
     found = {}
     for name, part in (schema.get("properties") or {}).items():
@@ -5165,10 +5145,10 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that has an answer, and ends with it.
+    """The client behind one modern POST: a peer that ends with its answer.
 
-    Its `running` has one request at most, and when the client hangs up, that is
-    cancelled: there is no other way to cancel it.
+    It has one request at most, which is cancelled if the client hangs up, and in no
+    other way.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -5223,7 +5203,7 @@ def bearer(
     import hmac
 
     scheme = ""
-    name = "ApiKey"  # RFC 9110 §11.6.1 wants one in a challenge
+    name = "ApiKey"  # RFC 9110 §11.6.1: a challenge needs a scheme
     if header.lower() == "authorization":
         scheme = "bearer"
         name = "Bearer"
@@ -5237,7 +5217,7 @@ def bearer(
             # Compare in constant time, so that timing reveals nothing.
             if token and hmac.compare_digest(key.encode(), token):
                 return who
-        # RFC 6750 §3.1: what is wrong is told only to those who sent a token.
+        # RFC 6750 §3.1: name the error only if the caller has sent a token.
         told = []
         if token:
             told.append('error="invalid_token"')
@@ -5250,24 +5230,23 @@ def bearer(
 
 
 def check_principal(who: Any) -> Any:
-    """Return what `authorize` returned; ValueError: it is not a JSON value."""
+    """Check and return what `authorize` returned; ValueError: it is not JSON."""
     if who is None or who is False:
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    digest(who)  # by which it is compared, and signed
+    digest(who)  # sessions and request state need it
     return who
 
 
 def name_of(host: str) -> str:
-    """Return the name in a Host or Origin header: that in "http://[::1]:80" is
-    "::1"."""
+    """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
 
 
 def max_connections() -> int:
-    """Return how many connections are taken: no more than descriptors allow.
+    """Return how many connections are accepted, given the process's descriptors.
 
-    A call that waits for its user may keep a descriptor when its connection does not
-    count any longer: three quarters of the connections may, and so 7/4 must fit.
+    A call that waits for its user may keep a descriptor when its connection no longer
+    counts. Three quarters of the connections may do so, hence the factor 4/7.
     """
     with suppress(ImportError):  # on Windows
         import resource
@@ -5298,7 +5277,7 @@ class Endpoint:
         kept        [legacy] outboxes of answers that have ended: until when, and where
         calls       [legacy] runs the handlers of HTTP+SSE
 
-    Whoever changes these tables holds `lock`; nobody waits under it.
+    `lock` guards these tables; nothing waits under it.
     """
 
     def __init__(
@@ -5338,8 +5317,8 @@ class Endpoint:
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        This is the way in for other HTTP servers: examples/mount.py makes an Exchange
-        of a request that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
+        that comes through WSGI, CGI or Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5358,7 +5337,7 @@ class Endpoint:
         reply(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
-        """Find out what is asked for, and whether the caller may have it."""
+        """Find the function for the path and the verb, and check the caller."""
         if exchange.flaw:
             raise exchange.flaw
         self._check_origin(exchange)
@@ -5385,13 +5364,13 @@ class Endpoint:
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
-        A web page may send requests to 127.0.0.1, and after DNS rebinding read the
-        answers, too. Its browser tells on it: Host is not a loopback name, or Origin is
-        a foreign one.
+        A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
+        answers. The browser's headers give it away: Host is not a loopback name, or
+        Origin is foreign.
         """
         headers = exchange.headers
-        # DNS rebinding: comparing Origin with Host is not enough; after rebinding, both
-        # carry the attacker's name.
+        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
+        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5401,7 +5380,7 @@ class Endpoint:
             )
         origin = headers.get("origin")
         if origin is None and headers.get("sec-fetch-site") == "cross-site":
-            origin = "null"  # of a GET, as by <iframe>, a browser does not name it
+            origin = "null"  # browsers send no Origin with a GET, as by <iframe>
         if origin is not None and not self.origins & {origin, "*"}:
             if name_of(origin) not in (hosts or _LOOPBACK):
                 raise HttpError(403, f"the Origin {origin!r:.100} is not in origins=")
@@ -5430,7 +5409,7 @@ class Endpoint:
         self.server.handle(
             message, answer, peer=peer, principal=exchange.principal, start=start
         )
-        if not answer.ended and answer.outbox is None:  # nothing was asked
+        if not answer.ended and answer.outbox is None:  # it was not a request
             reply(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
@@ -5444,7 +5423,7 @@ class Endpoint:
             )
         try:
             return decode(exchange.body())
-        except OSError:  # it has hung up, or is too slow
+        except OSError:  # the client has hung up, or is too slow
             raise HttpError(408, "the body has not arrived") from None
 
     # ---- answers: their number, their clients, their end
@@ -5461,7 +5440,7 @@ class Endpoint:
             self.lasting[answer] = None
 
     def release(self, answer: Answer) -> None:
-        """Do not count it any longer."""
+        """Stop counting an answer."""
         with self.lock:
             self.lasting.pop(answer, None)
 
@@ -5507,8 +5486,8 @@ class Endpoint:
                 peer.cancel_all()
 
     def close(self) -> None:
-        """End all subscriptions and sessions; it cannot serve again. What runs is
-        answered. While the user is asked, a session goes on, until the second call."""
+        """End all subscriptions and sessions, for good. Running requests are still
+        answered. A session whose user is being asked goes on until the second call."""
         self.closed = True
         peers = list(self.answers.values())
         peers += self.sessions.values()  # [legacy]
@@ -5521,24 +5500,24 @@ class Endpoint:
 
 # ======== 13. serve_http: the endpoint on sockets =====================================
 # A ThreadingHTTPServer of the standard library: each connection has a thread, which
-# reads requests and has the endpoint answer them one after the other. Only the head of
-# a request is read by code of our own: the library's parser takes half of the time of
-# a call, and accepts too much. After a request that is not valid the connection is
-# closed: there is no telling where the next begins. Each step of a connection has a
-# total time limit, whatever a client does.
+# reads requests and lets the endpoint answer them one after the other. We read only the
+# head of a request ourselves: the library's parser takes half the time of a call, and
+# accepts too much. After an invalid request the connection is closed, because nobody
+# can tell where the next one begins. Each step of a connection, except a running
+# handler, has a time limit, whatever a client does.
 #
-# What is refused, because two programs that read it differently could be tricked into
-# taking one request for two (RFC 9112 §5, §6, §11.2): a bare CR or LF, a space before
-# the colon, a header that goes on in the next line, NUL, no Host or two, Content-Length
-# twice or beside Transfer-Encoding, and lengths such as `+1` or `1_0`. The email
-# parser, which the library would use, accepts all of these.
+# These are refused, because two programs that read them differently could be tricked
+# into taking one request for two (RFC 9112 §5, §6, §11.2): a bare CR or LF, a space
+# before the colon, a header that continues on the next line, NUL, no Host or two,
+# Content-Length twice or beside Transfer-Encoding, and lengths such as `+1` or `1_0`.
+# The email parser, which the library would use, accepts them all.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
 #     at once           nothing new is accepted; answers say `Connection: close`
-#     then              who waits in the kernel's queue is still served
-#     `patience` s      running handlers may end; streams end; what arrives is served
-#     then              what runs is abandoned, and all connections are hung up
+#     then              connections in the kernel's queue are still served
+#     `patience` s      running handlers may end; streams end; new requests are served
+#     then              running requests are abandoned, and all connections hung up
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
@@ -5550,14 +5529,14 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
 def hang_up(sock: Any) -> None:
-    """Shut a socket down, on any thread; close() would wait for those who use it."""
+    """Shut a socket down, on any thread; close() would wait for its users."""
     with suppress(OSError):  # it is closed
         sock.shutdown(2)  # SHUT_RDWR
 
 
 @lru_cache(1)
 def http_date(seconds: int) -> str:
-    """Return a time as a Date header has it: RFC 9110 §6.6.1."""
+    """Format a time for the Date header: RFC 9110 §6.6.1."""
     from email.utils import formatdate
 
     return formatdate(seconds, usegmt=True)
@@ -5580,12 +5559,12 @@ class Connections:
         serves         its handler runs                 no limit
                        its answer is sent               a time by its size
 
-    `steps` has this for each socket. When all places are taken, a new connection gets
-    that of another one: in the order of the rows, but never one that is being served.
-    A connection that has lost its place learns it at its next step(): OSError.
-    `lock` guards `steps`; nobody waits while holding it. `accepting` is held by
-    serve_forever(). Any thread may call any method, but step() and linger() are the
-    connection's own.
+    `steps` has this for each socket. When all places are taken, a new connection
+    replaces another one, in the order of the rows, but never one that is being served.
+    A connection that has lost its place gets an OSError at its next step(). `lock`
+    guards `steps`; nothing waits under it. serve_forever() holds `accepting`. Any
+    thread may call any method, except step() and linger(), which are for the
+    connection's own thread.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -5617,7 +5596,7 @@ class Connections:
         return False
 
     def service_actions(self) -> None:
-        """Hang up on those whose time has passed: each thread then ends itself."""
+        """Hang up on connections whose time has passed: their threads then end."""
         for sock, (_, due) in list(self.steps.items()):
             if due < time.monotonic():
                 hang_up(sock)
@@ -5625,7 +5604,7 @@ class Connections:
             raise _Closed
 
     def handle_error(self, sock: Any, address: Any) -> None:
-        """Log what has ended a connection's thread."""
+        """Log the exception that ended a connection's thread."""
         _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
         with self.lock:
             self.steps.pop(sock, None)  # or the thread that accepts would linger
@@ -5641,18 +5620,17 @@ class Connections:
         return True
 
     def step(self, sock: Any, what: str, seconds: float = inf) -> None:
-        """Note what a connection does now, on its own thread; OSError: nothing more."""
+        """Note what a connection does now, on its own thread; OSError: evicted."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
             self.steps[sock] = what, time.monotonic() + seconds
 
     def linger(self, sock: Any) -> None:
-        """Before a socket is closed, read what comes: a reset could swallow the
-        answer.
+        """Read what still comes before a socket is closed, for 2 s at most.
 
-        A client that sends a body which nobody reads would get a reset when its data
-        meets a closed socket, and would never see why its request was refused.
+        If data met a closed socket, the client would get a reset, and might never see
+        why its request was refused.
         """
         with suppress(OSError):  # it is closed, or has been evicted
             self.step(sock, "idle", 2)
@@ -5664,15 +5642,15 @@ class Connections:
 
     # ---- the end
     def drain(self) -> None:
-        """Wait for running handlers, `patience` seconds at most; a fifth of this for
-        what still arrives, or is being sent, when they have ended. Then hang up."""
+        """Wait `patience` seconds at most for running handlers and, when they have
+        ended, a fifth of this for requests and answers on their way. Then hang up."""
         began = now = quiet_since = time.monotonic()
         while now < began + self.patience:  # a signal may change it
             time.sleep(self.patience / 100)
             now = time.monotonic()
             steps = dict(self.steps)
             peers = list(self.endpoint.answers.values())
-            # A request that is served, of which nothing has been sent, has no limit.
+            # ("serves", inf): a request is being served, and nothing has been sent.
             if any(one.running for one in peers) or ("serves", inf) in steps.values():
                 quiet_since = now
             elif now > quiet_since + self.patience / 5 or not any(
@@ -5693,8 +5671,8 @@ class Connections:
     def next_request(self, handler: Any) -> SocketExchange:
         """Wait for a request, and read its head; OSError: none comes.
 
-        A client may send its head in pieces, or two requests in one. So the head is
-        read line by line, up to an empty one, and no byte more: the body is read later.
+        A head may come in pieces, or two requests together. So the head is read line by
+        line, up to the empty line, and not a byte more: the body is read later.
         """
         sock = handler.connection
         stream = handler.rfile
@@ -5703,7 +5681,7 @@ class Connections:
         self.step(sock, "reads", SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
-        if begin[:1] == b"\r":  # RFC 9112 §2.2: an empty line before is ignored
+        if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
             stream.readline(2)
             begin = stream.peek(1)
         is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
@@ -5723,7 +5701,7 @@ class Connections:
 class SocketExchange(Exchange):
     """A request on a connection: RFC 9112 §2.2, §3, §5.
 
-    The line of the status has no reason, which is optional; nobody reads it.
+    The status line has no reason, which is optional.
 
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
@@ -5736,7 +5714,7 @@ class SocketExchange(Exchange):
         self.address, self.port = handler.client_address[:2]
         self.hosts = connections.hosts
 
-        # One expression for all of the head: it takes 2 µs, the email parser 21.
+        # One expression for the whole head: ten times as fast as the email parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
         fields = []
@@ -5772,7 +5750,7 @@ class SocketExchange(Exchange):
         ends = self.connections.endpoint.closed
         # While users are asked, their clients come back with the answers.
         ends = ends and not self.connections.endpoint.sessions  # [legacy]
-        # After a flaw or an unread body, what follows may look like another request.
+        # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
         framing = {}
@@ -5783,7 +5761,7 @@ class SocketExchange(Exchange):
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
         date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"  # a reason is optional
+        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -5794,7 +5772,7 @@ class SocketExchange(Exchange):
         self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
 
     def _send(self, data: bytes) -> None:
-        """Send bytes, within a time by their number."""
+        """Send bytes, within a time that depends on their number."""
         # Before this time has passed, the next comment is sent.
         seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
         self.connections.step(self.sock, "serves", seconds)
@@ -5831,14 +5809,14 @@ class SocketExchange(Exchange):
 
 @cache
 def http_classes() -> tuple[Any, Any]:
-    """Make the classes of a server and of what reads from its connections, when they
-    are needed: to import http.server takes 20 ms."""
+    """Make the classes of the server and of its handlers when they are needed, because
+    http.server is slow to import."""
     import http.server
     import socketserver
 
     class Handler(http.server.BaseHTTPRequestHandler):
         server: Any
-        disable_nagle_algorithm = True  # it costs 44 ms for each answer
+        disable_nagle_algorithm = True  # Nagle delays each answer by 44 ms
 
         def handle_one_request(self) -> None:
             self.close_connection = True
@@ -5849,7 +5827,7 @@ def http_classes() -> tuple[Any, Any]:
 
     class Httpd(Connections, http.server.ThreadingHTTPServer):
         request_queue_size = 512  # with the usual 5, clients would wait for seconds
-        server_bind = socketserver.TCPServer.server_bind  # the other asks the resolver
+        server_bind = socketserver.TCPServer.server_bind  # the other one asks DNS
 
         def serve_forever(self, poll_interval: float = 0.5) -> None:
             with self.accepting, suppress(_Closed):  # see service_actions()
@@ -5865,8 +5843,8 @@ def http_classes() -> tuple[Any, Any]:
             self.endpoint.close()
             end = time.monotonic() + 1
             with self.accepting, suppress(OSError):  # it is closed
-                # The plain form, server_close() alone, resets those who wait in the
-                # kernel's queue: in a rolling restart, calls are lost.
+                # server_close() alone would reset connections in the kernel's queue,
+                # and a rolling restart would lose calls.
                 self.socket.listen(0)
                 while is_ready(self.socket, False) and time.monotonic() < end:
                     self.handle_request()
@@ -5894,7 +5872,7 @@ def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> A
     bound, httpd.server_port = httpd.server_address[:2]
     if bound in _LOOPBACK or bound.startswith("127."):
         httpd.hosts = _LOOPBACK | {bound}
-    httpd.socket.settimeout(1)  # for accepting; what is accepted may block
+    httpd.socket.settimeout(1)  # for accepting only; connections may block
     return httpd
 
 
@@ -5934,10 +5912,9 @@ def serve_http(
 
 
 # ======== 14. The command line ========================================================
-# `mcp_ref.py serve FILE.py` makes tools of the public functions of a file that knows
-# nothing of MCP. A file that makes a Server is a program of its own: it is told apart
-# by what it does while it is imported. `--http` is understood by Server.run(), so that
-# every program has it.
+# `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
+# tools. A file that makes a Server is a program of its own, which shows when it is
+# imported. Server.run() understands `--http`, so every program has it.
 
 USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
 
@@ -5952,7 +5929,7 @@ def usage_error(problem: str) -> typing.NoReturn:
 
 
 def serve_http_at(server: Server, words: list[str], options: Message) -> None:
-    """Serve at [HOST:]PORT, as the command line has it."""
+    """Serve at the [HOST:]PORT of the command line."""
     place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
     if not place or int(place[2]) > 65535:
         usage_error("--http: expected [HOST:]PORT")
@@ -5978,12 +5955,12 @@ def demo() -> Server:
 def serve_file(path: str, words: list[str]) -> None:
     """Import a file, and serve its public functions as tools.
 
-    Public are the functions that the file defines itself, whose names do not begin with
-    `_`, but for one called `main`.
+    Public functions are those that the file defines itself, except `main` and names
+    that begin with `_`.
 
     A file that makes a server of its own is a program. If it has served while it was
-    imported, all is done; else it is refused: what it would give to its run(), such as
-    `authorize`, is not known here.
+    imported, all is done; else it is refused, because the options of its run(), such as
+    `authorize`, are not known here.
     """
     import importlib.util
 
@@ -5999,7 +5976,7 @@ def serve_file(path: str, words: list[str]) -> None:
         name = "main"
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)  # not in place of a library's
+    sys.modules.setdefault(name, module)  # never replace a library
     spec.loader.exec_module(module)
     if Server.served:
         return
@@ -6036,16 +6013,15 @@ def main(words: list[str]) -> None:
 
 
 # ======== Part III [legacy]: clients up to 2025-11-25 =================================
-# Most clients are still of this era. What they need is added here, and nothing above
-# depends on it but the lines that say so. When the last of them is gone, this part and
-# those lines can go.
+# Most clients are still legacy. This part is for them; only the lines that say so
+# depend on it. When the last of these clients is gone, both can go.
 
 # ======== 15. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. What it says there is kept, under
-# the keys that a modern request has in `_meta`, so that all of Context works on it. Two
-# things differ, and LegacyContext has them: how the client is known (_admit), and how
-# it is asked (_obtain). What a result or an error looks like, which methods and
-# notifications there are, is told by the tables, in both eras. A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps what that says,
+# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
+# differs in two things: how the client is known (_admit), and how it is asked
+# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
+# A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -6057,21 +6033,21 @@ def main(words: list[str]) -> None:
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
 #
-# Ids of the client's requests and of the server's are two series: both may have a 1.
+# The ids of the client's requests and of the server's are independent: both may use 1.
 
 
-# What is kept of a client that opens a session, beside the capabilities themselves.
+# The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
 MAX_NAME_LENGTH = 1000  # of each name
 
 
 class Session:
-    """What `initialize` said; and a listener for everything that changes.
+    """The client's `initialize`, kept; it listens for all changes.
 
-        rules      what its revision has
+        rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come: it is told of changes
+        ready      true once notifications/initialized has come; changes are sent then
         methods    the notifications that its revision and its server have
         uris       uri_key() of each URI that it has subscribed to
 
@@ -6110,12 +6086,12 @@ class Session:
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer; messages are as its revision has them."""
+        """Become the session of the peer, which follows its revision from now on."""
         self.peer.session = self
         self.peer.null_ids = "null id in errors" in self.rules.features
 
     def hears(self, method: str) -> bool:
-        """Tell whether it hears a notification, by its name."""
+        """Tell whether the client gets a notification of this name."""
         return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
@@ -6125,11 +6101,10 @@ class Session:
             self.peer.push(message, self.peer.send)
 
 
-# ---- questions: those that wait are in peer.questions, each with a function that takes
-# its answer, or the AskError in its place. Whoever takes one out settles it, on any
-# thread.
+# ---- open questions are in peer.questions, each with a function that takes its answer,
+# or an AskError. Any thread may take a question out, and must then call the function.
 def take_response(peer: Peer, response: Message) -> None:
-    """Settle the question that a response answers; nobody waits for any other."""
+    """Pass a response to the question that it answers; ignore any other response."""
     question, settle = peer.questions.pop(response["id"], (None, drop))
     error = response.get("error")
     try:
@@ -6142,14 +6117,14 @@ def take_response(peer: Peer, response: Message) -> None:
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Settle those of these questions that still wait: no answer will come."""
+    """Pass an AskError to those of these questions that are still open."""
     for ident in idents:
         _, settle = peer.questions.pop(ident, (None, drop))
         settle(AskError(reason))
 
 
 def answers_in(outcome: Any) -> Message:
-    """Return the answers by key; AskError: one is not usable, or has not come."""
+    """Return the answers by key; AskError: one is missing, or not usable."""
     if not outcome.done():
         raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
     answers: Message = outcome.result()
@@ -6172,7 +6147,7 @@ class LegacyContext(Context):
         if self.method == "ping":
             return self._send(self._success({}))
         # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
-        # not ask servers to refuse what comes before notifications/initialized.
+        # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
         if session is None:
             raise invalid("send initialize first, or use _meta")
@@ -6183,9 +6158,8 @@ class LegacyContext(Context):
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization.
 
-        A revision that we do not have is answered with our newest legacy one; the
-        client may go on with it, or leave. A second `initialize` opens another session
-        in the place of the first.
+        We answer an unknown revision with our newest legacy one; the client may accept
+        it, or leave. A second `initialize` replaces the session.
         """
         check_params(self.method, self.params)
         version = self.params["protocolVersion"]
@@ -6202,7 +6176,7 @@ class LegacyContext(Context):
             session.open()
             if peer.send is not drop:
                 server.listeners[session] = None
-        if peer.send is drop:  # it hears of no change
+        if peer.send is drop:  # it cannot be told of changes
             for name in CAPABILITIES.keys() & declared.keys():
                 declared[name] = {}
         if peer.closed:  # close() may not have seen the session
@@ -6229,7 +6203,7 @@ class LegacyContext(Context):
             return answers_in(outcome)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not wait otherwise."""
+        """Do the same for a coroutine, which must not block."""
         from asyncio import wait, wrap_future
 
         with self._asking(questions) as outcome:
@@ -6240,8 +6214,8 @@ class LegacyContext(Context):
     def _asking(self, questions: Message) -> Iterator[Any]:
         """Send questions as requests; the Future gets the answers, by key.
 
-        It gets them all together; or, at once, those that came before an AskError. In
-        the end, the client is told which answers nobody waits for any longer.
+        The Future is set when all answers are there, or at the first AskError. In the
+        end, questions that are still open are cancelled.
         """
         from concurrent.futures import Future
 
@@ -6293,8 +6267,8 @@ class LegacyContext(Context):
         return send if isinstance(send, SessionAnswer) else None
 
 
-# ---- batches: one revision has arrays of messages. The answers to its requests come in
-# one array, too, when the last of them has ended; other messages are sent at once.
+# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
+# when the last request has ended; other messages are sent at once.
 class Batch:
     """Sends the messages of a batch's requests; their responses are collected."""
 
@@ -6303,7 +6277,7 @@ class Batch:
         self.responses: list[Message] = []
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # one that cannot be sent fails alone
+        encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
         else:
@@ -6386,20 +6360,20 @@ SERVED.update(
 
 
 # ======== 16. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# `initialize` hands out a session id, which the client repeats in a header; 404 says
-# that this session is gone, and nothing else. Events are numbered and kept for a while:
-# a client that lost its connection names the last one it saw, and a GET carries the
-# rest of that stream. Another GET carries what belongs to no request; in HTTP+SSE, the
-# transport of 2024-11-05, everything.
+# The answer to `initialize` has a session id, which the client repeats in a header; 404
+# means only that this session is gone. Events are numbered and kept for a while: a
+# client that lost its connection names the last event it saw in a GET, and gets the
+# rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
+# the transport of 2024-11-05, all messages.
 #
-# An event's id is the name of its outbox and its number. A session's own outbox has the
-# session's id for a name; that of a POST begins like it, and ends with the JSON of the
-# request's id in hexadecimal. So the answer to a client that comes back too late can
-# name the request, although nothing is kept of it:
+# An event's id is the name of its outbox and its number. The session's id is the name
+# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
+# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
+# told which request has failed, although nothing is kept of it:
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
-# A call whose connection breaks, and what keeps it:
+# The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         the watch detaches the reader; the handler goes on,
@@ -6409,7 +6383,7 @@ SERVED.update(
 #     the response is written       the outbox has ended; for ASK_SECONDS it may be
 #                                   resumed again; then it is forgotten
 
-MAX_SESSIONS = 1000  # beyond that, who has most loses the one unused for longest
+MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
 SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
 MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
@@ -6425,13 +6399,13 @@ class HttpSession(Peer):
     Its messages come in many POSTs, on many connections, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   the digest of who has opened it: nobody else may use it
+        principal   a digest of its opener: only this caller may use it
         used        when the last request came
-        own         the outbox for what belongs to no POST
-        outboxes    this one and those of POSTs, by name, the oldest first
+        own         the outbox for messages that belong to no POST
+        outboxes    `own` and those of POSTs, by name, the oldest first
 
-    It is one of `endpoint.sessions` from register() to close(). After that, what runs
-    is still answered; then its own stream ends, too.
+    It is one of `endpoint.sessions` from register() to close(). After that, running
+    requests are still answered; then its own stream ends, too.
     """
 
     def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
@@ -6448,12 +6422,11 @@ class HttpSession(Peer):
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.add_change(encode(message))
-        if self.own.ended:  # its client has missed something, and is told so by 404
+        if self.own.ended:  # its client has missed something; 404 says so
             self.close()
 
     def register(self) -> None:
-        """Let requests find the session, if need be in place of one that is not in
-        use."""
+        """Add the session to the endpoint's, if need be in place of an idle one."""
         endpoint = self.endpoint
         expire(endpoint)
         with endpoint.lock:
@@ -6463,7 +6436,8 @@ class HttpSession(Peer):
                 idle = set(sessions.values()).difference(endpoint.answers.values())
                 if not idle:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
-                # Who holds most gives one up, so that nobody evicts another's.
+                # The caller with most sessions loses one, so that nobody evicts
+                # another's.
                 min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
             sessions[self.id] = self
             endpoint.watch.leave(endpoint, expire)
@@ -6499,7 +6473,7 @@ def expire(endpoint: Endpoint) -> None:
 
     size = 0
     for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
-        size += outbox.size + 2**12  # and what it takes itself
+        size += outbox.size + 2**12  # and the outbox itself
         if size > MAX_KEPT_BYTES or until < now:
             endpoint.kept.pop(outbox, None)
             outboxes.pop(outbox.name, None)
@@ -6517,7 +6491,7 @@ class SessionAnswer(Answer):
         self.ident = ident  # of the request; None: a batch
 
     def new_outbox(self) -> Outbox:
-        """Make an outbox in the session; some begin with an id and no message."""
+        """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self.exchange, REPLAY_BYTES)
         session = self.owner.session
         # Once the outbox is forgotten, its name still says whose response is missing.
@@ -6529,10 +6503,10 @@ class SessionAnswer(Answer):
         return outbox
 
     def disconnect(self) -> None:
-        """Have the client come back for the rest, if its revision knows of that.
+        """Disconnect, if the client's revision lets it come back for the rest.
 
-        It has to be a stream: the priming event, which is the first one of those that
-        know of it, tells the client where to go on, and when.
+        This needs a stream: its first event, the priming event, tells the client where
+        to go on, and when.
         """
         outbox = self.carry_aside()
         if self.greeting:
@@ -6549,7 +6523,7 @@ class SessionAnswer(Answer):
         self.owner.settle()
 
 
-# ---- what the endpoint does for legacy clients
+# ---- the endpoint for legacy clients
 def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
     """Return the session that a request names; 404 if it is gone, or someone else's.
 
@@ -6570,7 +6544,7 @@ def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
 def legacy_answer(
     endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
 ) -> tuple[Answer, Peer]:
-    """Return the answer and the peer for a message; a modern one keeps its own."""
+    """Return the answer and the peer for a message; a modern message keeps its own."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
             return answer, peer
@@ -6589,13 +6563,14 @@ def legacy_answer(
         peer = find_session(endpoint, exchange)
     if isinstance(peer, HttpSession):
         answer = SessionAnswer(exchange, peer, request.get("id"))
-    # Answers in a session have status 200, but for a refused batch.
+    # Answers in a session have status 200, except to a refused batch.
     if peer.session and not isinstance(message, list):
         answer.is_early = False
     return answer, peer
 
 
-# An event's id: the name of an outbox, with what is at its end; and the number.
+# An event's id: the name of an outbox, perhaps with a request's id at its end; a
+# number.
 _EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 
 
@@ -6648,10 +6623,10 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; what results goes to the session's stream.
+    """Serve a message; answers go to the session's stream.
 
-    The POST itself is answered 202 at once, before its handler has run. So the handler
-    needs a thread of its own, of which a session and an endpoint have a limited number.
+    The POST is answered 202 before its handler has run. So the handler needs a thread
+    of its own; sessions and endpoints have a limited number of these.
     """
     session = find_session(endpoint, exchange)
     message = endpoint.read_message(exchange)
@@ -6678,10 +6653,10 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return what legacy clients may do on a path: functions by verb.
+    """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    What nobody may do here is answered with 404 or 405 by Endpoint._route().
+    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6705,6 +6680,6 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 if __name__ == "__main__":
-    # For what a served file imports.
+    # A served file that imports mcp_ref gets this module.
     sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])
