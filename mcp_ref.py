@@ -5191,20 +5191,22 @@ class Outbox:
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
         """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: events are missing, or none will come.
+        reader must end. False: the outbox has ended, and there are no such events.
 
         `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke.
+        have been sent, but not received, before its connection broke. Dropped events
+        are left out.
         """
         with self._moved:  # one step: the other reader must not take rewound events
-            next_one = self.first + len(self.events)
-            place = self.place if after is None else min(after + 1, next_one)
-            if after is not None and self.ended and place == next_one:
-                return False
-            self.place = max(place, self.first)
+            if after is not None:
+                following = self.first + len(self.events)
+                place = max(self.first, min(after + 1, following))
+                if self.ended and place == following:
+                    return False
+                self.place = place
             self.reader = reader
             self._moved.notify_all()
-            return place >= self.first
+            return True
 
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
@@ -5290,7 +5292,7 @@ class Answer:
         a stream    there    no       events; others may follow
         complete    there    yes      events, and the end, if it has not left before
 
-        peer        the peer whose message it answers; if none is given, a PostPeer
+        peer        the peer whose message it answers
         listens     true for a subscription, and for a GET: their events come from other
                     clients' threads, too, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
@@ -5306,11 +5308,9 @@ class Answer:
     Content-Length, and an error can have a status of its own.
     """
 
-    def __init__(
-        self, exchange: Exchange, peer: Peer | None = None, listens: bool = False
-    ) -> None:
+    def __init__(self, exchange: Exchange, peer: Peer, listens: bool = False) -> None:
         self.exchange = exchange
-        self.peer = peer or PostPeer(self)
+        self.peer = peer
         self.listens = listens
         self.outbox: Outbox | None = None
         self.ended = False
@@ -5489,9 +5489,10 @@ class PostPeer(Peer):
     other way.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
-        self.answer = answer
+        self.headers = headers
+        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5511,7 +5512,7 @@ class PostPeer(Peer):
                 given = ctx.params.get("arguments")
                 others.update(mirrored_arguments(tool.input_schema, given))
         for name, value in {**exact, **others}.items():
-            sent = self.answer.exchange.headers.get(name.lower())
+            sent = self.headers.get(name.lower())
             is_same = sent == value if name in exact else same_value(sent, value)
             if not is_same:
                 found = "missing" if sent is None else repr(sent)
@@ -5522,10 +5523,13 @@ class PostPeer(Peer):
                 )
 
     def push(self, message: Message, send: Send) -> None:
-        self.answer.stream().add_change(encode(message))
+        if self.outbox:
+            self.outbox.add_change(encode(message))
 
     def prepare(self, ctx: Context) -> None:
-        ctx._wake_with(self.answer.stream().end)
+        answer: Any = ctx._send
+        self.outbox = answer.stream()
+        ctx._wake_with(answer.outbox.end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5726,7 +5730,8 @@ class Endpoint:
         Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
-        answer = legacy_answer(self, Answer(exchange, None, listens), message)
+        answer = Answer(exchange, PostPeer(exchange.headers), listens)
+        answer = legacy_answer(self, answer, message)
         self.server.handle(
             message,
             answer,
@@ -5891,7 +5896,7 @@ class HttpSession(Peer):
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
-            raise HttpError(503, "too many streams")
+            raise HttpError(503, "too many questions wait")
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
@@ -6249,7 +6254,7 @@ class Step(IntEnum):
 _NEXT_STEPS = {
     Step.CLOSES: (),
     Step.WAITS: (Step.READS, Step.CLOSES),
-    Step.READS: (Step.SERVES, Step.CLOSES),
+    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
     Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
     Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
 }
