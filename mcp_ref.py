@@ -4942,9 +4942,9 @@ def serve_stdio(server: Server) -> None:
 # waits for a client: it leaves out a comment that cannot be written at once.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES
-    MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS Endpoint
-    Exchange HttpError bearer event http_server mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
