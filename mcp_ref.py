@@ -5132,15 +5132,13 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
-        events     those that wait for the reader, and some before them
+        events     those that wait for the reader, and some before them, as JSON
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
+        size       the bytes of `events`
         keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        size       the bytes of `events` and `changes`
-        changes    notifications that become events when the reader takes them
-        reader     the Answer that takes events; None: none, now. Then old events may be
-                   dropped even though they are waiting
+        reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
@@ -5155,38 +5153,53 @@ class Outbox:
         self.first = 1
         self.place = 1
         self.size = 0
-        self.changes: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message; the last one ends the outbox."""
+        """Add a message; the last one ends the outbox.
+
+        If a client is too far behind, its stream ends: it must subscribe again, and
+        fetch what has changed.
+        """
         with self._moved:
-            if self._has_room():
-                if last:
-                    self._append_changes()
-                self._append(line)
-                self.ended = last
-                self._drop_old()
-                self._moved.notify_all()
+            if self.ended:
+                return
+            self.events.append(line)
+            self.size += len(line)
+            self.ended = last
+            if self.size > AHEAD_BYTES + len(line):
+                self.events.clear()
+                self.ended = True
+                self.reader = None
+            self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if line not in self.changes and self._has_room():
-                self.changes[line] = None
-                self.size += len(line)
-                self._moved.notify_all()
+            if line not in self._waiting():
+                self.add(line)
 
     def end(self) -> None:
-        """Add nothing more, and drop changes that are not events yet. The reader ends
-        when it has taken the rest."""
+        """Add nothing more. The reader ends when it has taken the rest."""
         with self._moved:
             self.ended = True
-            self.changes.clear()
             self._moved.notify_all()
+
+    def drop_old(self) -> None:
+        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
+        that wait are dropped, too, but never the response, with which it has ended."""
+        with self._moved:
+            while self.size > self.keeps and self.events:
+                is_response = self.ended and len(self.events) == 1
+                if self.place == self.first:  # it is waiting
+                    if self.reader or is_response:
+                        break
+                    self.place += 1
+                self.first += 1
+                self.size -= len(self.events.pop(0))
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -5211,19 +5224,19 @@ class Outbox:
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(
-                lambda: self.changes or self._waiting() or self._is_done(reader)
-            )
+            self._moved.wait_for(lambda: self._waiting() or self._is_done(reader))
 
     def take(self, reader: Answer) -> tuple[list[bytes], bool]:
         """Take the waiting events; and True if the reader must end after them."""
         with self._moved:
             events = []
             if self.reader is reader:
-                self._append_changes()
-                events = self._waiting()
-                self.place += len(events)
-                self._drop_old()
+                for line in self._waiting():
+                    # Only clients that may come back need its number.
+                    ident = f"{self.name}-{self.place}" if self.keeps else ""
+                    events.append(event(line, ident))
+                    self.place += 1
+                self.drop_old()
             return events, self._is_done(reader)
 
     def detach(self, reader: Answer | None) -> None:
@@ -5241,46 +5254,6 @@ class Outbox:
     def _is_done(self, reader: Answer) -> bool:
         """Tell whether a reader will get nothing more."""
         return self.reader is not reader or (self.ended and not self._waiting())
-
-    def _has_room(self) -> bool:
-        """Tell whether something can be added. If a client is too far behind, its
-        stream ends: it must subscribe again, and fetch what has changed."""
-        if self.size > AHEAD_BYTES and not self.ended:
-            self.ended = True
-            self.events.clear()
-            self.changes.clear()
-            self.reader = None
-            self._moved.notify_all()
-        return not self.ended
-
-    def _append_changes(self) -> None:
-        """Turn the changes into events."""
-        for line in self.changes:
-            self.size -= len(line)
-            self._append(line)
-        self.changes.clear()
-
-    def _append(self, line: bytes) -> None:
-        """Make an event of a line, with a number if clients may come back."""
-        number = self.first + len(self.events)
-        ident = f"{self.name}-{number}" if self.keeps else ""
-        self.events.append(event(line, ident))
-        self.size += len(self.events[-1])
-
-    def _drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes.
-
-        Waiting events are dropped only if there is no reader, and the response, with
-        which the outbox has ended, never.
-        """
-        while self.size > self.keeps and self.events:
-            is_response = self.ended and len(self.events) == 1
-            if self.place == self.first:  # it is waiting
-                if self.reader or is_response:
-                    break
-                self.place += 1
-            self.first += 1
-            self.size -= len(self.events.pop(0))
 
 
 class Answer:
@@ -5332,7 +5305,9 @@ class Answer:
         outbox = self.stream()
         outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
-        if reader and not self.listens:
+        if not reader:
+            outbox.drop_old()
+        elif not self.listens:
             reader.flush()
 
     def _status(self, message: Any) -> int:
@@ -5858,7 +5833,6 @@ class HttpSession(Peer):
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
@@ -5873,7 +5847,6 @@ class HttpSession(Peer):
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.outboxes = {self.id: self.own}
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -5917,18 +5890,18 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their answers that have ended.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
-        _open    sessions by id
-        _kept    outboxes that have ended: until when they are kept, and their session
+        _open       sessions by id
+        _outboxes   by name, and until when each is kept
 
-    `_lock` guards both, and `outboxes` of each session. Any thread may call any method.
+    `_lock` guards both. Any thread may call any method.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._kept: dict[Outbox, tuple[float, HttpSession]] = {}
+        self._outboxes: dict[str, tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
@@ -5938,7 +5911,7 @@ class Sessions:
 
     def is_empty(self) -> bool:
         """Tell whether nothing can expire."""
-        return not (self._open or self._kept)
+        return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one. HttpError: none is idle.
@@ -5989,16 +5962,16 @@ class Sessions:
         with self._lock:
             self._open.pop(session.id, None)
 
-    def add_outbox(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let the client of a session resume a stream."""
+    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox for so long, so that its client can come back."""
         with self._lock:
-            session.outboxes[outbox.name] = outbox
-
-    def keep(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let it do so for some time after the answer has ended."""
-        with self._lock:
-            self._kept[outbox] = time.monotonic() + ASK_SECONDS, session
+            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
+            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
+
+    def outbox(self, name: str) -> Outbox | None:
+        """Return the outbox of this name, if it is kept."""
+        return self._outboxes.get(name, (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
@@ -6007,10 +5980,10 @@ class Sessions:
         with self._lock:
             idle = self._idle()
             size = 0
-            for outbox, (until, session) in reversed(list(self._kept.items())):
+            for name, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
-                if size > MAX_KEPT_BYTES or until < now:
-                    del self._kept[outbox], session.outboxes[outbox.name]
+                if until < now or (size > MAX_KEPT_BYTES and until < inf):
+                    del self._outboxes[name]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
@@ -6031,7 +6004,7 @@ class SessionAnswer(Answer):
         # Once the outbox is forgotten, its name still says whose response is missing.
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.add_outbox(outbox, self.owner)
+        self.owner.endpoint.sessions.keep(outbox)
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
@@ -6052,7 +6025,7 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, self.owner)
+            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
         self.owner.settle()
 
 
@@ -6098,11 +6071,14 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
-    outbox = session.outboxes.get(name)
+    is_own = name.startswith(session.id[:8])
+    outbox = endpoint.sessions.outbox(name) if is_own else None
+    if name == session.id:
+        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
+        if last and not outbox and is_own:
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
             answer.stream()
