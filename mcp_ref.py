@@ -4913,11 +4913,11 @@ def serve_stdio(server: Server) -> None:
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, and an answer goes out, on the thread that carries it. Every message
-# is a POST of its own. The answer is one JSON object, or a stream of events if
-# something must be sent before the response. Headers repeat parts of the body for
-# proxies, and must agree with it. A modern client cancels a request by closing its
-# stream. The first failing check determines the answer:
+# request, and the means to answer it. Every message is a POST of its own. The answer is
+# one JSON object, or a stream of events if something must be sent before the response.
+# Headers repeat parts of the body for proxies, and must agree with it. A modern client
+# cancels a request by closing its stream. The first failing check determines the
+# answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4925,21 +4925,21 @@ def serve_stdio(server: Server) -> None:
 #     (-32601), params 400 (-32602)
 #
 # The connection's thread reads a request, runs its handler and answers. A thread that
-# has a message of a request for the client writes it, under the lock of the request's
+# has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties, so that changed() waits for no client.
+# connection's thread empties; so changed() waits for no client.
 #
-# A call that reports progress has these events. Modern events have no id, because a
-# modern stream cannot be resumed:
+# A call that reports progress has these events. They have no id, because a modern
+# stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So one thread for the whole
-# endpoint, `mcp-check`, looks five times a second for clients that have hung up. It
-# also sends comments that are due, and forgets sessions that have expired. It never
-# waits for a client: it leaves out a comment that cannot be written at once.
+# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
+# `mcp-check`, which looks five times a second for clients that have hung up, comments
+# that are due, and sessions that have expired. It never waits for a client: a comment
+# that cannot be written at once is left out.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5010,13 +5010,13 @@ class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
     An answer is start() with a body; or start() without, write() for each part, end().
+    A subclass defines these, for any thread, but one at a time; and, if it can,
+    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
+    up.
 
-    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
-    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
-    which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which any thread may call, but only one at a time; and, if it can, comment(),
-    gone() and hang_up(), which must not wait. OSError: the client has hung up.
-
+        query        the part after "?"
+        headers      by lower-case name; they are given as (name, value) pairs
+        stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
@@ -5261,21 +5261,21 @@ class Answer:
 
         state       outbox   ended    what the client has
         new         None     no       nothing
-        in JSON     None     yes      the response, if it has not left before
+        in JSON     None     yes      the response
         a stream    there    no       events; others may follow
-        complete    there    yes      events, and the end, if it has not left before
+        complete    there    yes      events, and the end
+        lost        any      yes      it has hung up
 
         peer        the peer whose message it answers
-        listens     true for a subscription, and for a GET: their events come from other
-                    clients' threads, too, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: threads of other clients add
+                    their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
         written     when the last part of a stream was written; None: it has not begun
 
-    `lock` guards `ended` and `written`, and is held by the thread that writes to the
-    exchange. Any thread may call any method, except finish(), which is for the
-    connection's thread.
+    `lock` guards `ended` and `written`, and is held while something is written. Any
+    thread may call any method, except finish(), which is for the connection's thread.
 
     Why not always a stream? Most calls send nothing but their result. JSON has a
     Content-Length, and an error can have a status of its own.
@@ -5458,11 +5458,7 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that ends with its answer.
-
-    It has one request at most, which is cancelled if the client hangs up, and in no
-    other way.
-    """
+    """The client behind one modern POST, which cancels its request by hanging up."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
@@ -5570,7 +5566,7 @@ def max_connections() -> int:
 
 
 class Endpoint:
-    """The MCP endpoint of a server, to be mounted under any HTTP server: see serve().
+    """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
@@ -5621,8 +5617,7 @@ class Endpoint:
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
-        that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5669,12 +5664,10 @@ class Endpoint:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. The browser's headers give it away: Host is not a loopback name, or
-        Origin is foreign.
+        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
+        is not enough: both have the attacker's name.
         """
         headers = exchange.headers
-        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
-        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5798,9 +5791,9 @@ class Endpoint:
 # the transport of 2024-11-05, all messages.
 #
 # An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
+# of its own outbox. The name of a POST's begins like it, and ends with the request's
+# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
+# has failed.
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
@@ -5825,9 +5818,7 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
+    """The client behind a session, whose messages come in many POSTs, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
@@ -5873,10 +5864,8 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
+        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
+        calls go there, too."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -6010,11 +5999,8 @@ class SessionAnswer(Answer):
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
+        """Disconnect, if the stream has begun with a priming event, which tells the
+        client where to go on, and when."""
         outbox = self.stream()
         reader = outbox.reader
         if reader:
@@ -6153,7 +6139,6 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
     """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6174,17 +6159,16 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. http_server() makes an HttpServer, which gives each
-# connection a thread. The thread reads requests, makes a SocketExchange of each, and
-# calls Endpoint.serve() with it, one after the other. Each step of a connection, except
-# a running handler, has a time limit. serve_http() also ends at a signal.
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
+# a connection, except a running handler, has a time limit. serve_http() also ends at a
+# signal.
 #
-# These requests are refused, and their connections closed, because two programs that
-# read them differently could be tricked into taking one request for two (RFC 9112 §5,
-# §6, §11.2): a bare CR or LF, a space before the colon, a header that continues on the
-# next line, NUL, no Host or two, Content-Length twice or beside Transfer-Encoding, and
-# lengths such as `+1` or `1_0`. The library's http.server accepts them all, and takes
-# half the time of a call.
+# A request is refused, and its connection closed, if two programs could be tricked into
+# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
+# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
+# http.server accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6214,9 +6198,9 @@ class Step(IntEnum):
         SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
         SERVES    runs a handler, or waits for an event       no limit
 
-    If all places are taken, a new connection takes that of another one, in this order.
-    It never takes the place of one that serves, or has sent something in the last
-    STALL_SECONDS. So a slow reader makes room as a slow sender does.
+    If all places are taken, a new connection takes that of another one, in this order;
+    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
+    a slow reader makes room as a slow sender does.
     """
 
     CLOSES = 0
@@ -6251,7 +6235,10 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint on a port: serve_forever() runs it, close() ends it.
+    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
 
         hosts        names that Host may have; None: any
         steps        what each connection does, and until when, by socket
@@ -6260,11 +6247,12 @@ class HttpServer:
         accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
-    gets an OSError at its next step(). Any thread may call any method, except those for
-    a connection's own thread, and step(), which is for the thread that reads or writes.
+    gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         import socket
 
         self.endpoint = endpoint
@@ -6431,11 +6419,10 @@ class HttpServer:
 
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
-        for sock, (step, _) in list(self.steps.items()):
-            is_idle = step == Step.CLOSES or step == Step.WAITS
-            if not is_idle or is_ready(sock, to_write=False):
-                return True
-        return False
+        return any(
+            step > Step.WAITS or is_ready(sock, to_write=False)
+            for sock, (step, _) in list(self.steps.items())
+        )
 
 
 class SocketExchange(Exchange):
@@ -6551,14 +6538,7 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return an HttpServer for an endpoint: serve_forever() runs it, close() ends it.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
-    """
-    return HttpServer(endpoint, host, port)
+http_server = HttpServer  # its name for users
 
 
 def serve_http(
