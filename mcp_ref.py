@@ -531,6 +531,7 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
+MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
 MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
@@ -4547,13 +4548,18 @@ class Batch:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.responses: list[Message] = []
+        self.size = 0
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
+        line = encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
-        else:
-            self.responses.append(message)
+            return
+        self.size += len(line)
+        if self.size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        self.responses.append(message)
 
 
 def serve_batch(
@@ -5159,11 +5165,7 @@ class Outbox:
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message; the last one ends the outbox.
-
-        If a client is too far behind, its stream ends: it must subscribe again, and
-        fetch what has changed.
-        """
+        """Add a message; the last one ends the outbox."""
         with self._moved:
             if self.ended:
                 return
@@ -5171,9 +5173,18 @@ class Outbox:
             self.size += len(line)
             self.ended = last
             if self.size > AHEAD_BYTES + len(line):
-                self.events.clear()
-                self.ended = True
-                self.reader = None
+                self.give_up()
+            self._moved.notify_all()
+
+    def give_up(self) -> None:
+        """End, and drop everything: the client is too far behind. It must subscribe
+        again, and fetch what has changed."""
+        with self._moved:
+            self.events.clear()
+            self.size = 0
+            self.place = self.first
+            self.ended = True
+            self.reader = None
             self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
@@ -5224,20 +5235,19 @@ class Outbox:
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(lambda: self._waiting() or self._is_done(reader))
+            self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
-    def take(self, reader: Answer) -> tuple[list[bytes], bool]:
-        """Take the waiting events; and True if the reader must end after them."""
+    def take(self, reader: Answer) -> bytes:
+        """Take the next event; b"": none is waiting for this reader."""
         with self._moved:
-            events = []
-            if self.reader is reader:
-                for line in self._waiting():
-                    # Only clients that may come back need its number.
-                    ident = f"{self.name}-{self.place}" if self.keeps else ""
-                    events.append(event(line, ident))
-                    self.place += 1
-                self.drop_old()
-            return events, self._is_done(reader)
+            waiting = self._waiting()
+            if self.reader is not reader or not waiting:
+                return b""
+            # Only clients that may come back need its number.
+            ident = f"{self.name}-{self.place}" if self.keeps else ""
+            self.place += 1
+            self.drop_old()
+            return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
@@ -5246,14 +5256,14 @@ class Outbox:
                 self.reader = None
                 self._moved.notify_all()
 
-    # ---- while holding the lock
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken."""
-        return self.events[self.place - self.first :]
-
-    def _is_done(self, reader: Answer) -> bool:
+    def is_done(self, reader: Answer) -> bool:
         """Tell whether a reader will get nothing more."""
-        return self.reader is not reader or (self.ended and not self._waiting())
+        with self._moved:
+            return self.reader is not reader or (self.ended and not self._waiting())
+
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken, while holding the lock."""
+        return self.events[self.place - self.first :]
 
 
 class Answer:
@@ -5351,11 +5361,10 @@ class Answer:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-        events, is_done = outbox.take(self)
-        for data in events:
+        while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
-        if is_done:
+        if outbox.is_done(self):
             self.ended = True
             must_come_back = outbox.reader is None
             outbox.detach(self)
@@ -5962,6 +5971,12 @@ class Sessions:
         """Return the outbox of this name, if it is kept."""
         return self._outboxes.get(name, (None, 0))[0]
 
+    def make_room(self) -> None:
+        """If too much waits for all clients together, end the largest stream."""
+        streams = [session.own for session in self.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
+
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
         have ended, the oldest first."""
@@ -6118,6 +6133,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        endpoint.sessions.make_room()
         session.settle()
 
     handlers: list[Func] = []
@@ -6183,6 +6199,8 @@ SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
+MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
+_PART = 2**16  # of an answer that is sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -6241,7 +6259,8 @@ class HttpServer:
     loopback name, unless the endpoint has `hosts`.
 
         hosts        names that Host may have; None: any
-        steps        what each connection does, and until when, by socket
+        steps        of each socket: what its connection does, until when, and the bytes
+                     of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
         accepting    held by the thread that accepts connections
@@ -6257,7 +6276,7 @@ class HttpServer:
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float]] = {}
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
         self.accepting = threading.RLock()
         self.patience = 0.3
@@ -6280,7 +6299,7 @@ class HttpServer:
             self.socket.settimeout(min(poll_interval, 0.1))
             while not (self.stopped or self.endpoint.closed):
                 self._accept()
-                for sock, (_, due) in list(self.steps.items()):
+                for sock, (_, due, _) in list(self.steps.items()):
                     if due < time.monotonic():
                         hang_up(sock)  # its thread then ends
 
@@ -6308,16 +6327,20 @@ class HttpServer:
         with self.lock:
             if len(self.steps) >= max_connections():
                 lowest = min(self.steps, key=self.steps.__getitem__)
-                step, due = self.steps[lowest]
+                step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
                     return False
-                del self.steps[lowest]
-                hang_up(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS
+                self._evict(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, step: Step, seconds: float = inf) -> None:
+    def _evict(self, sock: Any) -> None:
+        """End a connection, while holding the lock."""
+        del self.steps[sock]
+        hang_up(sock)
+
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
         """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
@@ -6325,7 +6348,12 @@ class HttpServer:
             before = self.steps[sock][0]
             if step not in _NEXT_STEPS[before]:
                 raise RuntimeError(f"{step!r} must not follow {before!r}")
-            self.steps[sock] = step, time.monotonic() + seconds
+            self.steps[sock] = step, time.monotonic() + seconds, left
+            if left > _PART:
+                large = [one for one in self.steps if self.steps[one][2] > _PART]
+                total = sum(self.steps[one][2] for one in large)
+                if total > MAX_SENDING_BYTES:
+                    self._evict(min(large, key=self.steps.__getitem__))
 
     def leave(self, sock: Any) -> None:
         """Give up the place of a connection, if it has one."""
@@ -6421,7 +6449,7 @@ class HttpServer:
         """Tell whether a request runs, comes or is answered."""
         return any(
             step > Step.WAITS or is_ready(sock, to_write=False)
-            for sock, (step, _) in list(self.steps.items())
+            for sock, (step, _, _) in list(self.steps.items())
         )
 
 
@@ -6496,14 +6524,16 @@ class SocketExchange(Exchange):
         self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+        self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            for at in range(0, len(data), 2**16):
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS)
-                self.sock.sendall(data[at : at + 2**16])
+            for at in range(0, len(data) or 1, _PART):
+                left = len(data) - at
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.sock.sendall(head + data[at : at + _PART])
+                head = b""
             self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
