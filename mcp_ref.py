@@ -4841,6 +4841,12 @@ class Pipe(Peer):
             return self._slow > 0 or self._handler is not None
 
 
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
+
+
 @contextmanager
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
@@ -4852,50 +4858,68 @@ def signals(react: Func) -> Iterator[None]:
     import signal
 
     last = 0.0  # time of the last signal; 0: none yet
-    found = {}  # the handlers that these replace
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        # In a forked child, which may have inherited this, a signal ends the child.
+        # A forked child may still have this: see put_back_handlers().
         if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
 
+    prepare_forks()
     # Only the main thread may set handlers. An author's own are left alone.
-    if threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    is_first = is_main and not _replaced
+    if is_first:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                found[number] = signal.signal(number, handle)
-
-    def put_back() -> None:
-        with suppress(ValueError):  # PyPy cannot, in a child of another thread
-            for item in found.items():
-                signal.signal(*item)
-
-    if os.name == "posix":
-        # A forked child forgets signals that come before it runs Python: block them.
-        os.register_at_fork(after_in_child=put_back)
-        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
-        os.register_at_fork(
-            before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
-            after_in_parent=let_go,
-            after_in_child=let_go,
-        )
+                _replaced[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        if not last:  # after a signal, ours stay: a second one may come
-            put_back()
-            found.clear()
+        if is_first and not last:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
 
 
-# The client's descriptors, once guard_stdio() has moved them.
-_guarded: list[int] = []
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
+
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
+
+
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and not the client's
+    descriptors: the client would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
 
 
 def guard_stdio() -> list[int]:
@@ -4921,16 +4945,10 @@ def guard_stdio() -> list[int]:
         sys.stdout = io.TextIOWrapper(
             raw, "utf-8", "backslashreplace", line_buffering=True
         )
-
-    def forget() -> None:  # a forked child must not hold the client's pipe
-        for descriptor in _guarded:
-            os.dup2(null, descriptor, inheritable=False)
-        _guarded.clear()
-
     if os.name == "posix":
         for descriptor in _guarded:
             os.set_blocking(descriptor, True)
-        os.register_at_fork(after_in_child=forget)
+    prepare_forks()
     return _guarded
 
 
