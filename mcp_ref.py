@@ -896,15 +896,9 @@ def log_failure(what: str, problem: BaseException) -> None:
 
 # ---- threads: all are daemons, so that none delays the exit after run() has returned.
 # Their names, which debuggers show, begin with "mcp-".
-class OwnedThread(threading.Thread):
-    """A thread that belongs to an object, whose end may wait for it."""
-
-    owner: Any = None
-
-
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
-    """Start a thread; False if none can be started."""
-    thread = OwnedThread(target=work, name=name, daemon=True)
+    """Start a thread, for join_threads(owner); False if none can be started."""
+    thread: Any = threading.Thread(target=work, name=name, daemon=True)
     thread.owner = owner
     try:
         thread.start()
