@@ -1392,7 +1392,8 @@ class Host:
 
         answered    when each was answered, in BLINK_SECONDS, by its place in `calls`
         returned    when serve() had returned
-        fails       places whose answers cannot be sent
+        fails       places whose results cannot be sent
+        reads       BLINK_SECONDS that it takes to read an answer
     """
 
     def __init__(
@@ -1405,6 +1406,7 @@ class Host:
         self.calls = list(enumerate(calls))
         self.answered: dict[int, float] = {}
         self.fails: set[int] = set()
+        self.reads = 0
         self.returned, self.running, self.reader = 0.0, 0, None  # type: float, int, Any
         server = mcp.Server("s")
         server.tool(self.do, name="do")
@@ -1447,7 +1449,7 @@ class Host:
         return line
 
     def send(self, message: Any) -> None:
-        switch()
+        me().wait(lambda: not self.reads, self.reads / 64)
         if message.get("id") in self.fails and "result" in message:
             raise ValueError("it cannot be sent")
         assert not self.returned, "an answer comes after the end"
@@ -1500,7 +1502,8 @@ def waiting_call_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 def answer_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
     """The client leaves while handlers run: serve() returns when all is answered."""
     host = Host(mcp, scheduler, [9, 2])
-    return lambda: sorted(host.answered) == [0, 1] and host.returned < 12
+    host.reads = 2
+    return lambda: sorted(host.answered) == [0, 1] and host.returned < 14
 
 
 def answer_meets_stop(mcp: Any, scheduler: Scheduler) -> Any:
