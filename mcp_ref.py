@@ -757,14 +757,13 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 
 
 # ======== 3. Logging and threads ======================================================
-# Operators read a log on stderr and, in the file MCP_TRACE, a trace of all messages. If
-# nobody reads stderr, entries are dropped, and nothing waits. An entry begins with
-# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge an entry:
-# control characters are escaped.
-#
-# All threads are daemons, so that none delays the exit after run() has returned. Their
-# names, which debuggers show, begin with "mcp-". If no thread can be started, the
-# caller does the work itself, or the work waits for a thread.
+# Skip on first reading. log() writes an entry to stderr; it never fails, and never
+# waits. log_failure() logs a handler's exception. tracer() makes a function that records
+# messages in the file MCP_TRACE. spawn() starts a thread; run_aside() also does the work
+# if no thread can be started. A Flag is an event that a signal handler may set.
+
+# An entry begins with "mcp_ref: ", each further line of it with "mcp_ref| ". Control
+# characters are escaped, so that clients cannot forge an entry.
 
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 
@@ -895,33 +894,36 @@ def log_failure(what: str, problem: BaseException) -> None:
     _log(printable("\n".join(lines), "\n"))
 
 
-# ---- threads
-def spawn(name: str, work: Func) -> bool:
-    """Start a daemon thread; False if none can be started."""
+# ---- threads: all are daemons, so that none delays the exit after run() has returned.
+# Their names, which debuggers show, begin with "mcp-".
+def spawn(name: str, work: Func, owner: Any = None) -> bool:
+    """Start a thread, for join_threads(owner); False if none can be started."""
+    thread: Any = threading.Thread(target=work, name=name, daemon=True)
+    thread.owner = owner
     try:
-        threading.Thread(target=work, name=name, daemon=True).start()
+        thread.start()
     except RuntimeError:
         return False
     return True
 
 
-def run_aside(name: str, work: Func) -> None:
+def run_aside(name: str, work: Func, owner: Any = None) -> None:
     """Do work on a thread of its own, or here if none can be started."""
-    if not spawn(name, work):
+    if not spawn(name, work, owner):
         with suppress(BaseException):  # the caller goes on
             work()
 
 
-def join_threads(names: str, deadline: float) -> None:
-    """Wait until the threads of these names have ended, or until a deadline."""
+def join_threads(owner: Any, deadline: float) -> None:
+    """Wait until the threads of an owner have ended, or until a deadline."""
     for thread in threading.enumerate():
-        if thread.name in names.split():
+        if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
 
 
-def await_cancelling() -> None:
+def await_cancelling(server: Any) -> None:
     """At the end, give running on_cancel() functions 0.1 s, all together."""
-    join_threads("mcp-cancel", time.monotonic() + 0.1)
+    join_threads(server, time.monotonic() + 0.1)
 
 
 class Flag:
@@ -950,6 +952,7 @@ class Flag:
             self._gate.acquire(timeout=seconds)
 
 
+# ---- to be deleted with the old HTTP model
 class Watch:
     """The posts that threads have left, each with what looks after it: see the map.
 
@@ -3042,7 +3045,7 @@ class Context:
 
         When a program ends, all these functions together have 0.1 s.
         """
-        self._wake_with(partial(run_aside, "mcp-cancel", function))
+        self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
@@ -4595,21 +4598,29 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# One thread, the reader, reads a line and runs its handler on the spot. It leaves its
-# post meanwhile: see the map before part I. While slow handlers run, every further one
-# goes to a thread of its own, or waits in a queue until fewer than MAX_THREADS run; the
-# reader still answers server/discover. Where no thread can be started, the reader runs
-# it: each request is still answered exactly once. For an `async def` handler, the
-# thread of its request waits.
+# Who runs a handler? The thread that has read its request. This thread, the *reader*,
+# reads a line, runs the handler, sends the response, and reads on, as a program with
+# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
+# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
+# still runs, the deputy becomes the reader. The old reader finishes its handler, then
+# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
+# reader starts no other; they go to the queue. It still serves the messages that run no
+# author's code, such as `ping`, cancellations and server/discover. If there is no
+# thread for a deputy, the reader finishes each handler before it reads on. In any case
+# each request is answered exactly once.
 #
-#     thread                       what it does
+#     time     thread       what happens                                         slow
+#     0 ms     reader       reads a call, starts a deputy, and runs the handler  0
+#     10 ms    deputy       finds the same handler, and becomes the reader       1
+#     12 ms    new reader   reads a call, and answers it                         1
+#     200 ms   old reader   its handler returns; it sends the response, and ends 0
+#
+#     other threads                what they do
 #     the caller of serve_stdio()  waits for the end
-#     mcp-reader                   reads, decodes, runs handlers that are fast
-#     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
-#     mcp-watch                    starts another reader when a handler is slow
 #     mcp-hang-up                  notices that the client has closed our stdout
 #     mcp-cancel                   runs an on_cancel function
-#     mcp-loop                     runs `async def` handlers
+#     mcp-loop                     runs `async def` handlers; the thread of the request
+#                                  waits
 #     mcp-close                    at the end: ends subscriptions; that may wait for
 #                                  the client
 #
@@ -4634,19 +4645,21 @@ LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill afte
 class Pipe(Peer):
     """The client at the other end of stdin and stdout.
 
-    A program has one pipe at a time. It reads lines of any length: those beyond
-    MAX_MESSAGE_BYTES are skipped and answered with an error.
+    It reads lines of any length: those beyond MAX_MESSAGE_BYTES are skipped and
+    answered with an error.
 
-        _stopped    set once the client has left, or a signal has come
-        _deadline   set with it: until then, running handlers may finish
-        _watch      has the reader's post, while a handler runs on the reader's thread
-        _calls      runs handlers while slow ones run; a reader that was relieved is one
-                    of its threads
-        _context    the context of run()'s caller; each message gets a copy
-        _writing    guards writing to stdout
+        _stopped     set once the client has left, or a signal has come
+        _deadline    set with it: until then, running handlers may finish
+        _context     the context of run()'s caller; each message gets a copy
+        _writing     guards writing to stdout
 
-    At any time one thread, at most, is the reader: it runs _read(), and no other has
-    taken its post.
+    `_lock` guards these:
+
+        _reader      the thread that reads, or runs _handler meanwhile
+        _handler     the handler that the reader runs; None: it reads
+        _has_deputy  true while a deputy stands by
+        _slow        number of threads that were the reader, and run handlers
+        _waiting     the queue, of handlers; empty while `_slow` is below MAX_THREADS
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
@@ -4659,9 +4672,13 @@ class Pipe(Peer):
         self._writing = threading.Lock()
         self._stopped = Flag()
         self._deadline = inf
-        self._watch = Watch(BLINK_SECONDS)
-        self._calls = Crew("mcp-call", MAX_THREADS)
         self._context = copy_context()
+        self._lock = threading.Lock()
+        self._reader = 0
+        self._handler: Func | None = None
+        self._has_deputy = False
+        self._slow = 0
+        self._waiting: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
         """Send a message."""
@@ -4680,12 +4697,11 @@ class Pipe(Peer):
         self._deadline = min(self._deadline, time.monotonic() + patience)
         self._stopped.set()
 
-    # ---- the reader: no queue and no other thread stands between a line and its
-    # handler; they would cost 40 to 140 % of a call.
+    # ---- the reader
     def _read(self) -> None:
-        """Read and serve lines until there are no more, or another thread reads."""
-        is_reader = True
-        while is_reader and not self._stopped.is_set:
+        """Read and serve lines until there are no more, or this is not the reader."""
+        me = self._reader = threading.get_ident()
+        while self._reader == me and not self._stopped.is_set:
             line = self._read_line()
             if self._stopped.is_set:
                 break
@@ -4693,9 +4709,9 @@ class Pipe(Peer):
                 self._trace(">", b"", closed=True)
                 self.stop(LEAVE_SECONDS)
             elif not line.isspace():
-                is_reader = self._serve(line.rstrip(b"\r\n"))
-        if not is_reader:
-            self._calls.help()
+                self._serve(line.rstrip(b"\r\n"))
+        if self._reader != me:
+            self._empty_queue()
 
     def _read_line(self) -> bytes:
         """Return the next line, or the beginning of one that is too long; b"": none.
@@ -4711,65 +4727,83 @@ class Pipe(Peer):
             return b""
         return line
 
-    def _serve(self, line: bytes) -> bool:
-        """Serve one line, as the reader; return whether this is still the reader.
-
-        A bad line never stops the next. Only the handler runs while the post is left:
-        a request must be admitted before the next line is read, or a cancellation could
-        overtake the request that it cancels.
-        """
-        is_reader = True
-
-        def start(work: Func) -> None:
-            nonlocal is_reader
-            if self._calls.busy:
-                self._calls.add(work)
-                return
-            self._watch.leave(work, self._relieve)
-            try:
-                work()
-            finally:
-                is_reader = self._watch.take(work)
-
+    def _serve(self, line: bytes) -> None:
+        """Serve one line. A bad line never stops the next."""
         message = None
         self._trace(">", line)
         try:
             message = decode(line)
             context = self._context.copy()
-            context.run(self.server.handle, message, self.send, peer=self, start=start)
+            handle = partial(self.server.handle, peer=self, start=self._start)
+            context.run(handle, message, self.send)
         except RpcError as flaw:
             _log(f"{flaw}, in: {line!s:.200}")
             self.send(error_response(flaw, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
-        return is_reader
 
-    # ---- taking over from a reader whose handler is slow
-    def _relieve(self, post: Func) -> None:
-        """Start a thread that takes over; a look of the watch."""
-        spawn("mcp-reader", partial(self._take_over, post))
+    def _start(self, handler: Func) -> None:
+        """Run a handler, as the reader, or put it into the queue.
 
-    def _take_over(self, post: Func) -> None:
-        """Read on in the place of a reader, unless its handler has returned."""
-        # One thread is counted into the crew, and counts out in help(): the reader that
-        # is relieved or, if its handler has returned first, this thread. That comes
-        # before take(): as soon as the post is taken, the other one may count out.
-        self._calls.adopt()
-        if self._watch.take(post):
-            self._read()
-        else:
-            self._calls.help()
+        Its request has been checked and counted as running before this is called:
+        a cancellation that the next reader finds does not come too early.
+        """
+        with self._lock:
+            if self._slow >= MAX_THREADS:
+                self._waiting.append(partial(copy_context().run, handler))
+                return
+            self._handler = handler
+            if not self._has_deputy:
+                stand_by = partial(self._stand_by, handler)
+                self._has_deputy = spawn("mcp-deputy", stand_by)
+        try:
+            handler()
+        finally:  # even if it fails: the deputy must not read beside this thread
+            with self._lock:
+                if self._handler is handler:
+                    self._handler = None
+
+    # ---- the deputy, and the threads that it has replaced
+    def _stand_by(self, seen: Func) -> None:
+        """Become the reader if it still runs this handler, or the next, at a check.
+
+        End if it runs none: an idle server must not wake the processor.
+        """
+        while True:
+            time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
+            with self._lock:
+                handler = self._handler
+                if handler is not None and handler is not seen:
+                    seen = handler
+                    continue
+                self._has_deputy = False
+                if handler is None:
+                    return
+                self._reader = threading.get_ident()
+                self._handler = None
+                self._slow += 1
+            return self._read()
+
+    def _empty_queue(self) -> None:
+        """Run all handlers that wait; then this thread is not slow any longer."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._slow -= 1
+                    return
+                handler = self._waiting.popleft()
+            with suppress(Exception):  # sending has failed; others wait
+                handler()
 
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
         try:
-            if spawn("mcp-reader", self._read):
-                self._stopped.wait()
-            else:
-                self._read()  # without another thread
+            if not spawn("mcp-reader", self._read):
+                self._read()
+            self._stopped.wait()
         finally:
             self._finish()
 
@@ -4787,15 +4821,24 @@ class Pipe(Peer):
         """Let running handlers finish, and abandon the others."""
         if not self._stopped.is_set:  # an author's signal handler has raised
             self.stop()
-        run_aside("mcp-close", self.close)  # it may block
-        while self.running and time.monotonic() < self._deadline:
+        run_aside("mcp-close", self.close, self)  # it may block
+        while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        join_threads("mcp-reader mcp-call mcp-close", self._deadline)
-        self._watch.closed = True
+        join_threads(self, self._deadline)
         if self.running:
             _log(f"requests abandoned: {len(self.running)}")
         self.cancel_all()
-        await_cancelling()
+        await_cancelling(self.server)
+
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return self._slow > 0 or self._handler is not None
+
+
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
 
 
 @contextmanager
@@ -4809,50 +4852,68 @@ def signals(react: Func) -> Iterator[None]:
     import signal
 
     last = 0.0  # time of the last signal; 0: none yet
-    found = {}  # the handlers that these replace
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        # In a forked child, which may have inherited this, a signal ends the child.
+        # A forked child may still have this: see put_back_handlers().
         if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
 
+    prepare_forks()
     # Only the main thread may set handlers. An author's own are left alone.
-    if threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    is_first = is_main and not _replaced
+    if is_first:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                found[number] = signal.signal(number, handle)
-
-    def put_back() -> None:
-        with suppress(ValueError):  # PyPy cannot, in a child of another thread
-            for item in found.items():
-                signal.signal(*item)
-
-    if os.name == "posix":
-        # A forked child forgets signals that come before it runs Python: block them.
-        os.register_at_fork(after_in_child=put_back)
-        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
-        os.register_at_fork(
-            before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
-            after_in_parent=let_go,
-            after_in_child=let_go,
-        )
+                _replaced[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        if not last:  # after a signal, ours stay: a second one may come
-            put_back()
-            found.clear()
+        if is_first and not last:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
 
 
-# The client's descriptors, once guard_stdio() has moved them.
-_guarded: list[int] = []
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
+
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
+
+
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and not the client's
+    descriptors: the client would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
 
 
 def guard_stdio() -> list[int]:
@@ -4878,16 +4939,10 @@ def guard_stdio() -> list[int]:
         sys.stdout = io.TextIOWrapper(
             raw, "utf-8", "backslashreplace", line_buffering=True
         )
-
-    def forget() -> None:  # a forked child must not hold the client's pipe
-        for descriptor in _guarded:
-            os.dup2(null, descriptor, inheritable=False)
-        _guarded.clear()
-
     if os.name == "posix":
         for descriptor in _guarded:
             os.set_blocking(descriptor, True)
-        os.register_at_fork(after_in_child=forget)
+    prepare_forks()
     return _guarded
 
 
@@ -6568,7 +6623,7 @@ def serve_http(
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
         httpd.serve_forever(0.05)
-    await_cancelling()
+    await_cancelling(httpd.endpoint.server)
 
 
 # ======== 16. The command line ========================================================
