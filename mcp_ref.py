@@ -2754,8 +2754,7 @@ class Registry:
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# The map before part I shows how a request passes through this section. A handler uses
-# its Context to report progress, and to ask the client.
+# A handler uses its Context to report progress, and to ask the client.
 #
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
@@ -2769,9 +2768,8 @@ class Registry:
 #
 # Between two runs, the client keeps the answers so far, as *request state*. The client
 # can read the state but not change it: it expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). It has a digest
-# of each question, so an answer never fits another question with the same key. A tool
-# that calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
+# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2780,23 +2778,22 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, one request is enough: the server sends `elicitation/create` as a
-# request of its own, and the handler waits (section 11). To the handler both look
-# alike, except that in a session it does not start again.
+# In a legacy session, the server sends `elicitation/create` as a request of its own, and
+# the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model to read, an *error* is for the program that sent the request. The
 # rows are in the order of Context._explain():
 #
-#     what happens                   in a tool                   in any other handler
+#     event                          in a tool                   in any other handler
+#     the handler asks               input required              input required
+#     KeyboardInterrupt, ...         -32603                      -32603
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
 #                                    isError                     -32603
 #     RpcError is raised             that error                  that error
 #     ToolError is raised            isError, not logged         -32603, no text
 #     NotFound is raised             isError, with its text      no such resource
 #     other exceptions, SystemExit   isError, with its text      -32603, no text
-#     KeyboardInterrupt and the      -32603                      -32603
-#     like
 #
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
@@ -2906,7 +2903,114 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+class Questions:
+    """The questions of one run of a handler, and the answers so far.
+
+        digests      of the questions, by key
+        answers      by the digest of the question, or by key: see restore()
+        missing      the questions without a usable answer, by key
+        unawaited    number of questions that a coroutine has yet to await
+
+    A session uses only `digests` and `unawaited`.
+    """
+
+    def __init__(self) -> None:
+        self.digests: Message = {}
+        self.answers: Message = {}
+        self.missing: Message = {}
+        self.unawaited = 0
+
+    def add(self, questions: Message) -> None:
+        """Note that these are asked; ValueError: a key is used twice."""
+        if self.digests.keys() & questions.keys():
+            raise ValueError(
+                "the same question was asked twice: give each its own key="
+            )
+        for key, question in questions.items():
+            self.digests[key] = digest([key, question])
+
+    def find(self, questions: Message) -> Message:
+        """Return the answers by key; InputRequired: one is missing."""
+        found = {}
+        for key, question in questions.items():
+            answer = self.answers.get(self.digests[key], self.answers.get(key))
+            try:
+                found[key] = usable_answer(question, answer)
+            except AskError:
+                self.missing[key] = question
+        if len(found) < len(questions):
+            raise InputRequired
+        return found
+
+    def check(self) -> None:
+        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        if self.unawaited:
+            raise RuntimeError("write `await` before ctx.elicit() and the like")
+        if self.missing:
+            raise InputRequired  # the handler has swallowed the first one
+
+    def restore(self, ctx: Context) -> None:
+        """Take the answers from a request and its state; RpcError if invalid.
+
+        The state is base64 of [time of expiry, digests, answers], a dot, and the
+        signature. A retry brings its answers by key. If the question was asked before,
+        its answer is kept by digest, so that another question with the same key does
+        not find it.
+        """
+        digests: Message = {}
+        state = ctx.params.get("requestState")
+        if state is not None:
+            import hmac
+
+            expires = 0
+            body = state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(_signed(ctx, body), state):
+                expires, digests, self.answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid(
+                    "requestState is not valid here, or has expired: retry without it"
+                )
+        for key, answer in (ctx.params.get("inputResponses") or {}).items():
+            self.answers[digests.get(key, key)] = answer
+
+    def result(self, ctx: Context) -> Message:
+        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
+        expires = time.time() + STATE_SECONDS
+        state = to_base64(encode([expires, self.digests, self.answers]))
+        questions = {
+            key: as_asked(ctx._rules, question)
+            for key, question in self.missing.items()
+        }
+        return {
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": _signed(ctx, state),
+        }
+
+
+def _signed(ctx: Context, body: str) -> str:
+    """Sign request state, for this request and this principal only."""
+    import hmac
+
+    params = dict(ctx.params)
+    for name in ("_meta", *RETRY):
+        params.pop(name, None)
+    name = ctx.server.info["name"]
+    bound = digest([body, name, ctx.method, params, ctx.principal])
+    signature = hmac.new(ctx.server.state_key, bound.encode(), "sha256")
+    return f"{body}.{signature.hexdigest()}"
+
+
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
+
+# The states of a request, and their next states. False: another thread was first, so the
+# state stays, and nothing is sent. A step that is not here is a bug.
+_STEPS = {
+    "arrived": {"running": True, "answered": True, "cancelled": True},
+    "running": {"answered": True, "cancelled": True},
+    "answered": {"cancelled": False},
+    "cancelled": {"running": False, "answered": False, "cancelled": False},
+}
 
 
 class Context:
@@ -2917,52 +3021,43 @@ class Context:
     request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
     becomes True: stop soon.
 
-    The rest is for readers of this file. A request, from its arrival to its end:
+    The rest is for readers of this file.
 
-        state        in peer.running    _ended   cancelled
-        arrived      no                 no       no          _admit() checks it
-        running      yes                no       no          messages may be sent
-        answered     no                 yes      no          the response was the last
-        cancelled    until its handler  yes      yes         nothing more is sent
-                     has returned, or
-                     its coroutine has been told
-
-    A request ends once: it is answered, or it is cancelled, by the client or because
-    the client has left. Only _end() decides which.
-
+        _state         a state      meaning                           in peer.running
+                       "arrived"    it is checked, or waits for its   once admitted
+                                    handler to be called
+                       "running"    messages may be sent              yes
+                       "answered"   the response was the last one     no
+                       "cancelled"  nothing more is sent              until its handler
+                                                                      has returned
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _may_ask       true if its handler may ask the client
-        _in_tool       true from the call of a tool's function on, unless it asks
+        _in_tool       true from the call of a tool's function on
+        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
         _progress      the last value that was sent
-        _unawaited     questions that a coroutine has yet to await
         _wakes         functions for _cancel() to call
-        _digests       of the questions of this run, by key
-        _missing       the questions that have no answer, by key
-        _answers       the answers, by digest; without request state, by key
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `cancelled`, `_ended`, `_wakes` and `_digests`; nothing waits under it. Any thread
-    may call the methods for handlers, and _emit(), _cancel() and _wake_with(). The
-    other methods run on one thread after the other.
+    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
+    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
+    thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    cancelled = False
     _client: Message
     _rules: Rules
     _row: Any
     _function: Func
     _may_ask = False
     _in_tool = False
-    _ended = False
     _subscription: Subscription | None = None
     _progress = -inf
-    _unawaited = 0
+    _state = "arrived"
 
     def __init__(
         self,
@@ -2985,9 +3080,12 @@ class Context:
         self._sending = threading.RLock()
         self._ending = threading.Lock()
         self._wakes: list[Func] = []
-        self._digests: Message = {}
-        self._missing: Message = {}
-        self._answers: Message = {}
+        self._questions = Questions()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client has cancelled the request, or has left."""
+        return self._state == "cancelled"
 
     # ---- telling the client something while the request runs
     def notify(self, method: str, params: Message | None = None) -> None:
@@ -3075,20 +3173,14 @@ class Context:
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
-        with self._ending:
-            if self._digests.keys() & questions.keys():
-                raise ValueError(
-                    "the same question was asked twice: give each its own key="
-                )
-            for key, question in questions.items():
-                self._digests[key] = digest([key, question])
+        self._questions.add(questions)
 
         async def later() -> Any:
-            self._unawaited -= 1
+            self._questions.unawaited -= 1
             return take(await self._obtain_later(questions))
 
         if self.server.is_on_loop():
-            self._unawaited += 1
+            self._questions.unawaited += 1
             return later()
         return take(self._obtain(questions))
 
@@ -3123,17 +3215,7 @@ class Context:
         """Take the answers in the request; stop the handler if one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        found = {}
-        for key, question in questions.items():
-            # No request state: take the answer by its key.
-            name = self._digests[key] if "requestState" in self.params else key
-            try:
-                found[key] = usable_answer(question, self._answers.get(name))
-            except AskError:
-                self._missing[key] = question
-        if len(found) < len(questions):
-            raise InputRequired
-        return found
+        return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
         """Do the same for a coroutine, which must not block."""
@@ -3187,7 +3269,7 @@ class Context:
         check_params(method, self.params)
 
     def _submit(self, start: Func) -> None:
-        """Count the request as running, and start its handler."""
+        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3205,67 +3287,42 @@ class Context:
         Runs once, on the thread that the transport chose. Raises only what `send`
         raises.
         """
-        if self.cancelled:  # while it waited for a thread
+        if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
         try:
-            response = self._response()
-        except BaseException:  # making or logging the error failed, too
+            try:
+                response = self._success(self._result())
+            except RpcError as error:
+                response = self._failure(error)
+        except BaseException as problem:  # the server goes on
             response = self._failure(RpcError(INTERNAL_ERROR))
+            with suppress(BaseException):  # logging fails, too
+                log_failure(self.method, problem)
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
 
-    def _response(self) -> Message:
-        """Run the handler and return the response."""
-        try:
-            return self._success(self._result())
-        except RpcError as error:
-            return self._failure(error)
-        except BaseException as problem:  # the server goes on
-            if not self.cancelled:
-                log_failure(self.method, problem)
-            return self._failure(RpcError(INTERNAL_ERROR))
-
     def _result(self) -> Message:
-        """Run the handler and return the result; RpcError: that error."""
+        """Call the method's function; return its result, or its questions; or raise the
+        RpcError to be sent."""
         try:
-            result = self._run_method()
-        except (Exception, SystemExit) as problem:
+            if self._may_ask:
+                self._questions.restore(self)
+            result: Message = self._function(self.server, self)
+            self._questions.check()
+        except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
-    def _run_method(self) -> Message:
-        """Run the handler with the answers so far; return its result or questions."""
-        if self._may_ask:
-            self._restore()
-        try:
-            result: Message = self._function(self.server, self)
-            if self._unawaited:
-                raise RuntimeError("write `await` before ctx.elicit() and the like")
-            if not self._missing:  # else the handler has swallowed InputRequired
-                return result
-        except BaseException:
-            # InputRequired, alone or in the group of an asyncio.TaskGroup.
-            if not self._missing:
-                raise
-        self._in_tool = False  # a failure from here on is not the author's
-        # basic/patterns/mrtr §InputRequiredResult
-        expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._digests, self._answers]))
-        return {
-            "resultType": "input_required",
-            "inputRequests": {
-                key: as_asked(self._rules, question)
-                for key, question in self._missing.items()
-            },
-            "requestState": self._sign(state),
-        }
-
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into the result of a tool, or raise it as an RpcError.
+        """Turn an exception into a result, or raise it as an RpcError.
 
         See the table at the head of this section.
         """
+        if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
+            return self._questions.result(self)
+        if not isinstance(problem, (Exception, SystemExit)):
+            raise problem
         errors = self._rules.errors
         if isinstance(problem, ClientLacks) and self.method == "tools/call":
             if MISSING_CAPABILITY not in errors:
@@ -3293,43 +3350,6 @@ class Context:
             problem = failures[0]
         is_clear = str(problem) and not isinstance(problem, KeyError)
         return tool_error(str(problem) if is_clear else repr(problem))
-
-    # ---- request state
-    def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if invalid.
-
-        The state is base64 of [time of expiry, digests of the questions asked, answers
-        so far], a dot, and the signature. A retry brings its answers by key; from now
-        on they are kept by digest, so that another question under the same key does not
-        find them.
-        """
-        digests: Message = {}  # of the questions asked, by key
-        state = self.params.get("requestState")
-        if state is not None:
-            import hmac
-
-            expires = 0
-            body = state.partition(".")[0]
-            if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, digests, self._answers = decode(from_base64(body))
-            if expires < time.time():
-                raise invalid(
-                    "requestState is not valid here, or has expired: retry without it"
-                )
-        for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[digests.get(key, key)] = answer
-
-    def _sign(self, body: str) -> str:
-        """Sign request state, for this request and this principal only."""
-        import hmac
-
-        params = dict(self.params)
-        for name in ("_meta", *RETRY):
-            params.pop(name, None)
-        name = self.server.info["name"]
-        bound = digest([body, name, self.method, params, self.principal])
-        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
-        return f"{body}.{signature.hexdigest()}"
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
@@ -3378,14 +3398,14 @@ class Context:
         no lock that others need.
         """
         with self._sending:
-            if not self._ended:
+            if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
         """Send the response, unless the request has ended; its id may be used again."""
         self.peer.running.pop(self.id, None)
         with self._sending:
-            if not self._end():
+            if not self._become("answered"):
                 return
             try:
                 self._send(response)
@@ -3398,22 +3418,22 @@ class Context:
                     response = self._failure(RpcError(INTERNAL_ERROR))
                 self._send(response)
 
-    def _end(self, cancelled: bool = False) -> bool:
-        """End the request; False if it had ended.
-
-        A response and a cancellation may race, on two threads: the first one ends the
-        request, the other does nothing.
-        """
+    def _become(self, state: str) -> bool:
+        """Enter a state, as _STEPS allows; False: another thread was first."""
         with self._ending:
-            if self._ended:
-                return False
-            self._ended = True
-            self.cancelled = cancelled
-            return True
+            steps = _STEPS[self._state]
+            if state not in steps:
+                raise RuntimeError(
+                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
+                    f" was {self._state}, and cannot become {state}"
+                )
+            if steps[state]:
+                self._state = state
+            return steps[state]
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
-        if self._end(cancelled=True):
+        if self._become("cancelled"):
             for wake in self._wakes:
                 wake()
 
@@ -4426,9 +4446,9 @@ class LegacyContext(Context):
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
-            return self._send(self._success(self._initialize()))
+            return self._finish(self._success(self._initialize()))
         if self.method == "ping":
-            return self._send(self._success({}))
+            return self._finish(self._success({}))
         # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
         # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
