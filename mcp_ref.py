@@ -3291,14 +3291,9 @@ class Context:
             self.peer.running.pop(self.id, None)
             return
         try:
-            try:
-                response = self._success(self._result())
-            except RpcError as error:
-                response = self._failure(error)
-        except BaseException as problem:  # the server goes on
-            response = self._failure(RpcError(INTERNAL_ERROR))
-            with suppress(BaseException):  # logging fails, too
-                log_failure(self.method, problem)
+            response = self._success(self._result())
+        except BaseException as problem:
+            response = self._failure(problem)
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
 
@@ -3356,12 +3351,17 @@ class Context:
         """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
-    def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603."""
-        is_reserved = -32768 <= error.code <= -32000
-        if is_reserved and error.code not in self._rules.errors:
-            error = RpcError(INTERNAL_ERROR, str(error), error.data)
-        return error_response(error, {"id": self.id})
+    def _failure(self, problem: BaseException) -> Message:
+        """Make an error response, whatever happens. A reserved code that the revision
+        lacks is -32603."""
+        with suppress(BaseException):  # in an author's exception, or in logging
+            if isinstance(problem, RpcError):
+                is_reserved = -32768 <= problem.code <= -32000
+                if is_reserved and problem.code not in self._rules.errors:
+                    problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+                return error_response(problem, {"id": self.id})
+            log_failure(self.method, problem)
+        return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
@@ -3581,20 +3581,19 @@ RUN_SECONDS = 60  # within which `run=` must begin a function
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets a function without arguments, a *thunk*, and may call it at any
-    time: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer of a
-    user interface. The thread of the request waits for the outcome.
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
 
-        put         the value of `run=`: it gets a thunk, to be called once there. None:
-                    functions are called at once, here
-        _threads    the threads that run a thunk now
-
-    A thunk that was cancelled or given up before it began does nothing when it is
-    called.
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
     """
 
     def __init__(self, put: Func | None) -> None:
         self.put = put
+        self._waiting: deque[Any] = deque()
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
@@ -3607,11 +3606,33 @@ class RunHook:
         from concurrent.futures import Future, wait
 
         outcome: Future[Any] = Future()
-        function = partial(copy_context().run, function)
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
 
-        def thunk() -> None:
-            if ctx.cancelled:
-                outcome.cancel()
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
                 return
             self._threads[threading.get_ident()] = None
@@ -3624,21 +3645,51 @@ class RunHook:
             finally:
                 del self._threads[threading.get_ident()]
 
-        self.put(thunk)
-        idle_since = time.monotonic()
-        while not outcome.done():
-            wait([outcome], 0.1)
-            if self._threads:  # it waits while another one runs, however long
-                idle_since = time.monotonic()
-            if ctx.cancelled:
-                outcome.cancel()
-            elif time.monotonic() > idle_since + RUN_SECONDS and outcome.cancel():
-                _log_once("run= did not call what it was given: does its thread run?")
-                raise RpcError(
-                    INTERNAL_ERROR,
-                    f"the application has not run this within {RUN_SECONDS} s",
-                )
-        return outcome.result()
+
+# ---- the command line of each server: not MCP, skip on first reading. An option that is
+# not known here may be the program's own.
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    sys.stderr.write(f"{problem}\n" if problem else "")
+    sys.stderr.write(
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.\n"
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 class Server(Registry):
@@ -3667,9 +3718,6 @@ class Server(Registry):
         _stops         true if stop() came before the run() that it ends
     """
 
-    made = False  # true once this process has made a server
-    served = False  # true once it has served one
-
     def __init__(
         self,
         name: str,
@@ -3685,7 +3733,6 @@ class Server(Registry):
         **info: Any,
     ) -> None:
         super().__init__()
-        Server.made = True
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
@@ -3812,10 +3859,7 @@ class Server(Registry):
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
-        if not self._loop:
-            return False
-        running = sys.modules["asyncio"]._get_running_loop()
-        return running is self._loop
+        return bool(self._loop) and running_loop() is self._loop
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
@@ -3873,32 +3917,42 @@ class Server(Registry):
                 listener.tell(method, params or {})
 
     # ---- running
-    def run(self, arguments: list[str] | None = None, **options: Any) -> None:
+    def run(
+        self, arguments: list[str] | None = None, *, http: str = "", **options: Any
+    ) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
-        `options` are those of Endpoint; `arguments` default to the command line's.
-        Returns when the client has left, after SIGINT or SIGTERM, or after stop().
-        Cleanup and the exit status are yours.
+        `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
+        them. `options` are those of Endpoint. Returns when the client has left, after
+        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
         """
-        if self.is_on_loop():
-            raise RuntimeError(
-                "run() would block loop=: await asyncio.to_thread(server.run)"
+        self._refuse_loop("run")
+        if isinstance(arguments, str):
+            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        for name in options.keys() - globals().get("OPTIONS", options):
+            raise TypeError(
+                f"run() has no option {name}=: run() serves on stdio,"
+                " run(http='127.0.0.1:8000') over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
-        if isinstance(arguments, str):
-            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        # `--http=8000` counts as two words; an argument with a space stays one.
-        words = "\n".join(arguments).replace("=", "\n").split("\n")
-        if "--http" not in words:
-            if options and "endpoint" not in options:
-                Endpoint(self, **options)  # TypeError: it has no such option
+        place = http or find_place(arguments)
+        if place is None:
+            greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():
-            serve_http_at(self, words[words.index("--http") :][1:2], options)
+        elif "serve_http" in globals():  # part II
+            serve_http_at(self, place, options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
+            )
+
+    def _refuse_loop(self, name: str) -> None:
+        """Raise a RuntimeError if an event loop runs on this thread."""
+        if running_loop():
+            raise RuntimeError(
+                f"{name}() would block the event loop: await"
+                " asyncio.to_thread(server.run)"
             )
 
     def stop(self) -> None:
@@ -3933,6 +3987,7 @@ class Server(Registry):
         For an application whose data only one thread may touch. Returns when run()
         would, once no handler runs here. TypeError: there is a `run=`.
         """
+        self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3942,7 +3997,8 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                serving = pool.submit(self.run, arguments, **options)
+                run = partial(copy_context().run, self.run)
+                serving = pool.submit(run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
@@ -4917,7 +4973,6 @@ def serve_stdio(server: Server) -> None:
     Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
     stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
-    Server.served = True
     server.check_completions()
     pipe = Pipe(server, *guard_stdio())
     with signals(lambda _: pipe.stop()), server.stoppable(pipe.stop):
@@ -5642,7 +5697,6 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
-        Server.served = True
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -6592,32 +6646,24 @@ def serve_http(
 
 
 # ======== 16. The command line ========================================================
-# `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
-# tools. A file that makes a Server is a program of its own, which shows when it is
-# imported. Server.run() understands `--http`, so every program has it.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
+# has this option.
 
-USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
-
-Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
-MCP_TRACE=FILE in the environment appends all messages to FILE, as JSON lines."""
+# The options that run() and serve_http() take.
+OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
-def usage_error(problem: str) -> typing.NoReturn:
-    """Report a wrong command line; exit with status 2."""
-    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
-    raise SystemExit(2)
-
-
-def serve_http_at(server: Server, words: list[str], options: Message) -> None:
-    """Serve at the [HOST:]PORT of the command line."""
-    place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
-    if not place or int(place[2]) > 65535:
-        usage_error("--http: expected [HOST:]PORT")
-    host = (place[1] or "127.0.0.1").strip("[]")
+def serve_http_at(server: Server, place: str, options: Message) -> None:
+    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
+    if not found or int(found[2]) > 65535:
+        usage(f"--http {place}: expected [HOST:]PORT")
+    host = (found[1] or "127.0.0.1").strip("[]")
     try:
-        serve_http(server, host, int(place[2]), **options)
+        serve_http(server, host, int(found[2]), **options)
     except OSError as problem:
-        raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
+        raise SystemExit(f"mcp_ref: {place}: {problem}")
 
 
 def demo() -> Server:
@@ -6632,67 +6678,16 @@ def demo() -> Server:
     return server
 
 
-def serve_file(path: str, words: list[str]) -> None:
-    """Import a file, and serve its public functions as tools.
-
-    Public functions are those that the file defines itself, except `main` and names
-    that begin with `_`.
-
-    A file that makes a server of its own is a program. If it has served while it was
-    imported, all is done; else it is refused, because the options of its run(), such as
-    `authorize`, are not known here.
-    """
-    import importlib.util
-
-    name, suffix = os.path.splitext(os.path.basename(path))
-    if suffix != ".py" or not os.path.isfile(path):
-        usage_error(f"serve: {path} is not a Python file")
-    if "--http" not in " ".join(words):
-        guard_stdio()  # before its first line runs
-
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    sys.argv = [path, *words]
-    if name == "__main__":
-        name = "main"
-    spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)  # never replace a library
-    spec.loader.exec_module(module)
-    if Server.served:
-        return
-    if Server.made:
-        usage_error(f"{path} makes its own server: run it with `python3 {path}`")
-    server = Server(name)
-    for key, value in vars(module).items():
-        is_function = isinstance(value, types.FunctionType)
-        if is_function or hasattr(value, "__wrapped__"):
-            if key != "main" and key[0] != "_" and value.__module__ == name:
-                try:
-                    server.tool(value)
-                except (TypeError, ValueError) as problem:
-                    _log(f"not a tool: {problem}")
-    if not server.tools:
-        usage_error(f"{path} has no function that can be a tool")
-    server.run(words)
-
-
 def main(words: list[str]) -> None:
     """Run the command line."""
-    if not words or re.match("--http(=|$)", words[0]):
-        demo().run(words)
-    elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
-        print(USAGE)
-    elif words == ["--version"]:
+    if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
-    elif words[0] != "serve":
-        usage_error(f"unknown command: {words[0]}")
-    elif len(words) < 2 or words[1].startswith("-"):
-        usage_error("serve: missing FILE.py")
+    elif words and find_place(words[:2]) is None:
+        is_help = words[0] in ("-h", "--help")
+        usage("" if is_help else f"unknown: {words[0]}; or `mcp_cli.py serve FILE.py`?")
     else:
-        serve_file(words[1], words[2:])
+        demo().run(words)
 
 
 if __name__ == "__main__":
-    # A served file that imports mcp_ref gets this module.
-    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])
