@@ -79,6 +79,7 @@ from testing.places import (
     play_vectors,
     said,
     serve_tool,
+    status_of,
     words_of,
 )
 from testing.scripts import (
@@ -2883,14 +2884,6 @@ def a_program(seconds: float, say=print):
         threading.Event().wait(0.04)
         say("closed")
     sys.exit(7)
-
-
-def status_of(process, cause: str) -> int:
-    """Wait for the exit status of a process, which something should have ended."""
-    __tracebackhide__ = True
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(PATIENCE)
-    pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")
 
 
 class Program(subprocess.Popen):

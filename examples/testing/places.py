@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from testing.scripts import (
     HERE,
     MCP_REF,
@@ -409,3 +410,11 @@ def unused_port() -> int:
     with socket.socket() as link:
         link.bind(("127.0.0.1", 0))
         return link.getsockname()[1]
+
+
+def status_of(process, cause: str) -> int:
+    """Wait for the exit status of a process, which something should have ended."""
+    __tracebackhide__ = True
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(PATIENCE)
+    pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")
