@@ -5746,7 +5746,7 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     module.write_text(part_one, "utf-8")
     run = "import mcp_ref; server = mcp_ref.Server('s'); server.run"
     hello = mcp.encode(modern("server/discover")).decode()
-    for options, status, said in (
+    for options, status, word in (
         ("[]", 0, ""),
         ("[], authorize=None, stateless=True", 0, ""),
         ("['--http', '0']", 1, "part II"),
@@ -5754,5 +5754,5 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     ):
         done = command("-c", f"{run}({options})", text=hello, path=tmp_path)
         assert (done.returncode, "result" in done.stdout) == (status, not status), done
-        assert said in done.stderr, done
+        assert word in done.stderr, done
     play_vectors(sys.executable, everything, path=tmp_path)
