@@ -2757,8 +2757,7 @@ class Registry:
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# The map before part I shows how a request passes through this section. A handler uses
-# its Context to report progress, and to ask the client.
+# A handler uses its Context to report progress, and to ask the client.
 #
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
@@ -2772,9 +2771,8 @@ class Registry:
 #
 # Between two runs, the client keeps the answers so far, as *request state*. The client
 # can read the state but not change it: it expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). It has a digest
-# of each question, so an answer never fits another question with the same key. A tool
-# that calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
+# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2783,23 +2781,22 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, one request is enough: the server sends `elicitation/create` as a
-# request of its own, and the handler waits (section 11). To the handler both look
-# alike, except that in a session it does not start again.
+# In a legacy session, the server sends `elicitation/create` as a request of its own, and
+# the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model to read, an *error* is for the program that sent the request. The
 # rows are in the order of Context._explain():
 #
-#     what happens                   in a tool                   in any other handler
+#     event                          in a tool                   in any other handler
+#     the handler asks               input required              input required
+#     KeyboardInterrupt, ...         -32603                      -32603
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
 #                                    isError                     -32603
 #     RpcError is raised             that error                  that error
 #     ToolError is raised            isError, not logged         -32603, no text
 #     NotFound is raised             isError, with its text      no such resource
 #     other exceptions, SystemExit   isError, with its text      -32603, no text
-#     KeyboardInterrupt and the      -32603                      -32603
-#     like
 #
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
@@ -2909,7 +2906,114 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+class Questions:
+    """The questions of one run of a handler, and the answers so far.
+
+        digests      of the questions, by key
+        answers      by the digest of the question, or by key: see restore()
+        missing      the questions without a usable answer, by key
+        unawaited    number of questions that a coroutine has yet to await
+
+    A session uses only `digests` and `unawaited`.
+    """
+
+    def __init__(self) -> None:
+        self.digests: Message = {}
+        self.answers: Message = {}
+        self.missing: Message = {}
+        self.unawaited = 0
+
+    def add(self, questions: Message) -> None:
+        """Note that these are asked; ValueError: a key is used twice."""
+        if self.digests.keys() & questions.keys():
+            raise ValueError(
+                "the same question was asked twice: give each its own key="
+            )
+        for key, question in questions.items():
+            self.digests[key] = digest([key, question])
+
+    def find(self, questions: Message) -> Message:
+        """Return the answers by key; InputRequired: one is missing."""
+        found = {}
+        for key, question in questions.items():
+            answer = self.answers.get(self.digests[key], self.answers.get(key))
+            try:
+                found[key] = usable_answer(question, answer)
+            except AskError:
+                self.missing[key] = question
+        if len(found) < len(questions):
+            raise InputRequired
+        return found
+
+    def check(self) -> None:
+        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        if self.unawaited:
+            raise RuntimeError("write `await` before ctx.elicit() and the like")
+        if self.missing:
+            raise InputRequired  # the handler has swallowed the first one
+
+    def restore(self, ctx: Context) -> None:
+        """Take the answers from a request and its state; RpcError if invalid.
+
+        The state is base64 of [time of expiry, digests, answers], a dot, and the
+        signature. A retry brings its answers by key. If the question was asked before,
+        its answer is kept by digest, so that another question with the same key does
+        not find it.
+        """
+        digests: Message = {}
+        state = ctx.params.get("requestState")
+        if state is not None:
+            import hmac
+
+            expires = 0
+            body = state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(_signed(ctx, body), state):
+                expires, digests, self.answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid(
+                    "requestState is not valid here, or has expired: retry without it"
+                )
+        for key, answer in (ctx.params.get("inputResponses") or {}).items():
+            self.answers[digests.get(key, key)] = answer
+
+    def result(self, ctx: Context) -> Message:
+        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
+        expires = time.time() + STATE_SECONDS
+        state = to_base64(encode([expires, self.digests, self.answers]))
+        questions = {
+            key: as_asked(ctx._rules, question)
+            for key, question in self.missing.items()
+        }
+        return {
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": _signed(ctx, state),
+        }
+
+
+def _signed(ctx: Context, body: str) -> str:
+    """Sign request state, for this request and this principal only."""
+    import hmac
+
+    params = dict(ctx.params)
+    for name in ("_meta", *RETRY):
+        params.pop(name, None)
+    name = ctx.server.info["name"]
+    bound = digest([body, name, ctx.method, params, ctx.principal])
+    signature = hmac.new(ctx.server.state_key, bound.encode(), "sha256")
+    return f"{body}.{signature.hexdigest()}"
+
+
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
+
+# The states of a request, and their next states. False: another thread was first, so the
+# state stays, and nothing is sent. A step that is not here is a bug.
+_STEPS = {
+    "arrived": {"running": True, "answered": True, "cancelled": True},
+    "running": {"answered": True, "cancelled": True},
+    "answered": {"cancelled": False},
+    "cancelled": {"running": False, "answered": False, "cancelled": False},
+}
 
 
 class Context:
@@ -2920,52 +3024,43 @@ class Context:
     request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
     becomes True: stop soon.
 
-    The rest is for readers of this file. A request, from its arrival to its end:
+    The rest is for readers of this file.
 
-        state        in peer.running    _ended   cancelled
-        arrived      no                 no       no          _admit() checks it
-        running      yes                no       no          messages may be sent
-        answered     no                 yes      no          the response was the last
-        cancelled    until its handler  yes      yes         nothing more is sent
-                     has returned, or
-                     its coroutine has been told
-
-    A request ends once: it is answered, or it is cancelled, by the client or because
-    the client has left. Only _end() decides which.
-
+        _state         a state      meaning                           in peer.running
+                       "arrived"    it is checked, or waits for its   once admitted
+                                    handler to be called
+                       "running"    messages may be sent              yes
+                       "answered"   the response was the last one     no
+                       "cancelled"  nothing more is sent              until its handler
+                                                                      has returned
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _may_ask       true if its handler may ask the client
-        _in_tool       true from the call of a tool's function on, unless it asks
+        _in_tool       true from the call of a tool's function on
+        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
         _progress      the last value that was sent
-        _unawaited     questions that a coroutine has yet to await
         _wakes         functions for _cancel() to call
-        _digests       of the questions of this run, by key
-        _missing       the questions that have no answer, by key
-        _answers       the answers, by digest; without request state, by key
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `cancelled`, `_ended`, `_wakes` and `_digests`; nothing waits under it. Any thread
-    may call the methods for handlers, and _emit(), _cancel() and _wake_with(). The
-    other methods run on one thread after the other.
+    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
+    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
+    thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    cancelled = False
     _client: Message
     _rules: Rules
     _row: Any
     _function: Func
     _may_ask = False
     _in_tool = False
-    _ended = False
     _subscription: Subscription | None = None
     _progress = -inf
-    _unawaited = 0
+    _state = "arrived"
 
     def __init__(
         self,
@@ -2988,9 +3083,12 @@ class Context:
         self._sending = threading.RLock()
         self._ending = threading.Lock()
         self._wakes: list[Func] = []
-        self._digests: Message = {}
-        self._missing: Message = {}
-        self._answers: Message = {}
+        self._questions = Questions()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client has cancelled the request, or has left."""
+        return self._state == "cancelled"
 
     # ---- telling the client something while the request runs
     def notify(self, method: str, params: Message | None = None) -> None:
@@ -3078,20 +3176,14 @@ class Context:
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
-        with self._ending:
-            if self._digests.keys() & questions.keys():
-                raise ValueError(
-                    "the same question was asked twice: give each its own key="
-                )
-            for key, question in questions.items():
-                self._digests[key] = digest([key, question])
+        self._questions.add(questions)
 
         async def later() -> Any:
-            self._unawaited -= 1
+            self._questions.unawaited -= 1
             return take(await self._obtain_later(questions))
 
         if self.server.is_on_loop():
-            self._unawaited += 1
+            self._questions.unawaited += 1
             return later()
         return take(self._obtain(questions))
 
@@ -3126,17 +3218,7 @@ class Context:
         """Take the answers in the request; stop the handler if one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        found = {}
-        for key, question in questions.items():
-            # No request state: take the answer by its key.
-            name = self._digests[key] if "requestState" in self.params else key
-            try:
-                found[key] = usable_answer(question, self._answers.get(name))
-            except AskError:
-                self._missing[key] = question
-        if len(found) < len(questions):
-            raise InputRequired
-        return found
+        return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
         """Do the same for a coroutine, which must not block."""
@@ -3190,7 +3272,7 @@ class Context:
         check_params(method, self.params)
 
     def _submit(self, start: Func) -> None:
-        """Count the request as running, and start its handler."""
+        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3208,67 +3290,37 @@ class Context:
         Runs once, on the thread that the transport chose. Raises only what `send`
         raises.
         """
-        if self.cancelled:  # while it waited for a thread
+        if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
         try:
-            response = self._response()
-        except BaseException:  # making or logging the error failed, too
-            response = self._failure(RpcError(INTERNAL_ERROR))
+            response = self._success(self._result())
+        except BaseException as problem:
+            response = self._failure(problem)
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
 
-    def _response(self) -> Message:
-        """Run the handler and return the response."""
-        try:
-            return self._success(self._result())
-        except RpcError as error:
-            return self._failure(error)
-        except BaseException as problem:  # the server goes on
-            if not self.cancelled:
-                log_failure(self.method, problem)
-            return self._failure(RpcError(INTERNAL_ERROR))
-
     def _result(self) -> Message:
-        """Run the handler and return the result; RpcError: that error."""
+        """Call the method's function; return its result, or its questions; or raise the
+        RpcError to be sent."""
         try:
-            result = self._run_method()
-        except (Exception, SystemExit) as problem:
+            if self._may_ask:
+                self._questions.restore(self)
+            result: Message = self._function(self.server, self)
+            self._questions.check()
+        except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
-    def _run_method(self) -> Message:
-        """Run the handler with the answers so far; return its result or questions."""
-        if self._may_ask:
-            self._restore()
-        try:
-            result: Message = self._function(self.server, self)
-            if self._unawaited:
-                raise RuntimeError("write `await` before ctx.elicit() and the like")
-            if not self._missing:  # else the handler has swallowed InputRequired
-                return result
-        except BaseException:
-            # InputRequired, alone or in the group of an asyncio.TaskGroup.
-            if not self._missing:
-                raise
-        self._in_tool = False  # a failure from here on is not the author's
-        # basic/patterns/mrtr §InputRequiredResult
-        expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._digests, self._answers]))
-        return {
-            "resultType": "input_required",
-            "inputRequests": {
-                key: as_asked(self._rules, question)
-                for key, question in self._missing.items()
-            },
-            "requestState": self._sign(state),
-        }
-
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into the result of a tool, or raise it as an RpcError.
+        """Turn an exception into a result, or raise it as an RpcError.
 
         See the table at the head of this section.
         """
+        if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
+            return self._questions.result(self)
+        if not isinstance(problem, (Exception, SystemExit)):
+            raise problem
         errors = self._rules.errors
         if isinstance(problem, ClientLacks) and self.method == "tools/call":
             if MISSING_CAPABILITY not in errors:
@@ -3297,54 +3349,22 @@ class Context:
         is_clear = str(problem) and not isinstance(problem, KeyError)
         return tool_error(str(problem) if is_clear else repr(problem))
 
-    # ---- request state
-    def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if invalid.
-
-        The state is base64 of [time of expiry, digests of the questions asked, answers
-        so far], a dot, and the signature. A retry brings its answers by key; from now
-        on they are kept by digest, so that another question under the same key does not
-        find them.
-        """
-        digests: Message = {}  # of the questions asked, by key
-        state = self.params.get("requestState")
-        if state is not None:
-            import hmac
-
-            expires = 0
-            body = state.partition(".")[0]
-            if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, digests, self._answers = decode(from_base64(body))
-            if expires < time.time():
-                raise invalid(
-                    "requestState is not valid here, or has expired: retry without it"
-                )
-        for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[digests.get(key, key)] = answer
-
-    def _sign(self, body: str) -> str:
-        """Sign request state, for this request and this principal only."""
-        import hmac
-
-        params = dict(self.params)
-        for name in ("_meta", *RETRY):
-            params.pop(name, None)
-        name = self.server.info["name"]
-        bound = digest([body, name, self.method, params, self.principal])
-        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
-        return f"{body}.{signature.hexdigest()}"
-
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
         """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
-    def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603."""
-        is_reserved = -32768 <= error.code <= -32000
-        if is_reserved and error.code not in self._rules.errors:
-            error = RpcError(INTERNAL_ERROR, str(error), error.data)
-        return error_response(error, {"id": self.id})
+    def _failure(self, problem: BaseException) -> Message:
+        """Make an error response, whatever happens. A reserved code that the revision
+        lacks is -32603."""
+        with suppress(BaseException):  # in an author's exception, or in logging
+            if isinstance(problem, RpcError):
+                is_reserved = -32768 <= problem.code <= -32000
+                if is_reserved and problem.code not in self._rules.errors:
+                    problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+                return error_response(problem, {"id": self.id})
+            log_failure(self.method, problem)
+        return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
@@ -3381,14 +3401,14 @@ class Context:
         no lock that others need.
         """
         with self._sending:
-            if not self._ended:
+            if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
         """Send the response, unless the request has ended; its id may be used again."""
         self.peer.running.pop(self.id, None)
         with self._sending:
-            if not self._end():
+            if not self._become("answered"):
                 return
             try:
                 self._send(response)
@@ -3401,22 +3421,22 @@ class Context:
                     response = self._failure(RpcError(INTERNAL_ERROR))
                 self._send(response)
 
-    def _end(self, cancelled: bool = False) -> bool:
-        """End the request; False if it had ended.
-
-        A response and a cancellation may race, on two threads: the first one ends the
-        request, the other does nothing.
-        """
+    def _become(self, state: str) -> bool:
+        """Enter a state, as _STEPS allows; False: another thread was first."""
         with self._ending:
-            if self._ended:
-                return False
-            self._ended = True
-            self.cancelled = cancelled
-            return True
+            steps = _STEPS[self._state]
+            if state not in steps:
+                raise RuntimeError(
+                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
+                    f" was {self._state}, and cannot become {state}"
+                )
+            if steps[state]:
+                self._state = state
+            return steps[state]
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
-        if self._end(cancelled=True):
+        if self._become("cancelled"):
             for wake in self._wakes:
                 wake()
 
@@ -3564,20 +3584,19 @@ RUN_SECONDS = 60  # within which `run=` must begin a function
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets a function without arguments, a *thunk*, and may call it at any
-    time: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer of a
-    user interface. The thread of the request waits for the outcome.
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
 
-        put         the value of `run=`: it gets a thunk, to be called once there. None:
-                    functions are called at once, here
-        _threads    the threads that run a thunk now
-
-    A thunk that was cancelled or given up before it began does nothing when it is
-    called.
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
     """
 
     def __init__(self, put: Func | None) -> None:
         self.put = put
+        self._waiting: deque[Any] = deque()
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
@@ -3590,11 +3609,33 @@ class RunHook:
         from concurrent.futures import Future, wait
 
         outcome: Future[Any] = Future()
-        function = partial(copy_context().run, function)
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
 
-        def thunk() -> None:
-            if ctx.cancelled:
-                outcome.cancel()
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
                 return
             self._threads[threading.get_ident()] = None
@@ -3607,21 +3648,51 @@ class RunHook:
             finally:
                 del self._threads[threading.get_ident()]
 
-        self.put(thunk)
-        idle_since = time.monotonic()
-        while not outcome.done():
-            wait([outcome], 0.1)
-            if self._threads:  # it waits while another one runs, however long
-                idle_since = time.monotonic()
-            if ctx.cancelled:
-                outcome.cancel()
-            elif time.monotonic() > idle_since + RUN_SECONDS and outcome.cancel():
-                _log_once("run= did not call what it was given: does its thread run?")
-                raise RpcError(
-                    INTERNAL_ERROR,
-                    f"the application has not run this within {RUN_SECONDS} s",
-                )
-        return outcome.result()
+
+# ---- the command line of each server: not MCP, skip on first reading. An option that is
+# not known here may be the program's own.
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    sys.stderr.write(f"{problem}\n" if problem else "")
+    sys.stderr.write(
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.\n"
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 class Server(Registry):
@@ -3650,9 +3721,6 @@ class Server(Registry):
         _stops         true if stop() came before the run() that it ends
     """
 
-    made = False  # true once this process has made a server
-    served = False  # true once it has served one
-
     def __init__(
         self,
         name: str,
@@ -3668,7 +3736,6 @@ class Server(Registry):
         **info: Any,
     ) -> None:
         super().__init__()
-        Server.made = True
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
@@ -3795,10 +3862,7 @@ class Server(Registry):
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
-        if not self._loop:
-            return False
-        running = sys.modules["asyncio"]._get_running_loop()
-        return running is self._loop
+        return bool(self._loop) and running_loop() is self._loop
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
@@ -3856,32 +3920,42 @@ class Server(Registry):
                 listener.tell(method, params or {})
 
     # ---- running
-    def run(self, arguments: list[str] | None = None, **options: Any) -> None:
+    def run(
+        self, arguments: list[str] | None = None, *, http: str = "", **options: Any
+    ) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
-        `options` are those of Endpoint; `arguments` default to the command line's.
-        Returns when the client has left, after SIGINT or SIGTERM, or after stop().
-        Cleanup and the exit status are yours.
+        `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
+        them. `options` are those of Endpoint. Returns when the client has left, after
+        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
         """
-        if self.is_on_loop():
-            raise RuntimeError(
-                "run() would block loop=: await asyncio.to_thread(server.run)"
+        self._refuse_loop("run")
+        if isinstance(arguments, str):
+            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        for name in options.keys() - globals().get("OPTIONS", options):
+            raise TypeError(
+                f"run() has no option {name}=: run() serves on stdio,"
+                " run(http='127.0.0.1:8000') over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
-        if isinstance(arguments, str):
-            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        # `--http=8000` counts as two words; an argument with a space stays one.
-        words = "\n".join(arguments).replace("=", "\n").split("\n")
-        if "--http" not in words:
-            if options and "endpoint" not in options:
-                Endpoint(self, **options)  # TypeError: it has no such option
+        place = http or find_place(arguments)
+        if place is None:
+            greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():
-            serve_http_at(self, words[words.index("--http") :][1:2], options)
+        elif "serve_http" in globals():  # part II
+            serve_http_at(self, place, options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
+            )
+
+    def _refuse_loop(self, name: str) -> None:
+        """Raise a RuntimeError if an event loop runs on this thread."""
+        if running_loop():
+            raise RuntimeError(
+                f"{name}() would block the event loop: await"
+                " asyncio.to_thread(server.run)"
             )
 
     def stop(self) -> None:
@@ -3916,6 +3990,7 @@ class Server(Registry):
         For an application whose data only one thread may touch. Returns when run()
         would, once no handler runs here. TypeError: there is a `run=`.
         """
+        self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3925,7 +4000,8 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                serving = pool.submit(self.run, arguments, **options)
+                run = partial(copy_context().run, self.run)
+                serving = pool.submit(run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
@@ -4429,9 +4505,9 @@ class LegacyContext(Context):
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
-            return self._send(self._success(self._initialize()))
+            return self._finish(self._success(self._initialize()))
         if self.method == "ping":
-            return self._send(self._success({}))
+            return self._finish(self._success({}))
         # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
         # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
@@ -4952,7 +5028,6 @@ def serve_stdio(server: Server) -> None:
     Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
     stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
-    Server.served = True
     server.check_completions()
     pipe = Pipe(server, *guard_stdio())
     with signals(lambda _: pipe.stop()), server.stoppable(pipe.stop):
@@ -5677,7 +5752,6 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
-        Server.served = True
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -6627,32 +6701,24 @@ def serve_http(
 
 
 # ======== 16. The command line ========================================================
-# `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
-# tools. A file that makes a Server is a program of its own, which shows when it is
-# imported. Server.run() understands `--http`, so every program has it.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
+# has this option.
 
-USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
-
-Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
-MCP_TRACE=FILE in the environment appends all messages to FILE, as JSON lines."""
+# The options that run() and serve_http() take.
+OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
-def usage_error(problem: str) -> typing.NoReturn:
-    """Report a wrong command line; exit with status 2."""
-    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
-    raise SystemExit(2)
-
-
-def serve_http_at(server: Server, words: list[str], options: Message) -> None:
-    """Serve at the [HOST:]PORT of the command line."""
-    place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
-    if not place or int(place[2]) > 65535:
-        usage_error("--http: expected [HOST:]PORT")
-    host = (place[1] or "127.0.0.1").strip("[]")
+def serve_http_at(server: Server, place: str, options: Message) -> None:
+    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
+    if not found or int(found[2]) > 65535:
+        usage(f"--http {place}: expected [HOST:]PORT")
+    host = (found[1] or "127.0.0.1").strip("[]")
     try:
-        serve_http(server, host, int(place[2]), **options)
+        serve_http(server, host, int(found[2]), **options)
     except OSError as problem:
-        raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
+        raise SystemExit(f"mcp_ref: {place}: {problem}")
 
 
 def demo() -> Server:
@@ -6667,67 +6733,16 @@ def demo() -> Server:
     return server
 
 
-def serve_file(path: str, words: list[str]) -> None:
-    """Import a file, and serve its public functions as tools.
-
-    Public functions are those that the file defines itself, except `main` and names
-    that begin with `_`.
-
-    A file that makes a server of its own is a program. If it has served while it was
-    imported, all is done; else it is refused, because the options of its run(), such as
-    `authorize`, are not known here.
-    """
-    import importlib.util
-
-    name, suffix = os.path.splitext(os.path.basename(path))
-    if suffix != ".py" or not os.path.isfile(path):
-        usage_error(f"serve: {path} is not a Python file")
-    if "--http" not in " ".join(words):
-        guard_stdio()  # before its first line runs
-
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    sys.argv = [path, *words]
-    if name == "__main__":
-        name = "main"
-    spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)  # never replace a library
-    spec.loader.exec_module(module)
-    if Server.served:
-        return
-    if Server.made:
-        usage_error(f"{path} makes its own server: run it with `python3 {path}`")
-    server = Server(name)
-    for key, value in vars(module).items():
-        is_function = isinstance(value, types.FunctionType)
-        if is_function or hasattr(value, "__wrapped__"):
-            if key != "main" and key[0] != "_" and value.__module__ == name:
-                try:
-                    server.tool(value)
-                except (TypeError, ValueError) as problem:
-                    _log(f"not a tool: {problem}")
-    if not server.tools:
-        usage_error(f"{path} has no function that can be a tool")
-    server.run(words)
-
-
 def main(words: list[str]) -> None:
     """Run the command line."""
-    if not words or re.match("--http(=|$)", words[0]):
-        demo().run(words)
-    elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
-        print(USAGE)
-    elif words == ["--version"]:
+    if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
-    elif words[0] != "serve":
-        usage_error(f"unknown command: {words[0]}")
-    elif len(words) < 2 or words[1].startswith("-"):
-        usage_error("serve: missing FILE.py")
+    elif words and find_place(words[:2]) is None:
+        is_help = words[0] in ("-h", "--help")
+        usage("" if is_help else f"unknown: {words[0]}; or `mcp_cli.py serve FILE.py`?")
     else:
-        serve_file(words[1], words[2:])
+        demo().run(words)
 
 
 if __name__ == "__main__":
-    # A served file that imports mcp_ref gets this module.
-    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])
