@@ -516,21 +516,17 @@ def versions(era: str = "") -> list[str]:
 #     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
 #     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
 #     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH: the response repeats it, as do each event of a
-#                  stream and each change for a subscription
+#     in its id    MAX_ID_LENGTH
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
-#
-# Output is JSON that any reader accepts: NaN and Infinity are refused, and a lone
-# surrogate, which os.fsdecode() may put into a Python string, becomes U+FFFD.
 #
 # Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
 # here, and section 7 says what each becomes.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
+MAX_VALUES = 500_000  # in one message
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -602,42 +598,35 @@ def _refuse(found: Any) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-
-# All bytes except brackets, commas and quotes; and the change of depth at each bracket,
-# as a signed byte: 1 or -1.
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
-_DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 
 
 def check_size(data: bytes) -> None:
     """Refuse JSON that is nested too deeply, or has too many values; ValueError.
 
-    An empty array takes three bytes on the wire, and sixty in memory, so this comes
-    before decoding. Only the characters outside of strings are looked at, a piece at a
-    time.
+    This comes before decoding, which takes twenty times the memory.
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
         return  # most messages
-    # An escaped quote does not end a string; brackets in strings do not count.
+    # An escaped quote does not end a string.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
-    inside = 0  # 1 in a string
-    depth = 0
-    values = 0
-    for start in range(0, len(marks), 2**16):
+    outside = bytearray()  # the marks that are not in strings
+    in_string = False
+    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
         parts = marks[start : start + 2**16].split(b'"')
-        outside = b"".join(parts[inside::2])
-        inside ^= len(parts) % 2 ^ 1
-        # Each comma and each opening bracket stands for a value.
-        values += len(outside.translate(None, b"]}"))
-        deltas = memoryview(outside.translate(_DEPTHS, b",")).cast("b")
-        depths = list(itertools.accumulate(deltas, initial=depth))
-        depth = depths[-1]
-        if max(depths) > MAX_DEPTH:
-            raise ValueError("the message is nested too deeply")
-    if values > MAX_VALUES:
+        outside += b"".join(parts[in_string::2])
+        in_string ^= len(parts) % 2 == 0
+
+    # Each comma and each opening bracket stands for a value.
+    if len(outside.translate(None, b"]}")) > MAX_VALUES:
         raise ValueError(f"the message has more than {MAX_VALUES} values")
+    depth = 0
+    for bracket in outside.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if not 0 <= depth <= MAX_DEPTH:
+            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def decode(data: bytes) -> Any:
@@ -652,7 +641,7 @@ def decode(data: bytes) -> Any:
 
 
 # In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which many readers refuse.
+# lone surrogate, which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -671,7 +660,6 @@ def encode(message: Any) -> bytes:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as base64."""
     import base64
 
     return base64.b64encode(data).decode()
@@ -694,10 +682,7 @@ def digest(value: Any) -> str:
 
 # ---- kinds of message
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id or a progress token.
-
-    `0` and "" are ids; `1` and "1" are two ids, and two keys of a dict.
-    """
+    """Tell whether a value may be an id or a progress token: `0` and "" may."""
     source = str(value)
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
@@ -721,23 +706,20 @@ def kind_of(message: Any) -> str:
         return "response"
 
     if message.get("jsonrpc") != "2.0":
-        flaw = 'it must have "jsonrpc": "2.0"'
+        reason = 'it must have "jsonrpc": "2.0"'
     elif not isinstance(method, str):
-        flaw = "its method must be a string"
+        reason = "its method must be a string"
     elif not is_id(message.get("id")):
-        flaw = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
+        reason = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
     elif not isinstance(message.get("params", {}), dict):
-        flaw = "the params of a method must be an object"
+        reason = "the params of a method must be an object"
     else:
         return "request"
-    raise RpcError(INVALID_REQUEST, f"Invalid request: {flaw}")
+    raise RpcError(INVALID_REQUEST, f"Invalid request: {reason}")
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error.
-
-    kind_of() is stricter: it tells whether a request is valid.
-    """
+    """Tell whether a message must be answered, if only with an error."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -1053,34 +1035,32 @@ class Crew:
 
 
 # ======== 4. JSON Schema validation ===================================================
-# The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Nothing is fetched. A schema that cannot
-# be checked is refused when it is compiled: another dialect, an unknown type, a bad
-# pattern, an external reference, or a keyword that tool schemas hardly ever use
-# (_REFUSED).
+# `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
+# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
+# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+#
+# The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
+# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
+# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its *flaw*: None, or ": reason". Each level prepends its location on the way
-# out: "/items/3/price: reason". Checks have no state, so any thread may call them. For
-# example,
+# returns its errors, each as ": reason"; every level prepends its location. Checks have
+# no state, so any thread may call them. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
-# becomes two checks, one of the type and one of the members. The latter calls the check
-# of `n`, if the value has an `n`. That is again two checks, a limit and a type. For
-# {"n": -1} the limit returns ": must be at least 0", and the check of the members makes
-# this "/n: must be at least 0". The first flaw is returned; the rest is not checked.
-#
-# An interpreter would be shorter. But a tool's schema is made once, and its arguments
-# are checked in every call. Compiled checks of three arguments take less than a tenth
-# of a call's time in decode(), handle() and encode().
+# becomes a check of the type and a check of the members, which calls the check of `n`.
+# For {"n": -1} that one returns ": must be at least 0", and the check of the members
+# makes this "/n: must be at least 0". All members are checked, but a value that breaks
+# one keyword is not checked against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Flaw = typing.Optional[str]
-Check = Callable[[Any], Flaw]
+MAX_ERRORS = 10  # listed for one value
+Errors = typing.Sequence[str]
+Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
@@ -1104,16 +1084,19 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become text: a client could choose numbers with the same hash, which would
+    Numbers become bytes: a client could choose numbers with the same hash, which would
     make a set slow.
     """
     if isinstance(value, dict):
-        return "object", frozenset((name, _key(item)) for name, item in value.items())
+        return frozenset((name, _key(item)) for name, item in value.items())
     if isinstance(value, list):
-        return ("array", *map(_key, value))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return isinstance(value, str), str(value)
+        return tuple(map(_key, value))
+    if not _is_number(value):
+        return value
+    with suppress(OverflowError):  # no float is equal
+        if float(value) == value:
+            value = float(value) + 0.0  # -0.0 becomes 0.0
+    return repr(value).encode()
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
@@ -1125,9 +1108,8 @@ def _is_multiple(value: Any, of: Any) -> bool:
 
 @lru_cache(1000)
 def _regex(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern as JSON Schema means it: ECMA-262."""
-    # There, \d and \w are ASCII, and `$`, outside of escapes and [sets], is the very
-    # end.
+    """Compile a pattern of ECMA-262: \\d and \\w are ASCII, `$` is the very end."""
+    # Escapes and [sets] stay as they are.
     python = re.sub(
         r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
     )
@@ -1168,25 +1150,19 @@ _EMPTY: Message = {"number": 0, "string": "", "array": [], "object": {}}
 def _limit(keyword: str, limit: Any) -> Check:
     """Make the check of a keyword in _LIMITS; TypeError, re.error: a bad limit."""
     kind, test, reason = _LIMITS[keyword]
-    flaw = f": {reason.format(limit)}"
+    errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-
-    def check(value: Any) -> Flaw:
-        if applies(value) and not test(value, limit):
-            return flaw
-        return None
-
-    return check
+    return lambda value: () if not applies(value) or test(value, limit) else errors
 
 
-def _at(key: Any, flaw: str) -> str:
-    """Prepend a location to a flaw, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
+def _at(key: Any, error: str) -> str:
+    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1") + error
 
 
 class TypedSchema(dict[str, Any]):
-    """A schema whose values must also convert: a ValueError of `convert` is a flaw.
+    """A schema whose values must also convert: a ValueError of `convert` is an error.
 
     `convert` turns a value into what the handler gets.
     """
@@ -1195,59 +1171,73 @@ class TypedSchema(dict[str, Any]):
         super().__init__(schema)
         self.convert = convert
 
-    def flaw(self, value: Any) -> Flaw:
+    def errors(self, value: Any) -> Errors:
         try:
             self.convert(value)
         except ValueError as problem:
-            return str(problem)
-        return None
+            return str(problem).split("\n")
+        return ()
 
 
-# Flaws that rule out a branch of a union, the surest first: the branch is null; it has
-# another type; a member has another constant, such as {"kind": "cat"}; a member is
-# missing.
-_NOT_MEANT = (
-    ": must be of type null",
-    ": must be of type ",
-    "/[^/]*: must be one of ",
-    "/[^/]*: is required",
-)
+_WRONG_TYPE = ": must be of type "
+_WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _closest(branches: list[Errors]) -> Errors:
+    """Return the errors of the branch of a union that is meant; (): none, or several.
+
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
+    """
+    for sign in _WRONG_TYPE, _WRONG_MEMBER:
+        fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
+        branches = fitting or branches
+    first, *others = sorted(branches, key=len)
+    if not others or len(first) < len(others[0]):
+        return first
+    if not first[0].startswith(_WRONG_TYPE):
+        return ()
+    types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
+    words = " or ".join(dict(types))
+    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
     def __init__(self, schema: Message | bool) -> None:
-        # A schema may refer to itself, so the target of a $ref is compiled later, and
-        # only once, however many references it has.
-        self._targets: list[Any] = [schema]  # the schema, and the target of each $ref
-        self._checks: dict[int, Check] = {}  # of these, by id()
+        self._root = schema
+        # A schema may refer to itself, so the target of a $ref is compiled later.
+        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
+        self._refs = ["#"]  # still to be compiled
         try:
-            for node in self._targets:  # _ref() adds to them
-                if id(node) not in self._checks:
-                    self._checks[id(node)] = self._compile(node)
+            while self._refs:
+                ref = self._refs.pop()
+                if ref not in self._checks:
+                    self._checks[ref] = self._compile(self._target(ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
-        self._check = self._checks[id(schema)]
 
-    def flaw(self, value: Any) -> Flaw:
-        """Return None for a valid value, else "/items/3/price: must be at least 0"."""
+    def errors(self, value: Any) -> list[str]:
+        """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            flaw = self._check(value)
+            found = self._checks["#"](value)
         except RecursionError:
-            flaw = ": must not be nested so deeply"
-        if flaw and flaw.startswith(":"):
-            return "/" + flaw
-        return flaw
+            found = [": must not be nested so deeply"]
+        return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
+
+    def flaw(self, value: Any) -> str | None:
+        """Return the errors of a value, one a line; None: it is valid."""
+        return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
         """Return the check of a subschema."""
         if isinstance(node, bool):
-            return lambda value: None if node else ": must not be there"
+            return lambda value: () if node else [": must not be there"]
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
-            if name in _REFUSED or (name == "$id" and node is not self._targets[0]):
+            if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
         checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
@@ -1256,30 +1246,34 @@ class Schema:
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.flaw)
+            checks.append(node.errors)
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for one in checks:
-                if (flaw := one(value)) is not None:
-                    return flaw
-            return None
+                if errors := one(value):
+                    return errors
+            return ()
 
         return checks[0] if len(checks) == 1 else check
 
-    def _ref(self, node: Message) -> Check:
-        """Make the check of a reference, which stays inside the schema."""
+    def _target(self, ref: str) -> Any:
+        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
         from urllib.parse import unquote  # it is slow to import
 
-        target = {"#": self._targets[0]}
+        target: Any = {"#": self._root}
         try:
-            for step in unquote(node["$ref"]).split("/"):
+            for step in unquote(ref).split("/"):
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
         except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
-        # __init__() compiles it later.
-        self._targets.append(target)
-        return lambda value: self._checks[id(target)](value)
+            raise ValueError(f"$ref {ref}: no such place in this schema")
+        return target
+
+    def _ref(self, node: Message) -> Check:
+        """Make the check of a reference."""
+        ref = node["$ref"]
+        self._refs.append(ref)
+        return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
         """Make the check of a type, or of several types, of which one must fit."""
@@ -1289,21 +1283,22 @@ class Schema:
         if not _IS_TYPE.keys() >= set(kinds):
             raise ValueError(f"unknown type in {kinds}: expected {', '.join(_IS_TYPE)}")
         tests = [_IS_TYPE[kind] for kind in kinds]
-        flaw = ": must be of type " + " or ".join(kinds)
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for test in tests:
                 if test(value):
-                    return None
-            return f"{flaw}, found {reprlib.repr(value):.40}"
+                    return ()
+            return [
+                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
+            ]
 
         return check
 
     def _choice(self, values: list[Any]) -> Check:
         """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
-        flaw = ": must be one of " + json.dumps(values)[1:-1]
-        return lambda value: None if _key(value) in known else flaw
+        errors = [": must be one of " + json.dumps(values)[1:-1]]
+        return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
         """Make the check of an object's members."""
@@ -1316,22 +1311,23 @@ class Schema:
         rest = self._compile(node.get("additionalProperties", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, dict):
-                return None
-            for name in required:
-                if name not in value:
-                    return _at(name, ": is required")
+                return ()
+            missing = [name for name in required if name not in value]
+            errors = [_at(name, ": is required") for name in missing]
             for name, item in value.items():
+                if len(errors) >= MAX_ERRORS:
+                    break
                 checks = [known[name]] if name in known else []
                 for pattern, one in patterns:
                     if pattern.search(name):
                         checks.append(one)
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    if (flaw := one(item)) is not None:
-                        return _at(name, flaw)
-            return None
+                    for error in one(item):
+                        errors.append(_at(name, error))
+            return errors
 
         return check
 
@@ -1340,31 +1336,32 @@ class Schema:
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, list):
-                return None
-            for index, item in enumerate(value):
+        def check(value: Any) -> Errors:
+            errors: list[str] = []
+            for index, item in enumerate(value if isinstance(value, list) else ()):
+                if len(errors) >= MAX_ERRORS:
+                    break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                if (flaw := one(item)) is not None:
-                    return _at(index, flaw)
-            return None
+                for error in one(item):
+                    errors.append(_at(index, error))
+            return errors
 
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match a schema."""
+        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"from {least} to {most} items that match"
-        flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
+        words = f"{least} to {most} items that match"
+        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, list):
-                return None
-            count = [one(item) for item in value].count(None)
-            return None if least <= count <= most else flaw
+                return ()
+            count = sum(not one(item) for item in value)
+            return () if least <= count <= most else errors
 
         return check
 
@@ -1372,13 +1369,11 @@ class Schema:
         """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, dict):
-                return None
-            for name in value:
-                if (flaw := one(name)) is not None:
-                    return _at(name, ": its name" + flaw[1:])
-            return None
+        def check(value: Any) -> Errors:
+            for name in value if isinstance(value, dict) else ():
+                if errors := one(name):
+                    return [_at(name, f": its name{error[1:]}") for error in errors]
+            return ()
 
         return check
 
@@ -1394,28 +1389,21 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match.
-
-        It stops after `enough` matches. If none matches, and only one can be meant (see
-        _NOT_MEANT), it returns the flaw of that one.
-        """
+        """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
-        flaw = f": must match {words} {json.dumps(parts):.200}"
+        reason = [f": must match {words} {json.dumps(parts):.200}"]
 
-        def check(value: Any) -> Flaw:
-            flaws: list[Any] = []
+        def check(value: Any) -> Errors:
+            branches = []
+            matches = 0
             for one in checks:
-                flaws.append(one(value))
-                if flaws.count(None) == enough:
+                branches.append(one(value))
+                matches += not branches[-1]
+                if matches == enough:
                     break
-            if flaws.count(None) == wanted:
-                return None
-            if None in flaws:
-                return flaw
-            for pattern in _NOT_MEANT:
-                if len(flaws) > 1:
-                    flaws = [one for one in flaws if not re.match(pattern, one)]
-            return flaws[0] if len(flaws) == 1 else flaw
+            if matches == wanted:
+                return ()
+            return reason if matches else _closest(branches) or reason
 
         return check
 
@@ -1424,7 +1412,7 @@ class Schema:
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
-        return lambda value: yes(value) if test(value) is None else no(value)
+        return lambda value: no(value) if test(value) else yes(value)
 
 
 # keyword: the maker of its check. Keywords that depend on each other share one.
@@ -1448,31 +1436,14 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# A function's hints say what a client may send. Each hint is read once, when the
-# function is registered. Its *reading* is a pair: the JSON Schema that clients see, and
-# a *converter*, which turns a valid value into the type that the function expects: an
-# Enum's member, a dataclass, a tuple.
+# `Entry(function)` reads a function's hints when it is registered. It has the schema
+# that clients see, and checks and converts the arguments of each call; `schema_of()`,
+# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
+# known only here: skip on first reading.
 #
-#     hint                        schema                               the handler gets
-#     int                         "integer"                            5, also for 5.0
-#     str, float, bool, None      "string", "number", ...              the same value
-#     Any                         {}                                   the same value
-#     date, UUID, Path, ...       "string": see TEXT_TYPES             an instance
-#     Optional[X], Union[X, Y]    anyOf                                what the first
-#                                                                      fitting one gives
-#     list[X], Sequence[X], ...   array of X                           a list
-#     tuple[X, ...], deque[X]     array of X                           a tuple, a deque
-#     set[X], frozenset[X]        ... uniqueItems                      a set
-#     tuple[X, Y]                 prefixItems                          a tuple
-#     dict[str, X], Mapping       object, additionalProperties: X      a dict
-#     Literal[...], an Enum       enum                                 it; a member
-#     a TypedDict                 object; other members are allowed    a dict
-#     a dataclass, a NamedTuple   object; no others                    an instance
-#     Annotated[X, "...", {...}]  X's, described; with keywords        as for X
-#
-# More about each, and about results: examples/hints.md.
-#
-# For example, the hints of
+# Each hint is read into a schema and a *converter*, which turns a valid value into the
+# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
+# the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1483,12 +1454,8 @@ _RULES: dict[str, Func] = {
 #         "seats": {"type": "integer", "minimum": 1, "default": 2}},
 #      "additionalProperties": false}
 #
-# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}. A
-# value that does not fit is refused before the function is called: "/day: must be a
-# date, such as ...", "/seats: must be at least 1".
-#
-# Arguments are named on the wire and passed as keywords, so `*args` is not supported.
-# The parameter that takes the Context is not in the schema.
+# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
+# examples/hints.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
 # anyOf there, and has each type written out in place, without $ref. So a type that
@@ -1496,7 +1463,7 @@ _RULES: dict[str, Func] = {
 # schema by hand (input_schema=).
 
 Converter = Callable[[Any], Any]
-Reading = tuple[Message, Converter]
+Reader = tuple[Message, Converter]  # a hint's schema and converter
 _SCALAR_NAMES: dict[Any, str] = {
     str: "string",
     bool: "boolean",
@@ -1505,10 +1472,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text. They are found by name, so nothing is imported. A
-# text that matches `grammar` is converted by the type's fromisoformat(), or by calling
-# the type. A datetime or a time may lack a zone, which the standard formats of these
-# names require; so these two have no format.
+# Types whose values travel as text, found by name, so that nothing is imported. A text
+# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
+# type. A datetime or a time may lack a zone, which the formats of these names require.
 TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
@@ -1664,7 +1630,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     return re.sub(r"\n(?: *\n)+", "\n\n", doc).strip(), notes
 
 
-# ---- readings: one function for each kind of hint
+# ---- one function for each kind of hint
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
@@ -1692,7 +1658,7 @@ def _keep(value: Any) -> Any:
     return value
 
 
-def _read_hint(hint: Any) -> Reading:
+def _read_hint(hint: Any) -> Reader:
     args = get_args(hint)
     kind = get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
@@ -1735,7 +1701,7 @@ def _read_hint(hint: Any) -> Reading:
     )
 
 
-def _read_annotated(hint: Any) -> Reading:
+def _read_annotated(hint: Any) -> Reader:
     """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
     schema, convert = _read_hint(get_args(hint)[0])
     for note in hint.__metadata__:
@@ -1756,7 +1722,7 @@ def _text_type(kind: Any) -> Any:
     return None
 
 
-def _read_text_type(kind: Any, row: Any) -> Reading:
+def _read_text_type(kind: Any, row: Any) -> Reader:
     make = getattr(kind, "fromisoformat", kind)
 
     def convert(value: Any) -> Any:
@@ -1771,14 +1737,14 @@ def _read_text_type(kind: Any, row: Any) -> Reading:
     return TypedSchema(json.loads(row.schema), convert), convert
 
 
-def _any_of(readings: list[Reading]) -> Reading:
-    """Make the reading of a union: the first branch that fits converts a value."""
-    schemas = [schema for schema, _ in readings]
-    branches = [(Schema(schema), convert) for schema, convert in readings]
+def _any_of(branches: list[Reader]) -> Reader:
+    """A union: the first branch that fits converts a value."""
+    schemas = [schema for schema, _ in branches]
+    checked = [(Schema(schema), convert) for schema, convert in branches]
 
     def convert_first(value: Any) -> Any:
-        for schema, convert in branches:
-            if schema.flaw(value) is None:
+        for schema, convert in checked:
+            if not schema.errors(value):
                 return convert(value)
         return value
 
@@ -1788,24 +1754,23 @@ def _any_of(readings: list[Reading]) -> Reading:
     return union, convert_first
 
 
-def _read_dict(hint: Any = Any) -> Reading:
+def _read_dict(hint: Any = Any) -> Reader:
     """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
-def _read_tuple(hints: Any) -> Reading:
+def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
-    readings = [_read_hint(hint) for hint in hints]
-    converters = [convert for _, convert in readings]
+    schemas, converters = zip(*map(_read_hint, hints))
     # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
     # all items. So `items` allows anything, and maxItems forbids further items.
     schema = {
         "type": "array",
-        "prefixItems": [schema for schema, _ in readings],
-        "minItems": len(readings),
-        "maxItems": len(readings),
+        "prefixItems": list(schemas),
+        "minItems": len(schemas),
+        "maxItems": len(schemas),
         "items": {},
     }
     return schema, lambda value: tuple(
@@ -1813,7 +1778,7 @@ def _read_tuple(hints: Any) -> Reading:
     )
 
 
-def _read_list(kind: Any, hint: Any = Any) -> Reading:
+def _read_list(kind: Any, hint: Any = Any) -> Reader:
     """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
     # Some hosts drop a tool, or all tools, for an array without `items`.
@@ -1835,7 +1800,7 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_typed_dict(kind: Any) -> Reading:
+def _read_typed_dict(kind: Any) -> Reader:
     """A TypedDict may have more members than it names."""
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
@@ -1851,7 +1816,7 @@ def _read_typed_dict(kind: Any) -> Reading:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reading:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
@@ -1869,7 +1834,7 @@ def _read_class(kind: Any) -> Reading:
 
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
-) -> Reading:
+) -> Reader:
     """An object with these members; its converter makes a new dict.
 
     The docstring describes the object and its members.
@@ -1882,13 +1847,13 @@ def _read_object(
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
                 raise TypeError("write a plain default; limits stand in Annotated")
-            reading = _read_hint(hint)
+            schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
-            if default is None and Schema(reading[0]).flaw(None):
-                reading = _any_of([reading, _read_hint(None)])
+            if default is None and Schema(schema).errors(None):
+                schema, convert = _any_of([(schema, convert), _read_hint(None)])
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
-        properties[name], convert = reading
+        properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
         if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
@@ -1899,7 +1864,7 @@ def _read_object(
     description, notes = _documentation(doc or "", undescribed, hidden)
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
-    schema: Message = {"type": "object", "properties": properties}
+    schema = {"type": "object", "properties": properties}
     if required := [name for name in hints if name not in defaults]:
         schema["required"] = required
     if not is_open:
@@ -2075,28 +2040,33 @@ class Entry:
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
-    def fit(self, values: Message, kinds: Any = object) -> tuple[Message, Flaw]:
-        """Return the arguments, decoded if need be, and the flaw that is left.
+    def fit(self, values: Message) -> tuple[Message, list[str]]:
+        """Return the arguments, decoded if need be, and the errors that are left.
 
-        Some clients send a list or an object as a string of JSON; arguments of prompts
-        and variables of templates are always strings ("5" is 5 for int). So a string
-        that does not fit is decoded, and the value used if it is one of these `kinds`.
+        Clients send text for other types: always for prompts and templates, and some
+        for all lists and objects. So a text of the wrong type is read as JSON.
         """
-        flaw = self.input.flaw(values)
-        for name, value in values.items():
-            if flaw and flaw.startswith(_at(name, ":")) and isinstance(value, str):
-                with suppress(RpcError, ValueError):  # else it stays a flaw
-                    decoded = decode(value.encode())
-                    if isinstance(decoded, kinds):
-                        values = {**values, name: decoded}
-                        flaw = self.input.flaw(values)
-        return values, flaw
+        errors = self.input.errors(values)
+        for _ in range(10):  # of at most MAX_ERRORS texts
+            decoded = {}
+            for name, value in values.items() if errors else ():
+                wrong = _at(name, _WRONG_TYPE)
+                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+                    with suppress(RpcError, ValueError):  # then the error stays
+                        found = decode(value.encode())
+                        if isinstance(found, (list, dict)) or value == value.strip():
+                            decoded[name] = found
+            if not decoded:
+                break
+            values = {**values, **decoded}
+            errors = self.input.errors(values)
+        return values, errors
 
     def parse(self, texts: Message) -> Message:
         """Convert the strings for a prompt or template; RpcError: they do not fit."""
-        values, flaw = self.fit(texts)
-        if flaw:
-            raise invalid(flaw)
+        values, errors = self.fit(texts)
+        if errors:
+            raise invalid("\n".join(errors))
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
@@ -2129,18 +2099,11 @@ Entries = dict[str, Entry]  # by name or URI
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, of the right types, and none that its type lacks; it
 # counts as a complete result only if it has no members but a result's. Everything else
-# is data:
+# is data, except an error of the tool ("isError"), which is never turned into data:
 #
-#     {"type": "text", "text": "hi"}                  content
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
-#     {"type": "text", "name": "email"}               data: a field of some form
 #     {"content": ["hi"], "isError": True}            a result
 #     {"content": [], "title": "Home", "total": 17}   data: a page of some site
-#     {"content": [{"type": "text"}], "isError": True}    an error of the tool: an error
-#                                                     is never turned into data
-#
-# to_json() converts everything first; a value without a JSON form is an error that
-# names its location.
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
@@ -2283,7 +2246,7 @@ def link(uri: str, name: str, **members: Any) -> Message:
     return {"type": "resource_link", "uri": uri, "name": name, **members}
 
 
-def block_flaw(value: Any) -> Flaw:
+def block_error(value: Any) -> str | None:
     """Return why a value is not a block of content; None: it is one."""
     row = BLOCKS.get(str(value.get("type"))) if isinstance(value, dict) else None
     if not row:
@@ -2295,15 +2258,15 @@ def block_flaw(value: Any) -> Flaw:
 
 def is_content(value: Any) -> bool:
     """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_flaw(value)
+    return isinstance(value, str) or not block_error(value)
 
 
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
         return text(value)
-    if flaw := block_flaw(value):
-        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{flaw}")
+    if error := block_error(value):
+        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{error}")
     return without_none(**value)
 
 
@@ -2320,7 +2283,7 @@ def is_result(value: Any) -> bool:
     and {"content": []} are data.
     """
     shape = shape_of("content structuredContent isError _meta resultType", "content")
-    if not isinstance(value, dict) or shape.flaw(value):
+    if not isinstance(value, dict) or shape.errors(value):
         return False
     blocks = value["content"]
     return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
@@ -2349,10 +2312,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
             result["structuredContent"] = plain
 
     if entry.output and not result.get("isError"):
-        if flaw := entry.output.flaw(result.get("structuredContent")):
-            raise TypeError(
-                f"{entry.name}() returned what its output schema forbids: {flaw}"
-            )
+        if error := entry.output.flaw(result.get("structuredContent")):
+            raise TypeError(f"{entry.name}() broke its output schema: {error}")
     if not isinstance(result["content"], list):
         raise TypeError("the content of a result must be a list")
     blocks = [content(item) for item in result["content"]]
@@ -2413,8 +2374,8 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 def checked(members: Message, names: str) -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
-    if flaw := shape_of(names).flaw(given):
-        raise TypeError(f"option {flaw}; there are {names}")
+    if error := shape_of(names).flaw(given):
+        raise TypeError(f"option {error}; there are {names}")
     return given
 
 
@@ -4093,12 +4054,13 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    arguments, flaw = entry.fit(arguments, (dict, list))
-    if flaw:
+    arguments, errors = entry.fit(arguments)
+    if errors:
+        listed = "\n".join(errors)
         if "argument errors" in ctx._rules.features:
-            return tool_error(f"Invalid arguments for {name}: {flaw}")
-        field, _, reason = flaw.partition(": ")
-        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
+            return tool_error(f"Invalid arguments for {name}: {listed}")
+        field, _, reason = errors[0].partition(": ")
+        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:

@@ -2155,6 +2155,13 @@ def test_no_sentence_of_a_docstring_vanishes(docstring, description, notes):
 # ---- arguments
 
 
+NUMBERS = {
+    "type": "object",
+    "required": ["b"],
+    "properties": {"a": INT, "b": INT, "c": {"type": "array", "items": INT}},
+}
+
+
 @dataclasses.dataclass
 class Cat:
     kind: Literal["cat"]
@@ -2172,18 +2179,76 @@ class Dog:
     [
         (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
-        (Optional[int], "5", "/x: must be of type integer"),
+        (Optional[int], "5x", "/x: must be of type integer or null, found '5x'"),
+        (Optional[int], " 5 ", "/x: must be of type integer or null, found"),
+        (int, "1_000", "/x: must be of type integer, found"),
+        (float, "NaN", "/x: must be of type number, found"),
         (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
         (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
         (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
-        (Union[int, str], [], "/x: must match at least one of"),
+        (Union[Cat, Dog], {"kind": "dog"}, "/x/name: is required"),
+        (Union[Cat, Dog], {"kind": "dog", "nmae": "a"}, "/x/nmae: must not be there"),
+        (Union[Cat, Dog], {"kind": "cow"}, "/x: must match at least one of"),
+        (Union[int, str], [], "/x: must be of type integer or string, found []"),
     ],
     ids=str,
 )
 def test_the_flaw_of_an_optional_argument_is_the_flaw(hint, value, flaw):
     server, _ = serve_tool(hinted(hint, None, repr))
     assert flaw in server.call("t", x=value)["content"][0]["text"]
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (int, "5", "5"),
+        (int, "5.0", "5"),
+        (float, "-1e3", "-1000.0"),
+        (bool, "true", "True"),
+        (Optional[int], "null", "None"),
+        (Optional[list[int]], "[1]\n", "[1]"),
+        (Union[int, str], "5", "'5'"),
+        (decimal.Decimal, "5", "Decimal('5')"),
+    ],
+    ids=str,
+)
+def test_a_text_is_read_as_json_where_no_text_is_allowed(hint, value, got):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert server.call("t", x=value)["content"][0]["text"] == got
+
+
+def test_all_errors_of_a_call_are_listed_up_to_ten():
+    server, _ = serve_tool(lambda **others: "", input_schema=NUMBERS)
+    text = server.call("t", a="x", c=[1, "y", "z"])["content"][0]["text"]
+    assert [line.split(":")[-2].split()[-1] for line in text.splitlines()] == [
+        "/b",
+        "/a",
+        "/c/1",
+        "/c/2",
+    ]
+    assert len(server.call("t", c=["x"] * 99)["content"][0]["text"].splitlines()) == 10
+
+
+def test_many_texts_are_read_in_few_passes():
+    # A schema that counts how often its values are checked.
+    class Counting(mcp.TypedSchema):
+        count = 0
+
+        def errors(self, value):
+            Counting.count += 1
+            return super().errors(value)
+
+    many = {f"n{i}": f"[{i}]" for i in range(200)}
+    lists = Counting({"type": "array"}, lambda value: value)
+    server, _ = serve_tool(
+        lambda **others: str(sum(isinstance(one, list) for one in others.values())),
+        input_schema={"type": "object", "additionalProperties": lists},
+    )
+    assert "/n100: must be of type" in server.call("t", **many)["content"][0]["text"]
+    assert Counting.count < 2000
+    some = dict(list(many.items())[:100])
+    assert server.call("t", **some)["content"][0]["text"] == "100"
 
 
 def test_a_union_stops_at_the_first_branch_that_decides():
@@ -2222,7 +2287,7 @@ BY_HAND = {
         ({"tags": "[" * 99999}, "/tags"),
         ({"tags": ['["a"]', 5]}, "/tags/1"),
         ({"tags": "\ud800"}, "/tags"),
-        ({"number": "5"}, "/number"),
+        ({"number": "5.5"}, "/number"),
     ],
     ids=lambda value: f"{value!s:.60}",
 )
