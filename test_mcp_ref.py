@@ -2155,6 +2155,13 @@ def test_no_sentence_of_a_docstring_vanishes(docstring, description, notes):
 # ---- arguments
 
 
+NUMBERS = {
+    "type": "object",
+    "required": ["b"],
+    "properties": {"a": INT, "b": INT, "c": {"type": "array", "items": INT}},
+}
+
+
 @dataclasses.dataclass
 class Cat:
     kind: Literal["cat"]
@@ -2172,18 +2179,76 @@ class Dog:
     [
         (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
-        (Optional[int], "5", "/x: must be of type integer"),
+        (Optional[int], "5x", "/x: must be of type integer or null, found '5x'"),
+        (Optional[int], " 5 ", "/x: must be of type integer or null, found"),
+        (int, "1_000", "/x: must be of type integer, found"),
+        (float, "NaN", "/x: must be of type number, found"),
         (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
         (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
         (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
-        (Union[int, str], [], "/x: must match at least one of"),
+        (Union[Cat, Dog], {"kind": "dog"}, "/x/name: is required"),
+        (Union[Cat, Dog], {"kind": "dog", "nmae": "a"}, "/x/nmae: must not be there"),
+        (Union[Cat, Dog], {"kind": "cow"}, "/x: must match at least one of"),
+        (Union[int, str], [], "/x: must be of type integer or string, found []"),
     ],
     ids=str,
 )
 def test_the_flaw_of_an_optional_argument_is_the_flaw(hint, value, flaw):
     server, _ = serve_tool(hinted(hint, None, repr))
     assert flaw in server.call("t", x=value)["content"][0]["text"]
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (int, "5", "5"),
+        (int, "5.0", "5"),
+        (float, "-1e3", "-1000.0"),
+        (bool, "true", "True"),
+        (Optional[int], "null", "None"),
+        (Optional[list[int]], "[1]\n", "[1]"),
+        (Union[int, str], "5", "'5'"),
+        (decimal.Decimal, "5", "Decimal('5')"),
+    ],
+    ids=str,
+)
+def test_a_text_is_read_as_json_where_no_text_is_allowed(hint, value, got):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert server.call("t", x=value)["content"][0]["text"] == got
+
+
+def test_all_errors_of_a_call_are_listed_up_to_ten():
+    server, _ = serve_tool(lambda **others: "", input_schema=NUMBERS)
+    text = server.call("t", a="x", c=[1, "y", "z"])["content"][0]["text"]
+    assert [line.split(":")[-2].split()[-1] for line in text.splitlines()] == [
+        "/b",
+        "/a",
+        "/c/1",
+        "/c/2",
+    ]
+    assert len(server.call("t", c=["x"] * 99)["content"][0]["text"].splitlines()) == 10
+
+
+def test_many_texts_are_read_in_few_passes():
+    # A schema that counts how often its values are checked.
+    class Counting(mcp.TypedSchema):
+        count = 0
+
+        def errors(self, value):
+            Counting.count += 1
+            return super().errors(value)
+
+    many = {f"n{i}": f"[{i}]" for i in range(200)}
+    lists = Counting({"type": "array"}, lambda value: value)
+    server, _ = serve_tool(
+        lambda **others: str(sum(isinstance(one, list) for one in others.values())),
+        input_schema={"type": "object", "additionalProperties": lists},
+    )
+    assert "/n100: must be of type" in server.call("t", **many)["content"][0]["text"]
+    assert Counting.count < 2000
+    some = dict(list(many.items())[:100])
+    assert server.call("t", **some)["content"][0]["text"] == "100"
 
 
 def test_a_union_stops_at_the_first_branch_that_decides():
@@ -2222,7 +2287,7 @@ BY_HAND = {
         ({"tags": "[" * 99999}, "/tags"),
         ({"tags": ['["a"]', 5]}, "/tags/1"),
         ({"tags": "\ud800"}, "/tags"),
-        ({"number": "5"}, "/number"),
+        ({"number": "5.5"}, "/number"),
     ],
     ids=lambda value: f"{value!s:.60}",
 )
@@ -3492,130 +3557,23 @@ def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
 # ---- the command line
 
 
-# Both kinds of file print before anything else.
-TOOL = (
-    "import os, sys\nos.system('echo x')\nprint('y')\nfrom mcp_ref import Server\n"
-    "server = Server('s')\n@server.tool\ndef a(): 'A.'\n"
-)
-
-
-FUNCTIONS = (
-    "from beside import *\nfrom os.path import join\nimport asyncio, sys\nprint('y')\n"
-    "def g(x: int):\n    'G.'\n    asyncio.run(None)\n"
-    "def _h(): 'H.'\ndef main(): server.run()\nclass C: pass\ni = len\n"
-    "assert __name__ != '__main__' and sys.argv == [__file__]\n"
-)
-
-
-UNFIT = (
-    "from typing import Iterator\ndef rows(x: Iterator[int]): ...\n"
-    "def every(*args): ...\n"
-)
-
-
-WRAPPED = "import functools\n@functools.lru_cache\ndef cached(x: int): 'C.'\n"
-
-
-MAIN = "if __name__ == '__main__':\n    "
-
-
-OWN = "makes its own server: run it with `python3 "
-
-
-@parametrize(
-    "name, source, status, tools, said",
-    [
-        ("", "", 0, "echo", ""),
-        # The file is imported, under its own name, and its public functions are served.
-        *[
-            (name, FUNCTIONS + MAIN + "1 / 0", 0, "g", "")
-            for name in ("given.py", "json.py", "__main__.py", "my.server.py")
-        ],
-        # One that serves meanwhile is finished then; its own options hold.
-        *[
-            ("given.py", TOOL + more, status, "a", "")
-            for more, status in (("server.run()", 0), ("server.run(); sys.exit(3)", 3))
-        ],
-        ("given.py", "from beside import server\nserver.run()", 0, "other", ""),
-        # Any other program is never served, whatever it looks like.
-        *[
-            ("given.py", source, 2, "", OWN)
-            for source in (
-                TOOL,
-                TOOL + MAIN + "server.run()",
-                TOOL + "def b(): 'Not a tool.'",
-                TOOL + "def main(): server.run(authorize=print)",
-                "from beside import server\ndef b(): 'Not a tool.'",
-            )
-        ],
-        ("given.py", "def main(): 'Makes it later.'", 2, "", "no function"),
-        ("given.py", TOOL + "sys.exit(4)", 4, "", ""),
-        ("given.py", TOOL + "1 / 0", 1, "", "ZeroDivisionError"),
-        ("given.py", "def _f(): 'Private.'", 2, "", "no function"),
-        # What cannot be a tool is left out; what wraps a function of the file is one.
-        ("given.py", UNFIT + FUNCTIONS, 0, "g", "rows(): "),
-        ("given.py", WRAPPED, 0, "cached", ""),
-    ],
-)
-def test_a_file_is_served_or_else_a_demo(name, source, status, tools, said, tmp_path):
-    own = "def other(): 'Imported.'\n" if "g(x" in source else ""
-    (tmp_path / "beside.py").write_text(own or TOOL.replace("a()", "other()"))
-    (tmp_path / (name or "x")).write_text(source)
-    words = ["-m", "mcp_ref", "serve", str(tmp_path / name)] if name else [str(MCP_REF)]
-    done = command(*words, text=json.dumps(modern("tools/list")))
-    assert done.returncode == status and bool(done.stdout) == bool(tools), done.stderr
-    assert said in done.stderr
-    assert (
-        not tools
-        or sorted(tool["name"] for tool in json.loads(done.stdout)["result"]["tools"])
-        == tools.split()
-    )
-
-
-@needs_posix
-@parametrize("number, status", [(signal.SIGINT, 0), (signal.SIGTERM, 3)])
-def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_path):
-    (tmp_path / "given.py").write_text(
-        TOOL
-        + """
-try:
-    server.run(authorize=lambda headers: None)
-finally:
-    print("closed", *sys.argv[1:], flush=True)
-"""
-        + "sys.exit(3)" * bool(status)
-    )
-    words = "serve", tmp_path / "given.py", "--help"  # this is the program's own
-    with listening(MCP_REF, *words) as (child, url):
-        port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
-        assert exchange(port, "POST", "/mcp", {})[0] == 401
-        child.send_signal(number)
-        assert status_of(child, number.name) == status
-        assert child.stdout.read().endswith("closed --help --http 0\n")
+def test_without_words_it_is_a_demonstration():
+    done = command(str(MCP_REF), text=json.dumps(modern("tools/list")))
+    (tool,) = json.loads(done.stdout)["result"]["tools"]
+    assert (tool["name"], done.returncode) == ("echo", 0)
 
 
 @parametrize(
     "words, keyword",
     [
         ("nonsense", "nonsense"),
-        ("serve", "missing"),
-        ("serve none.py", "none.py"),
-        ("serve text.txt", "text.txt"),
-        ("serve empty.py", "empty.py"),
+        ("serve given.py", "mcp_cli.py serve"),
         ("--http", "PORT"),
         ("--http 127.0.0.1:99999", "PORT"),
-        ("serve run.py --http x", "PORT"),
-        ("serve own.py --http 0", "python3 own.py"),
+        ("--http=x", "PORT"),
     ],
 )
 def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
-    for name, source in (
-        ("empty.py", "_x = len"),
-        ("text.txt", TOOL),
-        ("run.py", "def f(): 'F.'"),
-        ("own.py", "import mcp_ref; server = mcp_ref.Server('s')"),
-    ):
-        (tmp_path / name).write_text(source)
     is_refused(["-m", "mcp_ref", *words.split()], keyword, tmp_path)
 
 
@@ -3643,7 +3601,7 @@ def test_the_changes_have_this_version(path):
 
 
 def test_help_version_and_tables(tmp_path):
-    assert "serve FILE.py" in command("-m", "mcp_ref", "--help").stdout
+    assert "--http" in command("-m", "mcp_ref", "--help").stdout
     ours = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()
     shown = f"mcp_ref {mcp.__version__} sha256:{ours}\n"
     with zipfile.ZipFile(tmp_path / "it.zip", "w") as archive:
@@ -5792,8 +5750,7 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
 
 @pytest.mark.slow
 def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
-    kept, _ = re.split("(?m)^# =+ Part II: ", MCP_REF.read_text("utf-8"))
-    (tmp_path / "mcp_ref.py").write_text(kept, "utf-8")
+    part_one, _ = re.split("(?m)^# =+ Part II: ", MCP_REF.read_text("utf-8"))
     shutil.copytree(HERE / "examples", tmp_path / "examples")
     # The extensions tasks and skills need the client, and that needs part II.
     kept = re.sub(
@@ -5801,4 +5758,20 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     )
     everything = tmp_path / "examples" / "everything_server.py"
     everything.write_text(kept, "utf-8")
-    play_vectors(sys.executable, everything)
+
+    module = tmp_path / "mcp_ref.py"
+    module.write_text("raise SystemExit('this copy')")  # the next lines run the copy
+    assert "this copy" in command(str(everything), path=tmp_path).stderr
+    module.write_text(part_one, "utf-8")
+    run = "import mcp_ref; server = mcp_ref.Server('s'); server.run"
+    hello = mcp.encode(modern("server/discover")).decode()
+    for options, status, word in (
+        ("[]", 0, ""),
+        ("[], authorize=None, stateless=True", 0, ""),
+        ("['--http', '0']", 1, "part II"),
+        ("http='127.0.0.1:0'", 1, "part II"),
+    ):
+        done = command("-c", f"{run}({options})", text=hello, path=tmp_path)
+        assert (done.returncode, "result" in done.stdout) == (status, not status), done
+        assert word in done.stderr, done
+    play_vectors(sys.executable, everything, path=tmp_path)
