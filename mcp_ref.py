@@ -5304,7 +5304,10 @@ class Answer:
                 self.ended = True
             return
         outbox = self.stream()
-        outbox.add(line, is_last)
+        if self.listens and not is_last:
+            outbox.add_change(line)
+        else:
+            outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
         if not reader:
             outbox.drop_old()
@@ -5463,7 +5466,6 @@ class PostPeer(Peer):
     def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
         self.headers = headers
-        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5493,14 +5495,9 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
-    def push(self, message: Message, send: Send) -> None:
-        if self.outbox:
-            self.outbox.add_change(encode(message))
-
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
-        self.outbox = answer.stream()
-        ctx._wake_with(answer.outbox.end)
+        ctx._wake_with(answer.stream().end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
