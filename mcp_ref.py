@@ -527,7 +527,7 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
+MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
 MAX_VALUES = 500_000  # in one message
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
@@ -4495,10 +4495,11 @@ class Batch:
         if "method" in message:
             self.send(message)
             return
-        self.size += len(line)
-        if self.size > MAX_BATCH_BYTES:
+        if self.size + len(line) > MAX_BATCH_BYTES:
             error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
             message = error_response(error, message)
+        else:
+            self.size += len(line)
         self.responses.append(message)
 
 
