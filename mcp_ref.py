@@ -6073,9 +6073,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             answer.stream()
             answer(error_response(lost, {"id": ident}))
             return
+        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-        answer.outbox = outbox
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
             raise HttpError(404, GONE)
@@ -6270,9 +6270,13 @@ class HttpServer:
         self.patience = 0.3
         self.stopped = False
         self._context = copy_context()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With a short queue, clients would wait for seconds.
-        self.socket = socket.create_server((host, port), family=family, backlog=512)
+        is_v6 = ":" in host
+        self.socket = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=512,  # with a short queue, clients would wait for seconds
+            dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
+        )
         self.server_address = self.socket.getsockname()[:2]
         bound, self.server_port = self.server_address
         self.hosts: set[str] | None = None
@@ -6298,15 +6302,15 @@ class HttpServer:
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        if not self.admit(sock):
-            _log(f"503 for {address[0]}: too many connections")
-            with sock, suppress(OSError):  # it has left
-                sock.sendall(
-                    b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-                )
-        elif not spawn("mcp-connection", partial(self.serve, sock, address)):
-            self.leave(sock)
-            sock.close()
+        serve = partial(self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", serve):
+            return
+        self.leave(sock)
+        _log(f"503 for {address[0]}: too many connections")
+        with sock, suppress(OSError):  # it has left
+            sock.sendall(
+                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+            )
 
     def admit(self, sock: Any) -> bool:
         """Give a connection a place, if need be that of another; False: all are
