@@ -5283,7 +5283,7 @@ class Answer:
     Content-Length, and an error can have a status of its own.
     """
 
-    def __init__(self, exchange: Exchange, peer: Peer, listens: bool = False) -> None:
+    def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
         self.exchange = exchange
         self.peer = peer
         self.listens = listens
@@ -5815,7 +5815,7 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session, whose messages come in many POSTs, several at a time.
+    """The client behind a session, whose messages come in many POSTs.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
@@ -5876,7 +5876,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint, and their outboxes.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -5918,6 +5918,7 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
+            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -5947,6 +5948,7 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
+            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -5982,21 +5984,22 @@ class Sessions:
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
+    """The answer to a POST in a session: it outlives its connection.
 
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, owner)
-        self.owner = owner
-        self.ident = ident  # of the request; None: a batch
+    `ident` is the id of the request; None: it answers a batch.
+    """
+
+    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
+        super().__init__(exchange, peer)
+        self.ident = ident
 
     def new_outbox(self) -> Outbox:
         """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
-        session = self.owner.session
-        # Once the outbox is forgotten, its name still says whose response is missing.
+        session = self.peer.session
         ident = encode(self.ident).hex()
-        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.keep(outbox)
+        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.peer.endpoint.sessions.keep(outbox)
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
@@ -6014,8 +6017,8 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
-        self.owner.settle()
+            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+        self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
@@ -6062,8 +6065,6 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
     outbox = endpoint.sessions.outbox(name) if is_own else None
-    if name == session.id:
-        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
@@ -6132,7 +6133,8 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         principal=exchange.principal,
         start=handlers.append,
     )
-    exchange.closing = exchange.closing or bool(handlers)
+    if handlers:
+        exchange.closing = True
     reply(exchange, 202)
     for run_handler in handlers:
         run_handler()
@@ -6152,13 +6154,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
         }
     if path == endpoint.path.rstrip("/") + "/messages":
         return {"POST": serve_sse_post}
-    if path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
     # Older gateways open HTTP+SSE on the endpoint itself.
-    is_sse_get = exchange.method == "GET" and path == endpoint.path
-    if is_sse_get and endpoint.sse_on_get:
-        if "mcp-protocol-version" not in exchange.headers:
-            return {"GET": serve_sse}
+    is_get = exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers
+    is_here = path == endpoint.path and endpoint.sse_on_get and is_get
+    if is_here or path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
     return {}
 
 
@@ -6251,7 +6251,6 @@ class HttpServer:
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
-        accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
     gets an OSError at its next step(), which is for the thread that reads or writes.
@@ -6266,7 +6265,6 @@ class HttpServer:
         self.trace = tracer()
         self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
-        self.accepting = threading.RLock()
         self.patience = 0.3
         self.stopped = False
         self._context = copy_context()
@@ -6277,23 +6275,21 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.server_address = self.socket.getsockname()[:2]
-        bound, self.server_port = self.server_address
+        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.1) -> None:
+    def serve_forever(self) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
-        with self.accepting, suppress(OSError):  # close() came first
-            self._context = copy_context()
-            self.socket.settimeout(min(poll_interval, 0.1))
-            while not (self.stopped or self.endpoint.closed):
-                self._accept()
-                for sock, (_, due, _) in list(self.steps.items()):
-                    if due < time.monotonic():
-                        hang_up(sock)  # its thread then ends
+        self._context = copy_context()
+        while not (self.stopped or self.endpoint.closed):
+            self._accept()
+            for sock, (_, due, _) in list(self.steps.items()):
+                if due < time.monotonic():
+                    hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
         """Accept a connection, if one comes, and start its thread."""
@@ -6417,7 +6413,7 @@ class HttpServer:
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
-        with self.accepting, suppress(OSError):  # it is closed
+        with suppress(OSError):  # it is closed
             # Closing the socket at once would reset connections in the kernel's queue,
             # and a rolling restart would lose calls.
             self.socket.listen(0)
@@ -6594,7 +6590,7 @@ def serve_http(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
-        httpd.serve_forever(0.05)
+        httpd.serve_forever()
     await_cancelling(httpd.endpoint.server)
 
 

@@ -5483,7 +5483,7 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
 def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         headers = {"Host": "evil.example", "Content-Type": "application/json"}
         answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
         assert answer[0] == 403
@@ -5493,7 +5493,7 @@ def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
 def test_the_rule_for_hosts_holds_at_each_loopback_address():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         statuses = []
         for host in ("127.0.0.2", "localhost", "evil.example"):
             link = http.client.HTTPConnection(
