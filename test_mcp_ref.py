@@ -2575,7 +2575,7 @@ def test_a_handler_sees_the_headers_of_its_request(version):
 
     endpoint = mcp.http_server(mcp.Endpoint(server))
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-    url = "http://{}:{}/mcp".format(*endpoint.server_address[:2])
+    url = f"http://127.0.0.1:{endpoint.server_port}/mcp"
     if version == "2024-11-05":
         url = url.replace("/mcp", "/sse")
     try:
