@@ -739,17 +739,16 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging and threads ======================================================
-# Skip on first reading. log() writes an entry to stderr; it never fails, and never
-# waits. log_failure() logs a handler's exception. tracer() makes a function that records
-# messages in the file MCP_TRACE. spawn() starts a thread; run_aside() does the work here
-# if no thread can be started.
-
-# An entry begins with "mcp_ref: ", each further line of it with "mcp_ref| ". Control
-# characters are escaped, so that clients cannot forge an entry.
+# ======== 3. Logging, threads, signals ================================================
+# Skip on first reading. log() writes to stderr; it never fails, and never waits.
+# log_failure() logs an exception. tracer() makes a function that records messages.
+# spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
+# descriptors of the client on stdin and stdout; nothing else can reach them.
 
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
+LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
@@ -777,7 +776,9 @@ def printable(source: str, kept: str = "") -> str:
 def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    To send entries elsewhere, replace this function: `mcp_ref.log = logger.warning`.
+    Each further line of an entry begins with "mcp_ref| "; control characters are
+    escaped: so clients cannot forge an entry. To send entries elsewhere, replace this
+    function: `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -902,6 +903,120 @@ def join_threads(owner: Any, seconds: float) -> None:
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
+
+
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
+
+
+@contextmanager
+def signals(react: Func) -> Iterator[None]:
+    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
+
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
+    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
+    signal ends the process, unless `react` returns True.
+    """
+    import signal
+
+    last = -inf  # time of the last signal; -inf: none yet
+    process = os.getpid()
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal last
+        before = last
+        now = time.monotonic()
+        if now - before < LEAVE_SECONDS:
+            return
+        last = now  # now, because another signal may interrupt react()
+        # A forked child may still have this: see put_back_handlers().
+        if os.getpid() != process or (not react(number) and before > -inf):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    prepare_forks()
+    # Only the main thread may set handlers. An author's own are left alone.
+    is_main = threading.current_thread() is threading.main_thread()
+    sets = is_main and not _replaced
+    if sets:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                _replaced[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        if sets and last == -inf:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
+
+
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
+
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
+
+
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and let the client's
+    descriptors go: it would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
+
+
+def guard_stdio() -> list[int]:
+    """Move descriptors 0 and 1 away, for good; return the new ones.
+
+    Only messages may reach stdout: print(), C libraries and child processes find the
+    null device and stderr instead, even after serve_stdio(), when a thread that was
+    abandoned may still print.
+    """
+    if _guarded:
+        return _guarded
+    # Some hosts start programs with closed descriptors. The next file that is opened,
+    # perhaps a log, would get such a number, and print() would write into it.
+    null = 0
+    while null < 3:
+        null = os.open(os.devnull, os.O_RDWR)
+    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    if sys.stdout and sys.stdout is sys.__stdout__:
+        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+            print(end="", flush=True)  # flush earlier output
+        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
+        sys.stdout = io.TextIOWrapper(
+            raw, "utf-8", "backslashreplace", line_buffering=True
+        )
+    if os.name == "posix":
+        for descriptor in _guarded:
+            os.set_blocking(descriptor, True)
+    prepare_forks()
+    return _guarded
 
 
 # ---- to be deleted with the old HTTP model
@@ -4623,7 +4738,6 @@ def serve_batch(
 # once. Then the requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
-LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 class Pipe(Peer):
@@ -4673,10 +4787,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it takes no lock.
-
-        (The set() of threading.Event takes one, which the interrupted thread may hold.)
-        """
+        """End serve(). A signal handler may call this, because it takes no lock: set()
+        of threading.Event takes one, which the interrupted thread may hold."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4778,8 +4890,7 @@ class Pipe(Peer):
             if not spawn("mcp-reader", self._read):
                 self._read()
             while self._deadline == inf:
-                # A signal does not interrupt this if it comes just before; on Windows,
-                # never.
+                # No signal that came just before interrupts this; on Windows, none.
                 self._serving.acquire(timeout=seconds)
                 if os.name == "posix":
                     seconds *= 2
@@ -4812,120 +4923,6 @@ class Pipe(Peer):
     def _is_busy(self) -> bool:
         with self._lock:
             return bool(self._slow or self._handler)
-
-
-# ---- signals, forks, and the descriptors 0 and 1
-_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
-_guarded: list[int] = []  # the client's descriptors
-_forking = threading.local()  # .mask: the signals that this thread had blocked
-
-
-@contextmanager
-def signals(react: Func) -> Iterator[None]:
-    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
-
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
-    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
-    signal ends the process, unless `react` returns True.
-    """
-    import signal
-
-    last = -inf  # time of the last signal; -inf: none yet
-    process = os.getpid()
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal last
-        before = last
-        now = time.monotonic()
-        if now - before < LEAVE_SECONDS:
-            return
-        last = now  # now, because another signal may interrupt react()
-        # A forked child may still have this: see put_back_handlers().
-        if os.getpid() != process or (not react(number) and before > -inf):
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-
-    prepare_forks()
-    # Only the main thread may set handlers. An author's own are left alone.
-    is_main = threading.current_thread() is threading.main_thread()
-    sets = is_main and not _replaced
-    if sets:
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                _replaced[number] = signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        if sets and last == -inf:  # after a signal, ours stay: a second one may come
-            put_back_handlers()
-
-
-def put_back_handlers() -> None:
-    """Set the author's signal handlers again."""
-    import signal
-
-    with suppress(ValueError):  # PyPy, in the child of another thread
-        while _replaced:
-            signal.signal(*_replaced.popitem())
-
-
-@cache
-def prepare_forks() -> None:
-    """Have forked children use the author's signal handlers, and let the client's
-    descriptors go: it would not see the end while a child holds them."""
-    if os.name != "posix":
-        return
-    import signal
-
-    def before() -> None:
-        # Python forgets signals that reach a child before after_in_child() has run.
-        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
-
-    def after() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-
-    def after_in_child() -> None:
-        put_back_handlers()
-        after()
-        for descriptor in _guarded:
-            os.dup2(0, descriptor, inheritable=False)
-        _guarded.clear()
-
-    os.register_at_fork(
-        before=before, after_in_parent=after, after_in_child=after_in_child
-    )
-
-
-def guard_stdio() -> list[int]:
-    """Move descriptors 0 and 1 away, for good; return the new ones.
-
-    Only messages may reach stdout: print(), C libraries and child processes find the
-    null device and stderr instead, even after serve_stdio(), when a thread that was
-    abandoned may still print.
-    """
-    if _guarded:
-        return _guarded
-    # Some hosts start programs with closed descriptors. The next file that is opened,
-    # perhaps a log, would get such a number, and print() would write into it.
-    null = 0
-    while null < 3:
-        null = os.open(os.devnull, os.O_RDWR)
-    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
-            print(end="", flush=True)  # flush earlier output
-        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
-        sys.stdout = io.TextIOWrapper(
-            raw, "utf-8", "backslashreplace", line_buffering=True
-        )
-    if os.name == "posix":
-        for descriptor in _guarded:
-            os.set_blocking(descriptor, True)
-    prepare_forks()
-    return _guarded
 
 
 def serve_stdio(server: Server) -> None:
