@@ -114,7 +114,7 @@ __all__ = """
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
-    NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
+    NOTIFICATIONS PARSE_ERROR Pipe RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
     image is_id keywords kind_of link log printable roots rules sampling schema_of
@@ -4741,7 +4741,10 @@ MAX_THREADS = 64  # slow handlers at once; further calls wait
 
 
 class Pipe(Peer):
-    """The client at the other end of stdin and stdout.
+    """A client at two file descriptors: serve() serves it, stop() ends that.
+
+    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
+    The caller closes them; a socket is shut down first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases

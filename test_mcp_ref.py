@@ -3299,6 +3299,33 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
         assert "cancelled" in child.stdout.read()
 
 
+@needs_posix
+def test_the_end_of_one_client_does_not_wait_for_another():
+    server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
+
+    @server.tool
+    def slow() -> bool:
+        began.set()
+        return gate.wait(3 * PATIENCE)
+
+    (ann, here), (bob, there) = socket.socketpair(), socket.socketpair()
+    with limits(LEAVE_SECONDS=9 * PATIENCE), ann, here, bob, there:
+        first, second = (
+            begin(mcp.Pipe(server, link.fileno(), link.fileno()).serve)
+            for link in (here, there)
+        )
+        ann.sendall(mcp.encode(modern("tools/call", name="slow", arguments={})))
+        assert began.wait(PATIENCE)
+        bob.sendall(mcp.encode(modern("tools/list")))
+        assert b"slow" in bob.makefile("rb").readline()
+        bob.shutdown(socket.SHUT_WR)
+        second.result(PATIENCE)
+        gate.set()
+        assert b"true" in ann.makefile("rb").readline()
+        ann.shutdown(socket.SHUT_WR)
+        first.result(PATIENCE)
+
+
 def test_a_reader_without_memory_ends_the_program():
     before = textwrap.dedent("""
         open_file = os.fdopen
