@@ -151,7 +151,7 @@ Send = Callable[[Any], None]  # sends one message
 #
 # Over HTTP, only the beginning and the end differ:
 #
-#     Connections.next_request()    reads the head                          section 15
+#     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
 #       Endpoint.post()        reads and decodes the body
 #         Server.handle()      ... as above, until _finish() ...
@@ -527,6 +527,7 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
+MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
 MAX_VALUES = 500_000  # in one message
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
@@ -1020,103 +1021,6 @@ def guard_stdio() -> list[int]:
 
 
 # ---- to be deleted with the old HTTP model
-class Watch:
-    """The posts that threads have left, each with what looks after it: see the map.
-
-        a post        is in `_looks`   who may take it
-        is not left   no               nobody
-        is left       yes              the thread that left it, when it comes back;
-                                       or who takes over
-        is taken      no               nobody: take() is True once, for one thread
-
-    The result of take() alone says who has a post: a look and a thread that comes back
-    may meet. Any thread may call any method. `_lock` guards `_runs`, so that no post is
-    left just when the watch's own thread ends.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds  # between two looks
-        self._looks: dict[Any, Func] = {}  # by post
-        self._runs = False  # true while there is a thread that looks
-        self._lock = threading.Lock()
-        self.closed = False  # true once nobody has to look any longer
-
-    def leave(self, post: Any, look: Func) -> None:
-        """Leave a post: look(post) is called at every look but the first, until it is
-        taken. If there is no thread to be had, nobody looks until the next is left."""
-        with self._lock:
-            self._looks[post] = look
-            if not self._runs:
-                self._runs = spawn("mcp-watch", self._run)
-
-    def take(self, post: Any) -> bool:
-        """Take a post; False if somebody else has taken it."""
-        return self._looks.pop(post, None) is not None  # one step: it needs no lock
-
-    def _run(self) -> None:
-        """Look after each post that was left before the last look."""
-        seen: set[Any] = set()
-        while not self.closed:
-            time.sleep(self._seconds)
-            looks = dict(self._looks)
-            for post in seen & looks.keys():
-                try:
-                    looks[post](post)
-                except BaseException as problem:  # the others are still looked after
-                    log_failure("a look", problem)
-            seen = set(looks)
-            with self._lock:
-                if not self._looks:  # an idle server must not wake the processor
-                    self._runs = False
-                    return
-
-
-class Crew:
-    """A few threads, and the work that waits for one of them.
-
-    A thread starts when work is added and ends when none is left, so an idle server has
-    none. (concurrent.futures has such pools, but is slow to import.)
-
-        busy       threads that work for the crew; adopt() counts one in that has begun
-                   as something else. Each counts itself out at the end of help()
-        waiting    work that no thread has begun
-
-    `_lock` guards both. Any thread may call add().
-    """
-
-    def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._most = most  # threads that the crew starts
-        self._lock = threading.Lock()
-        self.busy = 0
-        self.waiting: deque[Func] = deque()
-
-    def add(self, work: Func) -> None:
-        """Have work done on one of the threads, in a copy of the context of this one;
-        or here, if none can be started."""
-        work = partial(copy_context().run, work)
-        with self._lock:
-            self.waiting.append(work)
-            if self.busy >= self._most:
-                return  # one of them takes it
-            self.busy += 1
-        run_aside(self._name, self.help)
-
-    def adopt(self) -> None:
-        """Count a thread in, which calls help() when it has the time."""
-        with self._lock:
-            self.busy += 1
-
-    def help(self) -> None:
-        """Do all that waits, as one of the threads; then count out."""
-        while True:
-            with self._lock:
-                if not self.waiting:
-                    self.busy -= 1
-                    return
-                work = self.waiting.popleft()
-            with suppress(Exception):  # the work has logged it; there is more to do
-                work()
 
 
 # ======== 4. JSON Schema validation ===================================================
@@ -3567,11 +3471,8 @@ class Peer:
     def disconnect(self, send: Send) -> None:
         """[legacy] Have the client come back for the rest of an answer."""
 
-    def hold(self, send: Send) -> None:
-        """[legacy] Count an answer that waits for the user; HttpError: too many."""
-
-    def release(self, send: Send) -> None:
-        """[legacy] Stop counting the answer."""
+    def check_questions(self) -> None:
+        """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -4639,7 +4540,7 @@ class LegacyContext(Context):
                 if isinstance(answer, AskError) or None not in answers.values():
                     outcome.set_result(answers)
 
-        peer.hold(self._send)
+        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4658,7 +4559,6 @@ class LegacyContext(Context):
                 outcome.set_result(answers)
             yield outcome
         finally:
-            peer.release(self._send)
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
@@ -4672,13 +4572,18 @@ class Batch:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.responses: list[Message] = []
+        self.size = 0
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
+        line = encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
-        else:
-            self.responses.append(message)
+            return
+        self.size += len(line)
+        if self.size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        self.responses.append(message)
 
 
 def serve_batch(
@@ -4947,11 +4852,11 @@ def serve_stdio(server: Server) -> None:
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, and an answer goes out, on the thread that carries it. Every message
-# is a POST of its own. The answer is one JSON object, or a stream of events if
-# something must be sent before the response. Headers repeat parts of the body for
-# proxies, and must agree with it. A modern client cancels a request by closing its
-# stream. The first failing check determines the answer:
+# request, and the means to answer it. Every message is a POST of its own. The answer is
+# one JSON object, or a stream of events if something must be sent before the response.
+# Headers repeat parts of the body for proxies, and must agree with it. A modern client
+# cancels a request by closing its stream. The first failing check determines the
+# answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4959,21 +4864,21 @@ def serve_stdio(server: Server) -> None:
 #     (-32601), params 400 (-32602)
 #
 # The connection's thread reads a request, runs its handler and answers. A thread that
-# has a message of a request for the client writes it, under the lock of the request's
+# has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties, so that changed() waits for no client.
+# connection's thread empties; so changed() waits for no client.
 #
-# A call that reports progress has these events. Modern events have no id, because a
-# modern stream cannot be resumed:
+# A call that reports progress has these events. They have no id, because a modern
+# stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So one thread for the whole
-# endpoint, `mcp-check`, looks five times a second for clients that have hung up. It
-# also sends comments that are due, and forgets sessions that have expired. It never
-# waits for a client: it leaves out a comment that cannot be written at once.
+# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
+# `mcp-check`, which looks five times a second for clients that have hung up, comments
+# that are due, and sessions that have expired. It never waits for a client: a comment
+# that cannot be written at once is left out.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5044,13 +4949,13 @@ class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
     An answer is start() with a body; or start() without, write() for each part, end().
+    A subclass defines these, for any thread, but one at a time; and, if it can,
+    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
+    up.
 
-    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
-    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
-    which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which any thread may call, but only one at a time; and, if it can, comment(),
-    gone() and hang_up(), which must not wait. OSError: the client has hung up.
-
+        query        the part after "?"
+        headers      by lower-case name; they are given as (name, value) pairs
+        stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
@@ -5166,15 +5071,13 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
-        events     those that wait for the reader, and some before them
+        events     those that wait for the reader, and some before them, as JSON
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
+        size       the bytes of `events`
         keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        size       the bytes of `events` and `changes`
-        changes    notifications that become events when the reader takes them
-        reader     the Answer that takes events; None: none, now. Then old events may be
-                   dropped even though they are waiting
+        reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
@@ -5189,7 +5092,6 @@ class Outbox:
         self.first = 1
         self.place = 1
         self.size = 0
-        self.changes: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
@@ -5198,29 +5100,50 @@ class Outbox:
     def add(self, line: bytes, last: bool = False) -> None:
         """Add a message; the last one ends the outbox."""
         with self._moved:
-            if self._has_room():
-                if last:
-                    self._append_changes()
-                self._append(line)
-                self.ended = last
-                self._drop_old()
-                self._moved.notify_all()
+            if self.ended:
+                return
+            self.events.append(line)
+            self.size += len(line)
+            self.ended = last
+            if self.size > AHEAD_BYTES + len(line):
+                self.give_up()
+            self._moved.notify_all()
+
+    def give_up(self) -> None:
+        """End, and drop everything: the client is too far behind. It must subscribe
+        again, and fetch what has changed."""
+        with self._moved:
+            self.events.clear()
+            self.size = 0
+            self.place = self.first
+            self.ended = True
+            self.reader = None
+            self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if line not in self.changes and self._has_room():
-                self.changes[line] = None
-                self.size += len(line)
-                self._moved.notify_all()
+            if line not in self._waiting():
+                self.add(line)
 
     def end(self) -> None:
-        """Add nothing more, and drop changes that are not events yet. The reader ends
-        when it has taken the rest."""
+        """Add nothing more. The reader ends when it has taken the rest."""
         with self._moved:
             self.ended = True
-            self.changes.clear()
             self._moved.notify_all()
+
+    def drop_old(self) -> None:
+        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
+        that wait are dropped, too, but never the response, with which it has ended."""
+        with self._moved:
+            while self.size > self.keeps and self.events:
+                is_response = self.ended and len(self.events) == 1
+                if self.place == self.first:  # it is waiting
+                    if self.reader or is_response:
+                        break
+                    self.place += 1
+                self.first += 1
+                self.size -= len(self.events.pop(0))
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -5245,20 +5168,19 @@ class Outbox:
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(
-                lambda: self.changes or self._waiting() or self._is_done(reader)
-            )
+            self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
-    def take(self, reader: Answer) -> tuple[list[bytes], bool]:
-        """Take the waiting events; and True if the reader must end after them."""
+    def take(self, reader: Answer) -> bytes:
+        """Take the next event; b"": none is waiting for this reader."""
         with self._moved:
-            events = []
-            if self.reader is reader:
-                self._append_changes()
-                events = self._waiting()
-                self.place += len(events)
-                self._drop_old()
-            return events, self._is_done(reader)
+            waiting = self._waiting()
+            if self.reader is not reader or not waiting:
+                return b""
+            # Only clients that may come back need its number.
+            ident = f"{self.name}-{self.place}" if self.keeps else ""
+            self.place += 1
+            self.drop_old()
+            return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
@@ -5267,54 +5189,14 @@ class Outbox:
                 self.reader = None
                 self._moved.notify_all()
 
-    # ---- while holding the lock
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken."""
-        return self.events[self.place - self.first :]
-
-    def _is_done(self, reader: Answer) -> bool:
+    def is_done(self, reader: Answer) -> bool:
         """Tell whether a reader will get nothing more."""
-        return self.reader is not reader or (self.ended and not self._waiting())
+        with self._moved:
+            return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _has_room(self) -> bool:
-        """Tell whether something can be added. If a client is too far behind, its
-        stream ends: it must subscribe again, and fetch what has changed."""
-        if self.size > AHEAD_BYTES and not self.ended:
-            self.ended = True
-            self.events.clear()
-            self.changes.clear()
-            self.reader = None
-            self._moved.notify_all()
-        return not self.ended
-
-    def _append_changes(self) -> None:
-        """Turn the changes into events."""
-        for line in self.changes:
-            self.size -= len(line)
-            self._append(line)
-        self.changes.clear()
-
-    def _append(self, line: bytes) -> None:
-        """Make an event of a line, with a number if clients may come back."""
-        number = self.first + len(self.events)
-        ident = f"{self.name}-{number}" if self.keeps else ""
-        self.events.append(event(line, ident))
-        self.size += len(self.events[-1])
-
-    def _drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes.
-
-        Waiting events are dropped only if there is no reader, and the response, with
-        which the outbox has ended, never.
-        """
-        while self.size > self.keeps and self.events:
-            is_response = self.ended and len(self.events) == 1
-            if self.place == self.first:  # it is waiting
-                if self.reader or is_response:
-                    break
-                self.place += 1
-            self.first += 1
-            self.size -= len(self.events.pop(0))
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken, while holding the lock."""
+        return self.events[self.place - self.first :]
 
 
 class Answer:
@@ -5322,21 +5204,21 @@ class Answer:
 
         state       outbox   ended    what the client has
         new         None     no       nothing
-        in JSON     None     yes      the response, if it has not left before
+        in JSON     None     yes      the response
         a stream    there    no       events; others may follow
-        complete    there    yes      events, and the end, if it has not left before
+        complete    there    yes      events, and the end
+        lost        any      yes      it has hung up
 
         peer        the peer whose message it answers
-        listens     true for a subscription, and for a GET: their events come from other
-                    clients' threads, too, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: threads of other clients add
+                    their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
         written     when the last part of a stream was written; None: it has not begun
 
-    `lock` guards `ended` and `written`, and is held by the thread that writes to the
-    exchange. Any thread may call any method, except finish(), which is for the
-    connection's thread.
+    `lock` guards `ended` and `written`, and is held while something is written. Any
+    thread may call any method, except finish(), which is for the connection's thread.
 
     Why not always a stream? Most calls send nothing but their result. JSON has a
     Content-Length, and an error can have a status of its own.
@@ -5364,9 +5246,14 @@ class Answer:
                 self.ended = True
             return
         outbox = self.stream()
-        outbox.add(line, is_last)
+        if self.listens and not is_last:
+            outbox.add_change(line)
+        else:
+            outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
-        if reader and not self.listens:
+        if not reader:
+            outbox.drop_old()
+        elif not self.listens:
             reader.flush()
 
     def _status(self, message: Any) -> int:
@@ -5410,11 +5297,10 @@ class Answer:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-        events, is_done = outbox.take(self)
-        for data in events:
+        while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
-        if is_done:
+        if outbox.is_done(self):
             self.ended = True
             must_come_back = outbox.reader is None
             outbox.detach(self)
@@ -5517,16 +5403,11 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that ends with its answer.
-
-    It has one request at most, which is cancelled if the client hangs up, and in no
-    other way.
-    """
+    """The client behind one modern POST, which cancels its request by hanging up."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
         self.headers = headers
-        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5556,14 +5437,9 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
-    def push(self, message: Message, send: Send) -> None:
-        if self.outbox:
-            self.outbox.add_change(encode(message))
-
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
-        self.outbox = answer.stream()
-        ctx._wake_with(answer.outbox.end)
+        ctx._wake_with(answer.stream().end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5629,7 +5505,7 @@ def max_connections() -> int:
 
 
 class Endpoint:
-    """The MCP endpoint of a server, to be mounted under any HTTP server: see serve().
+    """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
@@ -5679,8 +5555,7 @@ class Endpoint:
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
-        that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5727,12 +5602,10 @@ class Endpoint:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. The browser's headers give it away: Host is not a loopback name, or
-        Origin is foreign.
+        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
+        is not enough: both have the attacker's name.
         """
         headers = exchange.headers
-        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
-        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5856,9 +5729,9 @@ class Endpoint:
 # the transport of 2024-11-05, all messages.
 #
 # An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
+# of its own outbox. The name of a POST's begins like it, and ends with the request's
+# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
+# has failed.
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
@@ -5883,15 +5756,12 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
+    """The client behind a session, whose messages come in many POSTs, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
@@ -5906,7 +5776,6 @@ class HttpSession(Peer):
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.outboxes = {self.id: self.own}
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -5923,9 +5792,9 @@ class HttpSession(Peer):
         if isinstance(send, SessionAnswer):
             send.disconnect()
 
-    def hold(self, send: Send) -> None:
-        """Check that another call may wait for its user. HttpError: they would leave
-        too few connections for other calls."""
+    def check_questions(self) -> None:
+        """Check that another call may wait for its user, so that three quarters of the
+        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5933,10 +5802,8 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
+        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
+        calls go there, too."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5950,18 +5817,18 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their answers that have ended.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
-        _open    sessions by id
-        _kept    outboxes that have ended: until when they are kept, and their session
+        _open       sessions by id
+        _outboxes   by name, and until when each is kept
 
-    `_lock` guards both, and `outboxes` of each session. Any thread may call any method.
+    `_lock` guards both. Any thread may call any method.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._kept: dict[Outbox, tuple[float, HttpSession]] = {}
+        self._outboxes: dict[str, tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
@@ -5971,7 +5838,7 @@ class Sessions:
 
     def is_empty(self) -> bool:
         """Tell whether nothing can expire."""
-        return not (self._open or self._kept)
+        return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one. HttpError: none is idle.
@@ -6022,16 +5889,22 @@ class Sessions:
         with self._lock:
             self._open.pop(session.id, None)
 
-    def add_outbox(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let the client of a session resume a stream."""
+    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox for so long, so that its client can come back."""
         with self._lock:
-            session.outboxes[outbox.name] = outbox
-
-    def keep(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let it do so for some time after the answer has ended."""
-        with self._lock:
-            self._kept[outbox] = time.monotonic() + ASK_SECONDS, session
+            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
+            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
+
+    def outbox(self, name: str) -> Outbox | None:
+        """Return the outbox of this name, if it is kept."""
+        return self._outboxes.get(name, (None, 0))[0]
+
+    def make_room(self) -> None:
+        """If too much waits for all clients together, end the largest stream."""
+        streams = [session.own for session in self.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
@@ -6040,10 +5913,10 @@ class Sessions:
         with self._lock:
             idle = self._idle()
             size = 0
-            for outbox, (until, session) in reversed(list(self._kept.items())):
+            for name, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
-                if size > MAX_KEPT_BYTES or until < now:
-                    del self._kept[outbox], session.outboxes[outbox.name]
+                if until < now or (size > MAX_KEPT_BYTES and until < inf):
+                    del self._outboxes[name]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
@@ -6064,17 +5937,14 @@ class SessionAnswer(Answer):
         # Once the outbox is forgotten, its name still says whose response is missing.
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.add_outbox(outbox, self.owner)
+        self.owner.endpoint.sessions.keep(outbox)
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
+        """Disconnect, if the stream has begun with a priming event, which tells the
+        client where to go on, and when."""
         outbox = self.stream()
         reader = outbox.reader
         if reader:
@@ -6085,7 +5955,7 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, self.owner)
+            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
         self.owner.settle()
 
 
@@ -6131,11 +6001,14 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
-    outbox = session.outboxes.get(name)
+    is_own = name.startswith(session.id[:8])
+    outbox = endpoint.sessions.outbox(name) if is_own else None
+    if name == session.id:
+        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
+        if last and not outbox and is_own:
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
             answer.stream()
@@ -6189,6 +6062,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        endpoint.sessions.make_room()
         session.settle()
 
     handlers: list[Func] = []
@@ -6210,7 +6084,6 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
     """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6231,17 +6104,16 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. http_server() makes an HttpServer, which gives each
-# connection a thread. The thread reads requests, makes a SocketExchange of each, and
-# calls Endpoint.serve() with it, one after the other. Each step of a connection, except
-# a running handler, has a time limit. serve_http() also ends at a signal.
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
+# a connection, except a running handler, has a time limit. serve_http() also ends at a
+# signal.
 #
-# These requests are refused, and their connections closed, because two programs that
-# read them differently could be tricked into taking one request for two (RFC 9112 §5,
-# §6, §11.2): a bare CR or LF, a space before the colon, a header that continues on the
-# next line, NUL, no Host or two, Content-Length twice or beside Transfer-Encoding, and
-# lengths such as `+1` or `1_0`. The library's http.server accepts them all, and takes
-# half the time of a call.
+# A request is refused, and its connection closed, if two programs could be tricked into
+# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
+# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
+# http.server accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6256,6 +6128,8 @@ SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
+MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
+_PART = 2**16  # of an answer that is sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -6271,9 +6145,9 @@ class Step(IntEnum):
         SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
         SERVES    runs a handler, or waits for an event       no limit
 
-    If all places are taken, a new connection takes that of another one, in this order.
-    It never takes the place of one that serves, or has sent something in the last
-    STALL_SECONDS. So a slow reader makes room as a slow sender does.
+    If all places are taken, a new connection takes that of another one, in this order;
+    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
+    a slow reader makes room as a slow sender does.
     """
 
     CLOSES = 0
@@ -6308,25 +6182,30 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint on a port: serve_forever() runs it, close() ends it.
+    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
 
         hosts        names that Host may have; None: any
-        steps        what each connection does, and until when, by socket
+        steps        of each socket: what its connection does, until when, and the bytes
+                     of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
         accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
-    gets an OSError at its next step(). Any thread may call any method, except those for
-    a connection's own thread, and step(), which is for the thread that reads or writes.
+    gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         import socket
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float]] = {}
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
         self.accepting = threading.RLock()
         self.patience = 0.3
@@ -6349,7 +6228,7 @@ class HttpServer:
             self.socket.settimeout(min(poll_interval, 0.1))
             while not (self.stopped or self.endpoint.closed):
                 self._accept()
-                for sock, (_, due) in list(self.steps.items()):
+                for sock, (_, due, _) in list(self.steps.items()):
                     if due < time.monotonic():
                         hang_up(sock)  # its thread then ends
 
@@ -6377,16 +6256,20 @@ class HttpServer:
         with self.lock:
             if len(self.steps) >= max_connections():
                 lowest = min(self.steps, key=self.steps.__getitem__)
-                step, due = self.steps[lowest]
+                step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
                     return False
-                del self.steps[lowest]
-                hang_up(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS
+                self._evict(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, step: Step, seconds: float = inf) -> None:
+    def _evict(self, sock: Any) -> None:
+        """End a connection, while holding the lock."""
+        del self.steps[sock]
+        hang_up(sock)
+
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
         """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
@@ -6394,7 +6277,12 @@ class HttpServer:
             before = self.steps[sock][0]
             if step not in _NEXT_STEPS[before]:
                 raise RuntimeError(f"{step!r} must not follow {before!r}")
-            self.steps[sock] = step, time.monotonic() + seconds
+            self.steps[sock] = step, time.monotonic() + seconds, left
+            if left > _PART:
+                large = [one for one in self.steps if self.steps[one][2] > _PART]
+                total = sum(self.steps[one][2] for one in large)
+                if total > MAX_SENDING_BYTES:
+                    self._evict(min(large, key=self.steps.__getitem__))
 
     def leave(self, sock: Any) -> None:
         """Give up the place of a connection, if it has one."""
@@ -6488,11 +6376,10 @@ class HttpServer:
 
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
-        for sock, (step, _) in list(self.steps.items()):
-            is_idle = step == Step.CLOSES or step == Step.WAITS
-            if not is_idle or is_ready(sock, to_write=False):
-                return True
-        return False
+        return any(
+            step > Step.WAITS or is_ready(sock, to_write=False)
+            for sock, (step, _, _) in list(self.steps.items())
+        )
 
 
 class SocketExchange(Exchange):
@@ -6566,14 +6453,16 @@ class SocketExchange(Exchange):
         self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+        self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            for at in range(0, len(data), 2**16):
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS)
-                self.sock.sendall(data[at : at + 2**16])
+            for at in range(0, len(data) or 1, _PART):
+                left = len(data) - at
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.sock.sendall(head + data[at : at + _PART])
+                head = b""
             self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
@@ -6608,14 +6497,7 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return an HttpServer for an endpoint: serve_forever() runs it, close() ends it.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
-    """
-    return HttpServer(endpoint, host, port)
+http_server = HttpServer  # its name for users
 
 
 def serve_http(
