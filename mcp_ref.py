@@ -233,28 +233,30 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a `kind`, by their first cells.
+def read_table(name: str, source: str) -> dict[Any, Any]:
+    """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
     cell; yes and no become True and False, R1, R2, ... become dates.
     """
+    head, *lines = source.strip().splitlines()
+    columns = head.split()
+    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
-    for line in source.strip().splitlines()[1:]:
+    for line in lines:
         cells: list[Any] = []
         for word in re.split("  +", line.strip()):
             is_number = word.lstrip("-").isdigit()
             cells.append(int(word) if is_number else words.get(word, word))
-        table[cells[0]] = kind(*cells)
+        table[cells[0]] = make_row(*cells)
     return table
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change. The
 # era says where a client declares itself: in each request, or in `initialize`.
-Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
-    Revision,
+    "Revision",
     """
     date        era
     2026-07-28  modern
@@ -272,48 +274,50 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-Method = namedtuple(
-    "Method", "name way since until deprecated asks cacheable mirrored capability"
-)
 METHODS = read_table(
-    Method,
+    "Method",
     """
-    name                      way  since  until  depr.  asks  cache  mirrored  capability
-    server/discover           >    R5     -      -      no    yes    -         -
-    tools/list                >    R1     -      -      no    yes    -         tools
-    tools/call                >    R1     -      -      yes   no     name      tools
-    resources/list            >    R1     -      -      no    yes    -         resources
-    resources/templates/list  >    R1     -      -      no    yes    -         resources
-    resources/read            >    R1     -      -      yes   yes    uri       resources
-    prompts/list              >    R1     -      -      no    yes    -         prompts
-    prompts/get               >    R1     -      -      yes   no     name      prompts
-    completion/complete       >    R1     -      -      no    no     -         completions
-    subscriptions/listen      >    R5     -      -      no    no     -         -
-    initialize                >    R1     R4     -      no    no     -         -
-    ping                      <>   R1     R4     -      no    no     -         -
-    logging/setLevel          >    R1     R4     -      no    no     -         logging
-    resources/subscribe       >    R1     R4     -      no    no     -         resources
-    resources/unsubscribe     >    R1     R4     -      no    no     -         resources
-    elicitation/create        <    R3     -      -      no    no     -         elicitation
-    sampling/createMessage    <    R1     -      R5     no    no     -         sampling
-    roots/list                <    R1     -      R5     no    no     -         roots
+    name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
+    server/discover           >    R5     -      -           no    yes        -         -
+    tools/list                >    R1     -      -           no    yes        -         tools
+    tools/call                >    R1     -      -           yes   no         name      tools
+    resources/list            >    R1     -      -           no    yes        -         resources
+    resources/templates/list  >    R1     -      -           no    yes        -         resources
+    resources/read            >    R1     -      -           yes   yes        uri       resources
+    prompts/list              >    R1     -      -           no    yes        -         prompts
+    prompts/get               >    R1     -      -           yes   no         name      prompts
+    completion/complete       >    R1     -      -           no    no         -         completions
+    subscriptions/listen      >    R5     -      -           no    no         -         -
+    initialize                >    R1     R4     -           no    no         -         -
+    ping                      <>   R1     R4     -           no    no         -         -
+    logging/setLevel          >    R1     R4     -           no    no         -         logging
+    resources/subscribe       >    R1     R4     -           no    no         -         resources
+    resources/unsubscribe     >    R1     R4     -           no    no         -         resources
+    elicitation/create        <    R3     -      -           no    no         -         elicitation
+    sampling/createMessage    <    R1     -      R5          no    no         -         sampling
+    roots/list                <    R1     -      R5          no    no         -         roots
 """,
 )
 
-# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-META_VERSION = "io.modelcontextprotocol/protocolVersion"
-META_CLIENT = "io.modelcontextprotocol/clientInfo"
-META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-META_SERVER = "io.modelcontextprotocol/serverInfo"
+# To add a list: a row. `member` of its result has the definitions; `item` is the name of
+# one in `fields` of FEATURES.
+LISTS = read_table(
+    "List",
+    """
+    name                      member             item
+    tools/list                tools              tool
+    resources/list            resources          resource
+    resources/templates/list  resourceTemplates  template
+    prompts/list              prompts            prompt
+""",
+)
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
 # The kinds of params: a type, some types, or a list of choices. `?` marks params that
 # may be None, or left out.
-_PARAM_KINDS: Message = {
+_KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -321,7 +325,7 @@ _PARAM_KINDS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param, or another member of `_meta`: a word, or a row.
+# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -332,39 +336,55 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-    _meta                  io.modelcontextprotocol/protocolVersion:str
-    _meta                  io.modelcontextprotocol/clientCapabilities:dict
-    _meta                  io.modelcontextprotocol/clientInfo:dict?
-    _meta                  io.modelcontextprotocol/logLevel:level?
 """
 PARAMS: dict[str, Message] = {}
 for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+
+# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
+# their values. To add a key: a row, and its name below.
+META = read_table(
+    "Meta",
+    """
+    key                                         way  since  until  kind
+    io.modelcontextprotocol/protocolVersion     >    R5     -      str
+    io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
+    io.modelcontextprotocol/clientInfo          >    R5     -      dict?
+    io.modelcontextprotocol/logLevel            >    R5     -      level?
+    io.modelcontextprotocol/subscriptionId      <    R5     -      -
+    io.modelcontextprotocol/serverInfo          <    R5     -      -
+""",
+)
+(
+    META_VERSION,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_SUBSCRIPTION,
+    META_SERVER,
+) = META
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
 # Server.changed. `filter` is the member of a subscription's filter that asks for it.
-Notification = namedtuple(
-    "Notification", "name way since until deprecated capability filter"
-)
 _NOTIFICATIONS = read_table(
-    Notification,
+    "Notification",
     """
-    name                        way  since  until  depr.  capability  filter
-    cancelled                   <>   R1     -      -      -           -
-    progress                    <>   R1     -      -      -           -
-    message                     <    R1     -      R5     logging     -
-    tools/list_changed          <    R1     -      -      tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -      prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -      resources   resourcesListChanged
-    resources/updated           <    R1     -      -      resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -      -           -
-    elicitation/complete        <    R4     R4     -      -           -
-    initialized                 >    R1     R4     -      -           -
-    roots/list_changed          >    R1     R4     -      roots       -
+    name                        way  since  until  deprecated  capability  filter
+    cancelled                   <>   R1     -      -           -           -
+    progress                    <>   R1     -      -           -           -
+    message                     <    R1     -      R5          logging     -
+    tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    subscriptions/acknowledged  <    R5     -      -           -           -
+    elicitation/complete        <    R4     R4     -           -           -
+    initialized                 >    R1     R4     -           -           -
+    roots/list_changed          >    R1     R4     -           roots       -
 """,
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
@@ -372,43 +392,62 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If members are only added or removed, listing them in `fields`, as "kind.member" or
+# To add another difference: a row, and `rules.has("its name")` where it matters. If
+# members are only added or removed, listing them in `fields`, as "kind.member" or
 # "*.member", is enough: see downgrade() in section 6.
-Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
 FEATURES = read_table(
-    Feature,
+    "Feature",
     """
-    name                    since  until  depr.  fields
-    caching hints           R5     -      -      result.ttlMs result.cacheScope
-    result types            R5     -      -      result.resultType
-    server info             R5     -
-    any structured content  R5     -
-    header mirroring        R5     -
-    argument errors         R4     -
-    URL elicitation         R4     -      -      elicitation.url elicitation.mode
-    elicitation ids         R4     R4
-    rich forms              R4     -
-    sampling tools          R4     -      -      sampling.tools
-    sampling context        R4     -      R4
+    name                    since  until  deprecated  fields
+    caching hints           R5     -      -           result.ttlMs result.cacheScope
+    result types            R5     -      -           result.resultType
+    server info             R5
+    any structured content  R5
+    argument errors         R4
+    URL elicitation         R4     -      -           elicitation.url elicitation.mode
+    sampling tools          R4     -      -           sampling.tools
     priming events          R4     R4
-    icons                   R4     -      -      *.icons
-    server description      R4     -      -      server.description server.websiteUrl
-    titles                  R3     -      -      *.title
-    _meta everywhere        R3     -      -      *._meta
-    structured output       R3     -      -      tool.outputSchema result.structuredContent
-    modification times      R3     -      -      annotations.lastModified
-    resource links          R3     -
-    completion context      R3     -
-    version header          R3     -
-    audio                   R2     -
-    tool annotations        R2     -      -      tool.annotations
-    progress messages       R2     -
-    completions capability  R2     -
+    icons                   R4     -      -           *.icons
+    server description      R4     -      -           server.description server.websiteUrl
+    titles                  R3     -      -           *.title
+    _meta everywhere        R3     -      -           *._meta
+    structured output       R3     -      -           tool.outputSchema result.structuredContent
+    modification times      R3     -      -           annotations.lastModified
+    tool annotations        R2     -      -           tool.annotations
+    completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
-    streamable sessions     R2     R4
     null id in errors       R1     R3
+""",
+)
+# Differences that this file need not read: they follow from another row or from the
+# transport, or an older client ignores them.
+DIFFERENCES = read_table(
+    "Feature",
+    """
+    name                    since  until  deprecated  fields
+    header mirroring        R5
+    elicitation ids         R4     R4
+    rich forms              R4
+    sampling context        R4     -      R4
+    completion context      R3
+    version header          R3
+    progress messages       R2
+    streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
+""",
+)
+
+# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
+# types may have `_meta` and annotations. (server/tools §Tool Result)
+BLOCKS = read_table(
+    "Block",
+    """
+    type           since  until  required       optional
+    text           R1     -      text           -
+    image          R1     -      data mimeType  -
+    audio          R2     -      data mimeType  -
+    resource       R1     -      resource       -
+    resource_link  R3     -      uri name       title description mimeType size icons
 """,
 )
 
@@ -416,21 +455,20 @@ FEATURES = read_table(
 # each sends only its own (basic/index §Error Codes). Choose your own codes outside the
 # reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
 # started.
-Error = namedtuple("Error", "code name since until status sent")
 ERRORS = read_table(
-    Error,
+    "Error",
     """
-    code    name                             since  until  HTTP  sent
-    -32700  ParseError                       R1     -      400   by a transport: not JSON
-    -32600  InvalidRequest                   R1     -      400   JSON, but not a request
-    -32601  MethodNotFound                   R1     -      404   no such method here
-    -32602  InvalidParams                    R1     -      400   wrong params or unknown name
-    -32603  InternalError                    R1     -      500   a handler failed
-    -32020  HeaderMismatch                   R5     -      400   headers contradict the body
-    -32021  MissingRequiredClientCapability  R5     -      400   the client cannot be asked
-    -32022  UnsupportedProtocolVersion       R5     -      400   `_meta` names another one
-    -32002  ResourceNotFound                 R1     R4     400   no such resource (now -32602)
-    -32042  URLElicitationRequired           R4     R4     400   visit these pages, then retry
+    code    name                             since  until  status  sent
+    -32700  ParseError                       R1     -      400     by a transport: not JSON
+    -32600  InvalidRequest                   R1     -      400     JSON, but not a request
+    -32601  MethodNotFound                   R1     -      404     no such method here
+    -32602  InvalidParams                    R1     -      400     wrong params or unknown name
+    -32603  InternalError                    R1     -      500     a handler failed
+    -32020  HeaderMismatch                   R5     -      400     headers contradict the body
+    -32021  MissingRequiredClientCapability  R5     -      400     the client cannot be asked
+    -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
+    -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
+    -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
 """,
 )
 (
@@ -468,18 +506,26 @@ class Rules:
         order = list(REVISIONS)  # the newest first
         here = order.index(version)
 
-        def has(row: Any) -> bool:
-            last = order.index(row.until or order[0])
-            return last <= here <= order.index(row.since)
-
         def served(table: dict[Any, Any]) -> set[Any]:
-            return {key for key, row in table.items() if has(row)}
+            keys = set()
+            for key, row in table.items():
+                last = order.index(row.until or order[0])
+                if last <= here <= order.index(row.since):
+                    keys.add(key)
+            return keys
 
         # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
+        self.blocks = served(BLOCKS)
+        # The kinds of a request's `_meta`.
+        self.meta: Message = {
+            key: _KINDS_OF_PARAMS[META[key].kind]
+            for key in served(META)
+            if META[key].way == ">"
+        }
 
         # The `fields` that this revision lacks, as "kind.member".
         self.hidden: set[str] = set()
@@ -488,7 +534,11 @@ class Rules:
                 self.hidden.update(row.fields.split())
         # True if a result may contain something that this revision lacks, so that
         # downgrade() must look at it. False for the newest revision.
-        self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
+        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
+
+    def has(self, feature: str) -> bool:
+        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
         """Tell whether a notification may be sent in this revision.
@@ -504,6 +554,19 @@ rules = cache(Rules)
 def versions(era: str = "") -> list[str]:
     """List the revisions of an era, or all that are served, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
+
+
+def meta_for(version: str, given: Message | None = None) -> Message:
+    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
+    the keys that are required."""
+    kinds = rules(version).meta
+    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
+    for key, value in (given or {}).items():
+        if key in kinds or key not in META:
+            meta[key] = value
+    if META_VERSION in kinds:
+        meta[META_VERSION] = version
+    return meta
 
 
 # ======== 2. Messages and errors ======================================================
@@ -1506,7 +1569,6 @@ _SCALAR_NAMES: dict[Any, str] = {
 # text that matches `grammar` is converted by the type's fromisoformat(), or by calling
 # the type. A datetime or a time may lack a zone, which the standard formats of these
 # names require; so these two have no format.
-TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1519,7 +1581,7 @@ _TEXT_TYPES = r"""
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
-    TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
+    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
 # Schemas that say only "text", "content", or either: clients do not see them.
 _CONTENT_SCHEMAS = json.loads("""[
@@ -2192,21 +2254,6 @@ _MEMBER_SCHEMAS = json.loads("""{
     "resultType": {"type": "string"}
 }""")
 
-# To add a type of content: a row here, and its members above. All types may have
-# `_meta` and annotations. (server/tools §Tool Result)
-Block = namedtuple("Block", "type required optional")
-BLOCKS = read_table(
-    Block,
-    """
-    type           required       optional
-    text           text           -
-    image          data mimeType  -
-    audio          data mimeType  -
-    resource       resource       -
-    resource_link  uri name       title description mimeType size icons
-""",
-)
-
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
@@ -2358,11 +2405,11 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind these members, for `fields` in FEATURES.
 _MEMBERS = """
-    tools:tool resources:resource resourceTemplates:template prompts:prompt
     contents:contents content:content resource:contents messages:message
     annotations:annotations
 """
-_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
+_KINDS = {row.member: row.item for row in LISTS.values()}
+_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2376,12 +2423,8 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
         return [downgrade(seen, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
-    block = value.get("type") if kind == "content" else ""
-    if block == "audio" and "audio" not in seen.features:
-        mime_type = value["mimeType"]
-        return embedded(f"data:{mime_type}", from_base64(value["data"]), mime_type)
-    if block == "resource_link" and "resource links" not in seen.features:
-        return text("{name}: {uri}".format(**value))
+    if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
+        return older_block(value)
 
     has_common = kind not in ("result", "annotations")  # those that "*.member" names
     kept = {}
@@ -2392,17 +2435,16 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     return kept
 
 
+def older_block(block: Message) -> Message:
+    """Return a block for a revision that lacks its type: a resource, or text."""
+    if "data" in block:
+        mime_type = block["mimeType"]
+        return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
+    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+
+
 # ---- the registry: each registered function is an Entry (section 5), in a table of its
 # kind. The key is what clients ask for: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares for each kind that
-# has been registered.
-CAPABILITIES = json.loads("""{
-    "tools": {"listChanged": true},
-    "resources": {"listChanged": true, "subscribe": true},
-    "prompts": {"listChanged": true},
-    "completions": {},
-    "logging": {}
-}""")
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
@@ -2741,16 +2783,27 @@ class Registry:
 
         return register
 
-    def capabilities(self, version: str) -> Message:
-        """Return the capabilities that the registered functions imply."""
-        declared = {
-            name: settings
-            for name, settings in CAPABILITIES.items()
-            if name in self.declared
-        }
+    def capabilities(self, version: str, *, tells: bool = True) -> Message:
+        """Return the capabilities that the registered functions imply.
+
+        `tells`: the client can be told of changes. (basic/versioning §Capability
+        Negotiation)
+        """
+        seen = rules(version)
+        declared: Message = {}
+        for name, row in METHODS.items():
+            if name in seen.methods and row.capability in self.declared:
+                declared[row.capability] = {}
+        for name, row in NOTIFICATIONS.items():
+            if name in seen.notifications and row.capability in self.declared:
+                parts = declared.setdefault(row.capability, {})
+                if row.filter and tells:
+                    parts["subscribe" if name == UPDATED else "listChanged"] = True
+        declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        return declared
+        kept: Message = downgrade(seen, "capabilities", declared)
+        return kept
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
@@ -2901,6 +2954,15 @@ def as_asked(seen: Rules, question: Message) -> Message:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
+
+
+def keep_objects(result: Message) -> None:
+    """Drop structured content, and output schemas, that are not of objects."""
+    if not isinstance(result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+    for tool in result.get("tools", ()):
+        if tool.get("outputSchema", {}).get("type", "object") != "object":
+            del tool["outputSchema"]
 
 
 class Questions:
@@ -3228,16 +3290,17 @@ class Context:
         The checks are in the order of the HTTP statuses (section 13): `_meta`, the
         headers, the version, the method, its params.
         """
-        version: Any = self.meta.get(META_VERSION, "")
-        check_params("_meta", self.meta)
+        version = self.meta[META_VERSION]
+        is_served = version in versions("modern")
+        seen = rules(version if is_served else versions()[0])
+        check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
-        self.version = version  # checked below
+        self.version = version
         self.peer.check(self)
-
-        if version not in REVISIONS or not rules(version).modern:
+        if not is_served:
             raise RpcError(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version: {version!s:.40}",
+                f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
         self._resolve(version)
@@ -3266,7 +3329,7 @@ class Context:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
-        check_params(method, self.params)
+        check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
         """Register the request with its peer, and have `start` call the handler."""
@@ -3366,28 +3429,24 @@ class Context:
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
 
-        basic/index §ResultType, server/utilities/caching. Both eras come here: the rows
-        of FEATURES, not the class of the request, decide which members go out.
+        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
-        features = self._rules.features
-        shaped: Message = {"resultType": "complete"}
+        seen = self._rules
+        if seen.reduces and self._row:  # not the result of an extension's method
+            result = downgrade(seen, "result", result)
+            if not seen.has("any structured content"):
+                keep_objects(result)
+
+        shaped: Message = {}
+        if seen.has("result types"):
+            shaped["resultType"] = "complete"
         is_final = result.get("resultType") != "input_required"
-        if self._row and self._row.cacheable and is_final:
+        if self._row and self._row.cacheable and is_final and seen.has("caching hints"):
             shaped.update(self.server.cache_hints)
         shaped.update(result)
-        if "server info" in features:
+        if seen.has("server info"):
             own = {META_SERVER: self.server.brief}
             shaped["_meta"] = {**own, **result.get("_meta", {})}
-        if not self._rules.reduces:
-            return shaped
-
-        shaped = downgrade(self._rules, "result", shaped)
-        if "any structured content" not in features:  # only objects
-            if not isinstance(shaped.get("structuredContent", {}), dict):
-                del shaped["structuredContent"]
-            for tool in shaped.get("tools", ()):
-                if tool.get("outputSchema", {}).get("type", "object") != "object":
-                    del tool["outputSchema"]
         return shaped
 
     # ---- sending and ending
@@ -3662,11 +3721,13 @@ def find_place(arguments: list[str]) -> str | None:
 
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
-    sys.stderr.write(f"{problem}\n" if problem else "")
-    sys.stderr.write(
+    print(
+        *filter(None, [problem]),
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
@@ -3873,7 +3934,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
+        meta = meta_for(versions("modern")[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -4022,16 +4083,13 @@ _MAX_NAMES = 100  # other notifications that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
-def check_params(method: str, params: Message) -> None:
+def check_params(name: str, kinds: Message, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value = params.get(name)
-        if isinstance(expected, list):
-            is_right = value in expected
-        else:
-            is_right = isinstance(value, expected)
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
         if not is_right:
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
@@ -4062,10 +4120,8 @@ def serve_list(server: Server, ctx: Context) -> Message:
     if cursor not in map(str, range(0, len(entries) + 1, size)):
         raise invalid("unknown cursor; list again without one")
     start = int(cursor)
-    member = "resourceTemplates" if kind == "templates" else kind
-    page: Message = {
-        member: [entry.definition for entry in entries[start : start + size]]
-    }
+    definitions = [entry.definition for entry in entries[start : start + size]]
+    page: Message = {LISTS[ctx.method].member: definitions}
     if start + size < len(entries):
         page["nextCursor"] = str(start + size)
     return page
@@ -4092,7 +4148,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     entry = find_entry(ctx, "tool", name)
     arguments, flaw = entry.fit(arguments, (dict, list))
     if flaw:
-        if "argument errors" in ctx._rules.features:
+        if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {flaw}")
         field, _, reason = flaw.partition(": ")
         raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
@@ -4361,10 +4417,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
 SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
+    **dict.fromkeys(LISTS, serve_list),
     "tools/call": serve_call_tool,
     "resources/read": serve_read,
     "prompts/get": serve_get_prompt,
@@ -4447,7 +4500,7 @@ class Session:
     def open(self) -> None:
         """Become the session of the peer, which follows its revision from now on."""
         self.peer.session = self
-        self.peer.null_ids = "null id in errors" in self.rules.features
+        self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
         """Tell whether the client gets a notification of this name."""
@@ -4520,7 +4573,7 @@ class LegacyContext(Context):
         We answer an unknown revision with our newest legacy one; the client may accept
         it, or leave. A second `initialize` replaces the session.
         """
-        check_params(self.method, self.params)
+        check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
             version = versions("legacy")[0]
@@ -4528,15 +4581,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version)
+        declared = server.capabilities(version, tells=peer.send is not drop)
         with peer.opening:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
                 server.listeners[session] = None
-        if peer.send is drop:  # it cannot be told of changes
-            for name in CAPABILITIES.keys() & declared.keys():
-                declared[name] = {}
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
         return without_none(
@@ -4645,8 +4695,8 @@ def serve_batch(
         f"Invalid request: only {R2} has batches, of 1 to "
         f"{MAX_BATCH} messages, none of them `initialize`",
     )
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+    has_batches = peer.session and peer.session.rules.has("batches")
+    if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
     collect = Batch(send)
 
@@ -6054,7 +6104,7 @@ class SessionAnswer(Answer):
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
         self.owner.outboxes[outbox.name] = outbox
-        if session and "priming events" in session.rules.features:
+        if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
