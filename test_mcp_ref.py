@@ -5645,7 +5645,7 @@ NEXT = "2027-03-15"
 
 NEXT_ROWS = {
     "2026-07-28  modern": f"{NEXT}  modern",
-    "tools/list  ": "things/list  >  R6  -  -  no  no  -  -",
+    "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
     "message  ": "things/changed  <  R6  -  -  -  -",
     "caching hints  ": "fancy tools  R6  -  -  tool.fancy",
 }
