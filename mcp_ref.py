@@ -2772,8 +2772,6 @@ class Registry:
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# A handler uses its Context to report progress, and to ask the client.
-#
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
 # the request again, with the answers; the handler runs again from its first line, and
@@ -2784,8 +2782,8 @@ class Registry:
 #     do not trust the answer  the client sends it; maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. The client
-# can read the state but not change it: it expires, and is signed together with the
+# Between two runs, the client keeps the answers so far, as *request state*. It can read
+# the state but not change it: the state expires, and is signed together with the
 # request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
 # calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
@@ -2800,8 +2798,8 @@ class Registry:
 # the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model to read, an *error* is for the program that sent the request. The
-# rows are in the order of Context._explain():
+# is for the model, an *error* for the program that sent the request. The rows are in
+# the order of Context._explain():
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -2817,13 +2815,8 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 #
-# A reserved code that the revision lacks goes out as -32603. A model reads the text of
-# a tool's exception: write it for the model. Tracebacks go to stderr only. A failure
-# before the author's function is called is an error for the client, except wrong
-# arguments, which are for the model.
-#
-# The *peer* is the other end of a pipe, of a session, or of one POST (section 8); the
-# *principal* is the caller, if the transport knows.
+# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
+# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -2836,9 +2829,9 @@ def elicitation(
 ) -> Message:
     """Make a question to the user: a page to visit, or a form.
 
-    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
-    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
-    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
+    A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
+    Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
+    (client/elicitation)
     """
     form: Message = {"mode": "url", "url": url}
     if not url:
@@ -2906,11 +2899,7 @@ def only(answers: Message) -> Any:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers.
-
-    Not an Exception: `except Exception` around a question is common, and would turn the
-    question into a failure.
-    """
+    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -3045,8 +3034,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
-    becomes True: stop soon.
+    request, by lower-case name. Once `cancelled` is True, stop soon.
 
     The rest is for readers of this file.
 
@@ -3154,9 +3142,9 @@ class Context:
 
     # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
-        """Call a function where `run=` calls handlers, and return its result.
+        """Call a function where `run=` calls handlers, or else here; return its result.
 
-        Without `run=`, call it here. CancelledError: the request was cancelled first.
+        CancelledError: the request was cancelled first.
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
@@ -3174,11 +3162,8 @@ class Context:
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
-        """Ask elicitation().
-
-        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
-        was left out has its default.
-        """
+        """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
+        "content": {...}}, with defaults filled in."""
         return self.ask({key: elicitation(message, **form)}, take=only)
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
@@ -3192,10 +3177,10 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; under the key
-        "", a question gets a key made of its words. `take` converts the answers before
-        they are returned. ClientLacks: the client lacks a capability. AskError: it
-        answered with an error, or not at all. ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
+        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
+        client lacks a capability. AskError: it answered with an error, or not at all.
+        ValueError: a key is used twice in a run.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3212,11 +3197,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta.
-
-        A capability that the revision lacks counts as undeclared, whatever the client
-        says.
-        """
+        """Check that the client declared what a question needs: basic/index §_meta."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3250,11 +3231,8 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served.
-
-        The checks are in the order of the HTTP statuses (section 13): `_meta`, the
-        headers, the version, the method, its params.
-        """
+        """Start the handler; RpcError if the request may not be served. The order of the
+        checks is that of section 13."""
         version = self.meta[META_VERSION]
         is_served = version in versions("modern")
         seen = rules(version if is_served else versions()[0])
@@ -3310,11 +3288,8 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens.
-
-        Runs once, on the thread that the transport chose. Raises only what `send`
-        raises.
-        """
+        """Run the handler and send the response, once, on the thread that the transport
+        chose. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3338,10 +3313,7 @@ class Context:
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result, or raise it as an RpcError.
-
-        See the table at the head of this section.
-        """
+        """Turn an exception into a result or an RpcError: see the section's head."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3416,11 +3388,8 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended.
-
-        This may wait for the client while it holds `_sending`, so the caller must hold
-        no lock that others need.
-        """
+        """Send a message of this request, unless it has ended. The caller must hold no
+        lock that others need: this may wait for the client."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3472,24 +3441,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them. On stdio there is
-# one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
-# which ends with its answer. These events set `ctx.cancelled`; then nothing more is
-# sent for the request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
+# over HTTP each legacy session, and each modern POST until it is answered. These events
+# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# Over HTTP, this is the most important difference between the eras: a modern client
-# cancels by closing the stream; a legacy one does not.
-#
-# A cancellation does three things, in this order. The request ends, so that nothing
-# more is sent for it. `ctx.cancelled` becomes True, for handlers that look. Everything
-# that waits is woken, by functions that do not block: a coroutine at its `await`, a
-# question, a subscription and, on a thread of its own, an on_cancel() function. A
-# handler can only be asked to stop: Python has no way to end a thread.
+# A cancellation wakes everything that waits, by functions that do not block: a coroutine
+# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
+# function. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3584,20 +3547,13 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller. Over
-# HTTP the copy is made before `authorize` is called. The handler runs in this copy, and
-# so does its coroutine:
+# Each message is served in a copy of the context (contextvars) of run()'s caller; over
+# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# other calls.
 #
-#     set before run()               every message sees it
-#     set by authorize               the handler of this request sees it
-#     set by a handler               no other call sees it, not even the next one on the
-#                                    same thread or connection
-#     an object, changed in place    is shared, as everywhere
-#
-# A program can serve in three ways. Most call run(), which blocks, and serves on stdio
-# or over HTTP. run_here() does the same, but calls handlers on the thread that called
-# it, for an application that only one thread may touch. If you have a transport of your
-# own, call handle() with each message.
+# Most programs call run(). run_here() calls handlers on the thread that called it, for
+# an application that only one thread may touch. If you have a transport of your own,
+# call handle() with each message.
 
 RUN_SECONDS = 60  # within which `run=` must begin a function
 
@@ -3722,18 +3678,16 @@ class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock; or run handlers on one thread (`run`); or make them `async def`: these all
-    share one event loop (`loop`), and switch only at an `await`.
+    lock, or run handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
-    clients must share it. `run` gets a function without arguments, and must call it
-    once, on the thread of handlers. `loop`: the asyncio event loop of `async def`
-    handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope` ("private",
-    "public") are caching hints. `info`: title, description, websiteUrl, icons. To
-    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it refuses one by raising.
+    clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
+    def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
+    ("private", "public") are caching hints. `info`: title, description, websiteUrl,
+    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
+    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
+    each subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -3791,9 +3745,8 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Lists, calls, reads, completions and, over HTTP, the comparison of headers go by
-        it. Override it to hide entries from `ctx.principal`: for this caller they do
-        not exist.
+        Override it to hide entries from `ctx.principal`: for this caller they do not
+        exist.
         """
         return self.entries(kind)
 
@@ -3809,9 +3762,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        `peer` has the state that outlives the message; a modern client does not need
-        one. `start` gets the handler, a function without arguments, and runs it on a
-        thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, a function without
+        arguments, and runs it once, on a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3855,11 +3807,8 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result.
-
-        All coroutines run on one loop, so they can share sessions, locks and pools. If
-        the request is cancelled, so is the coroutine, at its `await`.
-        """
+        """Run a coroutine on the event loop, and wait for its result. If the request is
+        cancelled, so is the coroutine, at its `await`."""
         import asyncio
 
         with self._lock:
@@ -3890,9 +3839,8 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test questions,
-        resources and prompts, give the server to the client: `connect(server,
-        elicit=lambda params: {"size": "L"})`.
+        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
+        give the server to the client's connect().
         """
         request = {
             "id": 1,
@@ -3929,8 +3877,7 @@ class Server(Registry):
         """Send a notification that belongs to no request, and is not a change.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name (basic/patterns/subscriptions). From any thread. ValueError:
-        changed() sends this one, or only clients do.
+        for this name. From any thread. ValueError: a server may not send it so.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -3984,10 +3931,8 @@ class Server(Registry):
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
 
-        It takes no lock and does not wait. It sets a flag, then looks for a run();
-        stoppable() does these in the opposite order, so that no stop() is lost.
-
-        Each stop() ends one run(): if none has begun, the next one.
+        It ends one run(): if none has begun, the next one. It sets a flag, then looks
+        for a run(); stoppable() does these in the opposite order, so none is lost.
         """
         self._stops = True
         for end in list(self._endings):
@@ -4039,9 +3984,8 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result or raises
-# an exception, which becomes an error (see the table there). server.call_handler()
-# calls the author's function.
+# Each function takes a Server and a Context (section 7), and returns a result, or raises
+# an exception (see the table there).
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # other notifications that a subscription asks for
@@ -4060,8 +4004,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
-    `instructions` if there are any. Clients may call it first, or not at all.
+    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4075,8 +4018,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it. Entries that
-    the caller may not see do not count: see Server.offered().
+    index of the page's first item, as text; clients must not interpret it.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4201,12 +4143,9 @@ class Subscription:
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener; both have `uris`, hears() and
-    tell().
+    A Session (section 11) is the other kind of listener.
 
-    The client is told what is granted, which leaves out features that the server lacks.
-    The request stays open for long, but on stdio no thread waits for it, and it does
-    not count as a slow handler.
+    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4245,7 +4184,7 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge. No thread waits for the end."""
+        """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
         # Listen before acknowledging, or a change in between would be lost. The lock
@@ -4395,11 +4334,10 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps what that says,
-# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
-# differs in two things: how the client is known (_admit), and how it is asked
-# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
-# A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents under
+# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
+# in two things: how the client is known (_admit), and how it is asked (_obtain). A
+# session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4429,8 +4367,7 @@ class Session:
         methods    the notifications that its revision and its server have
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages. A
-    Subscription (section 10) is the other kind of listener.
+    It is one of `server.listeners` while its peer is open and can be sent messages.
     """
 
     def __init__(
@@ -4513,10 +4450,7 @@ def answers_in(outcome: Any) -> Message:
 
 
 class LegacyContext(Context):
-    """A request in a session.
-
-    Also `initialize`, which opens a session, and `ping`, which needs none.
-    """
+    """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
@@ -4534,11 +4468,8 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
-
-        We answer an unknown revision with our newest legacy one; the client may accept
-        it, or leave. A second `initialize` replaces the session.
-        """
+        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
+        §Initialization. An unknown revision is answered with our newest legacy one."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4585,11 +4516,8 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests; the Future gets the answers, by key.
-
-        The Future is set when all answers are there, or at the first AskError. In the
-        end, questions that are still open are cancelled.
-        """
+        """Send questions as requests. The Future gets the answers, by key, when all are
+        there, or at the first AskError. Then open questions are cancelled."""
         from concurrent.futures import Future
 
         peer = self.peer
