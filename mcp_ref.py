@@ -536,6 +536,10 @@ class Rules:
         # True if a result may contain something that this revision lacks, so that
         # downgrade() must look at it. False for the newest revision.
         self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
+        # True if this concerns more than the result's own members.
+        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
+            not name.startswith("result.") for name in self.hidden
+        )
 
     def has(self, feature: str) -> bool:
         """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
@@ -2396,7 +2400,8 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        is_deep = seen.is_nested and key in _KINDS
+        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
     return kept
 
 
@@ -2910,6 +2915,17 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+def with_reason(question: Message, problem: AskError) -> Message:
+    """Return a question that also says why its first answer was not usable."""
+    params = question.get("params", {})
+    if "message" not in params:
+        return question
+    return {
+        **question,
+        "params": {**params, "message": f"{problem}\n{params['message']}"},
+    }
+
+
 def keep_objects(result: Message) -> None:
     """Drop structured content, and output schemas, that are not of objects."""
     if not isinstance(result.get("structuredContent", {}), dict):
@@ -2952,7 +2968,9 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError:
+            except AskError as problem:
+                if answer is not None:
+                    question = with_reason(question, problem)
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -3343,8 +3361,13 @@ class Context:
             raise RpcError(INTERNAL_ERROR)
         while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
             problem = failures[0]
-        is_clear = str(problem) and not isinstance(problem, KeyError)
-        return tool_error(str(problem) if is_clear else repr(problem))
+        if not self.server.show_errors:
+            return tool_error("the tool failed; see the server's log")
+        text = str(problem)
+        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
+            text = f"{type(problem).__name__}: {text}"
+        is_clear = text and not isinstance(problem, KeyError)
+        return tool_error(text if is_clear else repr(problem))
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
@@ -3684,7 +3707,8 @@ class Server(Registry):
     list (None: all). `state_key` signs request state; processes that serve the same
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
-    ("private", "public") are caching hints. `info`: title, description, websiteUrl,
+    ("private", "public") are caching hints. `show_errors`: the model gets the text of a
+    tool's unexpected exception, too. `info`: title, description, websiteUrl,
     icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
     `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
     each subscription to a resource; it refuses one by raising.
@@ -3710,6 +3734,7 @@ class Server(Registry):
         loop: Any = None,
         ttl_ms: int = 0,
         cache_scope: str = "private",
+        show_errors: bool = True,
         **info: Any,
     ) -> None:
         super().__init__()
@@ -3736,6 +3761,7 @@ class Server(Registry):
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
+        self.show_errors = show_errors
         self._given_loop = loop
         self._loop = loop
         self._lock = threading.Lock()
