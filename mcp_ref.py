@@ -108,18 +108,16 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
-    INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
-    MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
-    META_SERVER
-    META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
-    NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
-    UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
-    Result RpcError Schema Server ToolError audio decode elicitation embedded encode
-    image is_id keywords kind_of link log printable roots rules sampling schema_of
-    serve_stdio
-    text versions
+    ASK_SECONDS AskError BLINK_SECONDS ClientLacks Context DIFFERENCES ERRORS
+    FEATURES HEADER_MISMATCH INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST
+    LEAVE_SECONDS LISTS LOG_LEVELS MAX_BATCH MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH
+    MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES
+    META META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION
+    META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS NotFound
+    PARSE_ERROR Peer RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS Result RpcError
+    STATE_SECONDS Schema Server ToolError UNSUPPORTED_VERSION URL_REQUIRED audio
+    decode elicitation embedded encode image is_id keywords kind_of link log
+    meta_for printable roots rules sampling schema_of serve_stdio text versions
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -2844,6 +2842,20 @@ def elicitation(
     return {"method": "elicitation/create", "params": {"message": message, **form}}
 
 
+def read_form(fields: Message, answers: Message) -> Message:
+    """Return the only answer, its values converted as the hints of the fields say."""
+    (answer,) = answers.values()
+    content = dict(answer.get("content") or {})
+    for name, field in fields.items():
+        hint = field[0] if isinstance(field, tuple) else field
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        if content.get(name) is not None and not isinstance(hint, dict):
+            _, convert = _read_hint(hint)
+            content[name] = convert(content[name])
+    return {**answer, "content": content}
+
+
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
     """Make a question to the client's model. [deprecated]
 
@@ -3179,10 +3191,20 @@ class Context:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
-    def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
+    def elicit(
+        self,
+        message: str,
+        /,
+        *,
+        key: str = "",
+        url: str = "",
+        schema: Message | None = None,
+        **fields: Any,
+    ) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
-        "content": {...}}, with defaults filled in."""
-        return self.ask({key: elicitation(message, **form)}, take=only)
+        "content": {...}}, converted as arguments are, with defaults filled in."""
+        question = elicitation(message, url=url, schema=schema, **fields)
+        return self.ask({key: question}, take=partial(read_form, fields))
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
         """Ask sampling(); returns {"role", "content", "model", ...}."""
