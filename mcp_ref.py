@@ -140,13 +140,11 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _response()          an RpcError becomes the error of the response
-#           _result()          any other exception becomes one of the two:
-#             _run_method()    takes the user's answers, or asks
-#               serve_*()      one for each method                          section 10
-#                 Server.call_handler()    calls the author's function      section 9
-#             _explain()       ... an exception becomes a result or an error
-#             _shape()         fits the result to the revision
+#         _result()            calls the method, with the user's answers so far
+#           serve_*()          one for each method                          section 10
+#             Server.call_handler()    calls the author's function          section 9
+#           _explain()         an exception becomes a result or an error
+#           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
