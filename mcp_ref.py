@@ -2847,13 +2847,13 @@ def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
     (answer,) = answers.values()
     content = dict(answer.get("content") or {})
-    for name, field in fields.items():
+    for name in fields.keys() & content.keys():
+        field = fields[name]
         hint = field[0] if isinstance(field, tuple) else field
         if isinstance(hint, list):
             hint = typing.Literal.__getitem__(tuple(hint))
-        if content.get(name) is not None and not isinstance(hint, dict):
-            _, convert = _read_hint(hint)
-            content[name] = convert(content[name])
+        if content[name] is not None and not isinstance(hint, (dict, str)):
+            content[name] = _read_hint(hint)[1](content[name])
     return {**answer, "content": content}
 
 
@@ -3192,20 +3192,11 @@ class Context:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
-    def elicit(
-        self,
-        message: str,
-        /,
-        *,
-        key: str = "",
-        url: str = "",
-        schema: Message | None = None,
-        **fields: Any,
-    ) -> Any:
+    def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
-        question = elicitation(message, url=url, schema=schema, **fields)
-        return self.ask({key: question}, take=partial(read_form, fields))
+        question = elicitation(message, **form)
+        return self.ask({key: question}, take=partial(read_form, form))
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
         """Ask sampling(); returns {"role", "content", "model", ...}."""
