@@ -2828,6 +2828,9 @@ ASK_SECONDS = 300  # how long a legacy handler waits for an answer
 
 
 # ---- questions: requests without an id
+_RESERVED = "a field with the name of an option goes into schema="
+
+
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
@@ -2837,6 +2840,8 @@ def elicitation(
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
     (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema or {}, dict):
+        raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
@@ -3195,6 +3200,8 @@ class Context:
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
+        if not isinstance(key, str):
+            raise TypeError(f"key= is text; {_RESERVED}")
         question = elicitation(message, **form)
         return self.ask({key: question}, take=partial(read_form, form))
 

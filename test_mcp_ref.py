@@ -1046,6 +1046,23 @@ def test_an_answer_is_converted_as_arguments_are(revision, field, value, wanted)
     assert found and all(one == wanted for one in found)
 
 
+@parametrize(
+    "option", [{"url": str}, {"key": str}, {"key": ["a", "b"]}, {"schema": "x"}]
+)
+def test_a_field_with_the_name_of_an_option_is_refused(option):
+    server = mcp.Server("s")
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        ctx.elicit("?", **option)
+
+    sent: list = []
+    call = modern("tools/call", name="asks", arguments={})
+    server.handle(call, sent.append)
+    (name,) = option
+    assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
+
+
 def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
     server, asked = mcp.Server("s"), []
     answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
