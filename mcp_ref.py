@@ -120,6 +120,7 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
+    DIFFERENCES LISTS META meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -139,13 +140,11 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _response()          an RpcError becomes the error of the response
-#           _result()          any other exception becomes one of the two:
-#             _run_method()    takes the user's answers, or asks
-#               serve_*()      one for each method                          section 10
-#                 Server.call_handler()    calls the author's function      section 9
-#             _explain()       ... an exception becomes a result or an error
-#             _shape()         fits the result to the revision
+#         _result()            calls the method, with the user's answers so far
+#           serve_*()          one for each method                          section 10
+#             Server.call_handler()    calls the author's function          section 9
+#           _explain()         an exception becomes a result or an error
+#           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
@@ -234,28 +233,30 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a `kind`, by their first cells.
+def read_table(name: str, source: str) -> dict[Any, Any]:
+    """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
     cell; yes and no become True and False, R1, R2, ... become dates.
     """
+    head, *lines = source.strip().splitlines()
+    columns = head.split()
+    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
-    for line in source.strip().splitlines()[1:]:
+    for line in lines:
         cells: list[Any] = []
         for word in re.split("  +", line.strip()):
             is_number = word.lstrip("-").isdigit()
             cells.append(int(word) if is_number else words.get(word, word))
-        table[cells[0]] = kind(*cells)
+        table[cells[0]] = make_row(*cells)
     return table
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change. The
 # era says where a client declares itself: in each request, or in `initialize`.
-Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
-    Revision,
+    "Revision",
     """
     date        era
     2026-07-28  modern
@@ -273,48 +274,50 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-Method = namedtuple(
-    "Method", "name way since until deprecated asks cacheable mirrored capability"
-)
 METHODS = read_table(
-    Method,
+    "Method",
     """
-    name                      way  since  until  depr.  asks  cache  mirrored  capability
-    server/discover           >    R5     -      -      no    yes    -         -
-    tools/list                >    R1     -      -      no    yes    -         tools
-    tools/call                >    R1     -      -      yes   no     name      tools
-    resources/list            >    R1     -      -      no    yes    -         resources
-    resources/templates/list  >    R1     -      -      no    yes    -         resources
-    resources/read            >    R1     -      -      yes   yes    uri       resources
-    prompts/list              >    R1     -      -      no    yes    -         prompts
-    prompts/get               >    R1     -      -      yes   no     name      prompts
-    completion/complete       >    R1     -      -      no    no     -         completions
-    subscriptions/listen      >    R5     -      -      no    no     -         -
-    initialize                >    R1     R4     -      no    no     -         -
-    ping                      <>   R1     R4     -      no    no     -         -
-    logging/setLevel          >    R1     R4     -      no    no     -         logging
-    resources/subscribe       >    R1     R4     -      no    no     -         resources
-    resources/unsubscribe     >    R1     R4     -      no    no     -         resources
-    elicitation/create        <    R3     -      -      no    no     -         elicitation
-    sampling/createMessage    <    R1     -      R5     no    no     -         sampling
-    roots/list                <    R1     -      R5     no    no     -         roots
+    name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
+    server/discover           >    R5     -      -           no    yes        -         -
+    tools/list                >    R1     -      -           no    yes        -         tools
+    tools/call                >    R1     -      -           yes   no         name      tools
+    resources/list            >    R1     -      -           no    yes        -         resources
+    resources/templates/list  >    R1     -      -           no    yes        -         resources
+    resources/read            >    R1     -      -           yes   yes        uri       resources
+    prompts/list              >    R1     -      -           no    yes        -         prompts
+    prompts/get               >    R1     -      -           yes   no         name      prompts
+    completion/complete       >    R1     -      -           no    no         -         completions
+    subscriptions/listen      >    R5     -      -           no    no         -         -
+    initialize                >    R1     R4     -           no    no         -         -
+    ping                      <>   R1     R4     -           no    no         -         -
+    logging/setLevel          >    R1     R4     -           no    no         -         logging
+    resources/subscribe       >    R1     R4     -           no    no         -         resources
+    resources/unsubscribe     >    R1     R4     -           no    no         -         resources
+    elicitation/create        <    R3     -      -           no    no         -         elicitation
+    sampling/createMessage    <    R1     -      R5          no    no         -         sampling
+    roots/list                <    R1     -      R5          no    no         -         roots
 """,
 )
 
-# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-META_VERSION = "io.modelcontextprotocol/protocolVersion"
-META_CLIENT = "io.modelcontextprotocol/clientInfo"
-META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-META_SERVER = "io.modelcontextprotocol/serverInfo"
+# To add a list: a row. `member` of its result has the definitions; `item` is the name of
+# one in `fields` of FEATURES.
+LISTS = read_table(
+    "List",
+    """
+    name                      member             item
+    tools/list                tools              tool
+    resources/list            resources          resource
+    resources/templates/list  resourceTemplates  template
+    prompts/list              prompts            prompt
+""",
+)
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
 # The kinds of params: a type, some types, or a list of choices. `?` marks params that
 # may be None, or left out.
-_PARAM_KINDS: Message = {
+_KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -322,7 +325,7 @@ _PARAM_KINDS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param, or another member of `_meta`: a word, or a row.
+# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -333,39 +336,55 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-    _meta                  io.modelcontextprotocol/protocolVersion:str
-    _meta                  io.modelcontextprotocol/clientCapabilities:dict
-    _meta                  io.modelcontextprotocol/clientInfo:dict?
-    _meta                  io.modelcontextprotocol/logLevel:level?
 """
 PARAMS: dict[str, Message] = {}
 for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+
+# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
+# their values. To add a key: a row, and its name below.
+META = read_table(
+    "Meta",
+    """
+    key                                         way  since  until  kind
+    io.modelcontextprotocol/protocolVersion     >    R5     -      str
+    io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
+    io.modelcontextprotocol/clientInfo          >    R5     -      dict?
+    io.modelcontextprotocol/logLevel            >    R5     -      level?
+    io.modelcontextprotocol/subscriptionId      <    R5     -      -
+    io.modelcontextprotocol/serverInfo          <    R5     -      -
+""",
+)
+(
+    META_VERSION,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_SUBSCRIPTION,
+    META_SERVER,
+) = META
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
 # Server.changed. `filter` is the member of a subscription's filter that asks for it.
-Notification = namedtuple(
-    "Notification", "name way since until deprecated capability filter"
-)
 _NOTIFICATIONS = read_table(
-    Notification,
+    "Notification",
     """
-    name                        way  since  until  depr.  capability  filter
-    cancelled                   <>   R1     -      -      -           -
-    progress                    <>   R1     -      -      -           -
-    message                     <    R1     -      R5     logging     -
-    tools/list_changed          <    R1     -      -      tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -      prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -      resources   resourcesListChanged
-    resources/updated           <    R1     -      -      resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -      -           -
-    elicitation/complete        <    R4     R4     -      -           -
-    initialized                 >    R1     R4     -      -           -
-    roots/list_changed          >    R1     R4     -      roots       -
+    name                        way  since  until  deprecated  capability  filter
+    cancelled                   <>   R1     -      -           -           -
+    progress                    <>   R1     -      -           -           -
+    message                     <    R1     -      R5          logging     -
+    tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    subscriptions/acknowledged  <    R5     -      -           -           -
+    elicitation/complete        <    R4     R4     -           -           -
+    initialized                 >    R1     R4     -           -           -
+    roots/list_changed          >    R1     R4     -           roots       -
 """,
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
@@ -373,43 +392,62 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If members are only added or removed, listing them in `fields`, as "kind.member" or
+# To add another difference: a row, and `rules.has("its name")` where it matters. If
+# members are only added or removed, listing them in `fields`, as "kind.member" or
 # "*.member", is enough: see downgrade() in section 6.
-Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
 FEATURES = read_table(
-    Feature,
+    "Feature",
     """
-    name                    since  until  depr.  fields
-    caching hints           R5     -      -      result.ttlMs result.cacheScope
-    result types            R5     -      -      result.resultType
-    server info             R5     -
-    any structured content  R5     -
-    header mirroring        R5     -
-    argument errors         R4     -
-    URL elicitation         R4     -      -      elicitation.url elicitation.mode
-    elicitation ids         R4     R4
-    rich forms              R4     -
-    sampling tools          R4     -      -      sampling.tools
-    sampling context        R4     -      R4
+    name                    since  until  deprecated  fields
+    caching hints           R5     -      -           result.ttlMs result.cacheScope
+    result types            R5     -      -           result.resultType
+    server info             R5
+    any structured content  R5
+    argument errors         R4
+    URL elicitation         R4     -      -           elicitation.url elicitation.mode
+    sampling tools          R4     -      -           sampling.tools
     priming events          R4     R4
-    icons                   R4     -      -      *.icons
-    server description      R4     -      -      server.description server.websiteUrl
-    titles                  R3     -      -      *.title
-    _meta everywhere        R3     -      -      *._meta
-    structured output       R3     -      -      tool.outputSchema result.structuredContent
-    modification times      R3     -      -      annotations.lastModified
-    resource links          R3     -
-    completion context      R3     -
-    version header          R3     -
-    audio                   R2     -
-    tool annotations        R2     -      -      tool.annotations
-    progress messages       R2     -
-    completions capability  R2     -
+    icons                   R4     -      -           *.icons
+    server description      R4     -      -           server.description server.websiteUrl
+    titles                  R3     -      -           *.title
+    _meta everywhere        R3     -      -           *._meta
+    structured output       R3     -      -           tool.outputSchema result.structuredContent
+    modification times      R3     -      -           annotations.lastModified
+    tool annotations        R2     -      -           tool.annotations
+    completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
-    streamable sessions     R2     R4
     null id in errors       R1     R3
+""",
+)
+# Differences that this file need not read: they follow from another row or from the
+# transport, or an older client ignores them.
+DIFFERENCES = read_table(
+    "Feature",
+    """
+    name                    since  until  deprecated  fields
+    header mirroring        R5
+    elicitation ids         R4     R4
+    rich forms              R4
+    sampling context        R4     -      R4
+    completion context      R3
+    version header          R3
+    progress messages       R2
+    streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
+""",
+)
+
+# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
+# types may have `_meta` and annotations. (server/tools §Tool Result)
+BLOCKS = read_table(
+    "Block",
+    """
+    type           since  until  required       optional
+    text           R1     -      text           -
+    image          R1     -      data mimeType  -
+    audio          R2     -      data mimeType  -
+    resource       R1     -      resource       -
+    resource_link  R3     -      uri name       title description mimeType size icons
 """,
 )
 
@@ -417,21 +455,20 @@ FEATURES = read_table(
 # each sends only its own (basic/index §Error Codes). Choose your own codes outside the
 # reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
 # started.
-Error = namedtuple("Error", "code name since until status sent")
 ERRORS = read_table(
-    Error,
+    "Error",
     """
-    code    name                             since  until  HTTP  sent
-    -32700  ParseError                       R1     -      400   by a transport: not JSON
-    -32600  InvalidRequest                   R1     -      400   JSON, but not a request
-    -32601  MethodNotFound                   R1     -      404   no such method here
-    -32602  InvalidParams                    R1     -      400   wrong params or unknown name
-    -32603  InternalError                    R1     -      500   a handler failed
-    -32020  HeaderMismatch                   R5     -      400   headers contradict the body
-    -32021  MissingRequiredClientCapability  R5     -      400   the client cannot be asked
-    -32022  UnsupportedProtocolVersion       R5     -      400   `_meta` names another one
-    -32002  ResourceNotFound                 R1     R4     400   no such resource (now -32602)
-    -32042  URLElicitationRequired           R4     R4     400   visit these pages, then retry
+    code    name                             since  until  status  sent
+    -32700  ParseError                       R1     -      400     by a transport: not JSON
+    -32600  InvalidRequest                   R1     -      400     JSON, but not a request
+    -32601  MethodNotFound                   R1     -      404     no such method here
+    -32602  InvalidParams                    R1     -      400     wrong params or unknown name
+    -32603  InternalError                    R1     -      500     a handler failed
+    -32020  HeaderMismatch                   R5     -      400     headers contradict the body
+    -32021  MissingRequiredClientCapability  R5     -      400     the client cannot be asked
+    -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
+    -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
+    -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
 """,
 )
 (
@@ -469,18 +506,26 @@ class Rules:
         order = list(REVISIONS)  # the newest first
         here = order.index(version)
 
-        def has(row: Any) -> bool:
-            last = order.index(row.until or order[0])
-            return last <= here <= order.index(row.since)
-
         def served(table: dict[Any, Any]) -> set[Any]:
-            return {key for key, row in table.items() if has(row)}
+            keys = set()
+            for key, row in table.items():
+                last = order.index(row.until or order[0])
+                if last <= here <= order.index(row.since):
+                    keys.add(key)
+            return keys
 
         # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
+        self.blocks = served(BLOCKS)
+        # The kinds of a request's `_meta`.
+        self.meta: Message = {
+            key: _KINDS_OF_PARAMS[META[key].kind]
+            for key in served(META)
+            if META[key].way == ">"
+        }
 
         # The `fields` that this revision lacks, as "kind.member".
         self.hidden: set[str] = set()
@@ -489,7 +534,15 @@ class Rules:
                 self.hidden.update(row.fields.split())
         # True if a result may contain something that this revision lacks, so that
         # downgrade() must look at it. False for the newest revision.
-        self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
+        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
+        # True if this concerns more than the result's own members.
+        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
+            not name.startswith("result.") for name in self.hidden
+        )
+
+    def has(self, feature: str) -> bool:
+        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
         """Tell whether a notification may be sent in this revision.
@@ -505,6 +558,19 @@ rules = cache(Rules)
 def versions(era: str = "") -> list[str]:
     """List the revisions of an era, or all that are served, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
+
+
+def meta_for(version: str, given: Message | None = None) -> Message:
+    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
+    the keys that are required."""
+    kinds = rules(version).meta
+    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
+    for key, value in (given or {}).items():
+        if key in kinds or key not in META:
+            meta[key] = value
+    if META_VERSION in kinds:
+        meta[META_VERSION] = version
+    return meta
 
 
 # ======== 2. Messages and errors ======================================================
@@ -1464,7 +1530,6 @@ _SCALAR_NAMES: dict[Any, str] = {
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by calling the
 # type. A datetime or a time may lack a zone, which the formats of these names require.
-TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1477,7 +1542,7 @@ _TEXT_TYPES = r"""
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
-    TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
+    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
 # Schemas that say only "text", "content", or either: clients do not see them.
 _CONTENT_SCHEMAS = json.loads("""[
@@ -2147,21 +2212,6 @@ _MEMBER_SCHEMAS = json.loads("""{
     "resultType": {"type": "string"}
 }""")
 
-# To add a type of content: a row here, and its members above. All types may have
-# `_meta` and annotations. (server/tools §Tool Result)
-Block = namedtuple("Block", "type required optional")
-BLOCKS = read_table(
-    Block,
-    """
-    type           required       optional
-    text           text           -
-    image          data mimeType  -
-    audio          data mimeType  -
-    resource       resource       -
-    resource_link  uri name       title description mimeType size icons
-""",
-)
-
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
@@ -2311,11 +2361,11 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind these members, for `fields` in FEATURES.
 _MEMBERS = """
-    tools:tool resources:resource resourceTemplates:template prompts:prompt
     contents:contents content:content resource:contents messages:message
     annotations:annotations
 """
-_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
+_KINDS = {row.member: row.item for row in LISTS.values()}
+_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2329,33 +2379,29 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
         return [downgrade(seen, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
-    block = value.get("type") if kind == "content" else ""
-    if block == "audio" and "audio" not in seen.features:
-        mime_type = value["mimeType"]
-        return embedded(f"data:{mime_type}", from_base64(value["data"]), mime_type)
-    if block == "resource_link" and "resource links" not in seen.features:
-        return text("{name}: {uri}".format(**value))
+    if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
+        return older_block(value)
 
     has_common = kind not in ("result", "annotations")  # those that "*.member" names
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        is_deep = seen.is_nested and key in _KINDS
+        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
     return kept
+
+
+def older_block(block: Message) -> Message:
+    """Return a block for a revision that lacks its type: a resource, or text."""
+    if "data" in block:
+        mime_type = block["mimeType"]
+        return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
+    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
 
 
 # ---- the registry: each registered function is an Entry (section 5), in a table of its
 # kind. The key is what clients ask for: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares for each kind that
-# has been registered.
-CAPABILITIES = json.loads("""{
-    "tools": {"listChanged": true},
-    "resources": {"listChanged": true, "subscribe": true},
-    "prompts": {"listChanged": true},
-    "completions": {},
-    "logging": {}
-}""")
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
@@ -2694,21 +2740,30 @@ class Registry:
 
         return register
 
-    def capabilities(self, version: str) -> Message:
-        """Return the capabilities that the registered functions imply."""
-        declared = {
-            name: settings
-            for name, settings in CAPABILITIES.items()
-            if name in self.declared
-        }
+    def capabilities(self, version: str, *, tells: bool = True) -> Message:
+        """Return the capabilities that the registered functions imply.
+
+        `tells`: the client can be told of changes. (basic/versioning §Capability
+        Negotiation)
+        """
+        seen = rules(version)
+        declared: Message = {}
+        for name, row in METHODS.items():
+            if name in seen.methods and row.capability in self.declared:
+                declared[row.capability] = {}
+        for name, row in NOTIFICATIONS.items():
+            if name in seen.notifications and row.capability in self.declared:
+                parts = declared.setdefault(row.capability, {})
+                if row.filter and tells:
+                    parts["subscribe" if name == UPDATED else "listChanged"] = True
+        declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        return declared
+        kept: Message = downgrade(seen, "capabilities", declared)
+        return kept
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# A handler uses its Context to report progress, and to ask the client.
-#
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
 # the request again, with the answers; the handler runs again from its first line, and
@@ -2719,8 +2774,8 @@ class Registry:
 #     do not trust the answer  the client sends it; maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. The client
-# can read the state but not change it: it expires, and is signed together with the
+# Between two runs, the client keeps the answers so far, as *request state*. It can read
+# the state but not change it: the state expires, and is signed together with the
 # request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
 # calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
@@ -2735,8 +2790,8 @@ class Registry:
 # the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model to read, an *error* is for the program that sent the request. The
-# rows are in the order of Context._explain():
+# is for the model, an *error* for the program that sent the request. The rows are in
+# the order of Context._explain():
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -2752,13 +2807,8 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 #
-# A reserved code that the revision lacks goes out as -32603. A model reads the text of
-# a tool's exception: write it for the model. Tracebacks go to stderr only. A failure
-# before the author's function is called is an error for the client, except wrong
-# arguments, which are for the model.
-#
-# The *peer* is the other end of a pipe, of a session, or of one POST (section 8); the
-# *principal* is the caller, if the transport knows.
+# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
+# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -2766,19 +2816,38 @@ ASK_SECONDS = 300  # how long a legacy handler waits for an answer
 
 
 # ---- questions: requests without an id
+_RESERVED = "a field with the name of an option goes into schema="
+
+
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
     """Make a question to the user: a page to visit, or a form.
 
-    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
-    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
-    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
+    A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
+    Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
+    (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema or {}, dict):
+        raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
     return {"method": "elicitation/create", "params": {"message": message, **form}}
+
+
+def read_form(fields: Message, answers: Message) -> Message:
+    """Return the only answer, its values converted as the hints of the fields say."""
+    (answer,) = answers.values()
+    content = dict(answer.get("content") or {})
+    for name in fields.keys() & content.keys():
+        field = fields[name]
+        hint = field[0] if isinstance(field, tuple) else field
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        if content[name] is not None and not isinstance(hint, (dict, str)):
+            content[name] = _read_hint(hint)[1](content[name])
+    return {**answer, "content": content}
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
@@ -2841,11 +2910,7 @@ def only(answers: Message) -> Any:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers.
-
-    Not an Exception: `except Exception` around a question is common, and would turn the
-    question into a failure.
-    """
+    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -2854,6 +2919,26 @@ def as_asked(seen: Rules, question: Message) -> Message:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
+
+
+def with_reason(question: Message, problem: AskError) -> Message:
+    """Return a question that also says why its first answer was not usable."""
+    params = question.get("params", {})
+    if "message" not in params:
+        return question
+    return {
+        **question,
+        "params": {**params, "message": f"{problem}\n{params['message']}"},
+    }
+
+
+def keep_objects(result: Message) -> None:
+    """Drop structured content, and output schemas, that are not of objects."""
+    if not isinstance(result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+    for tool in result.get("tools", ()):
+        if tool.get("outputSchema", {}).get("type", "object") != "object":
+            del tool["outputSchema"]
 
 
 class Questions:
@@ -2889,7 +2974,9 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError:
+            except AskError as problem:
+                if answer is not None:
+                    question = with_reason(question, problem)
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -2971,8 +3058,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
-    becomes True: stop soon.
+    request, by lower-case name. Once `cancelled` is True, stop soon.
 
     The rest is for readers of this file.
 
@@ -3080,9 +3166,9 @@ class Context:
 
     # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
-        """Call a function where `run=` calls handlers, and return its result.
+        """Call a function where `run=` calls handlers, or else here; return its result.
 
-        Without `run=`, call it here. CancelledError: the request was cancelled first.
+        CancelledError: the request was cancelled first.
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
@@ -3100,12 +3186,12 @@ class Context:
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
-        """Ask elicitation().
-
-        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
-        was left out has its default.
-        """
-        return self.ask({key: elicitation(message, **form)}, take=only)
+        """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
+        "content": {...}}, converted as arguments are, with defaults filled in."""
+        if not isinstance(key, str):
+            raise TypeError(f"key= is text; {_RESERVED}")
+        question = elicitation(message, **form)
+        return self.ask({key: question}, take=partial(read_form, form))
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
         """Ask sampling(); returns {"role", "content", "model", ...}."""
@@ -3118,10 +3204,10 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; under the key
-        "", a question gets a key made of its words. `take` converts the answers before
-        they are returned. ClientLacks: the client lacks a capability. AskError: it
-        answered with an error, or not at all. ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
+        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
+        client lacks a capability. AskError: it answered with an error, or not at all.
+        ValueError: a key is used twice in a run.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3138,11 +3224,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta.
-
-        A capability that the revision lacks counts as undeclared, whatever the client
-        says.
-        """
+        """Check that the client declared what a question needs: basic/index §_meta."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3176,21 +3258,19 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served.
-
-        The checks are in the order of the HTTP statuses (section 13): `_meta`, the
-        headers, the version, the method, its params.
-        """
-        version: Any = self.meta.get(META_VERSION, "")
-        check_params("_meta", self.meta)
+        """Start the handler; RpcError if the request may not be served. The order of the
+        checks is that of section 13."""
+        version = self.meta[META_VERSION]
+        is_served = version in versions("modern")
+        seen = rules(version if is_served else versions()[0])
+        check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
-        self.version = version  # checked below
+        self.version = version
         self.peer.check(self)
-
-        if version not in REVISIONS or not rules(version).modern:
+        if not is_served:
             raise RpcError(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version: {version!s:.40}",
+                f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
         self._resolve(version)
@@ -3219,7 +3299,7 @@ class Context:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
-        check_params(method, self.params)
+        check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
         """Register the request with its peer, and have `start` call the handler."""
@@ -3235,11 +3315,8 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens.
-
-        Runs once, on the thread that the transport chose. Raises only what `send`
-        raises.
-        """
+        """Run the handler and send the response, once, on the thread that the transport
+        chose. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3263,10 +3340,7 @@ class Context:
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result, or raise it as an RpcError.
-
-        See the table at the head of this section.
-        """
+        """Turn an exception into a result or an RpcError: see the section's head."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3296,8 +3370,13 @@ class Context:
             raise RpcError(INTERNAL_ERROR)
         while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
             problem = failures[0]
-        is_clear = str(problem) and not isinstance(problem, KeyError)
-        return tool_error(str(problem) if is_clear else repr(problem))
+        if not self.server.show_errors:
+            return tool_error("the tool failed; see the server's log")
+        text = str(problem)
+        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
+            text = f"{type(problem).__name__}: {text}"
+        is_clear = text and not isinstance(problem, KeyError)
+        return tool_error(text if is_clear else repr(problem))
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
@@ -3319,37 +3398,30 @@ class Context:
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
 
-        basic/index §ResultType, server/utilities/caching. Both eras come here: the rows
-        of FEATURES, not the class of the request, decide which members go out.
+        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
-        features = self._rules.features
-        shaped: Message = {"resultType": "complete"}
+        seen = self._rules
+        if seen.reduces and self._row:  # not the result of an extension's method
+            result = downgrade(seen, "result", result)
+            if not seen.has("any structured content"):
+                keep_objects(result)
+
+        shaped: Message = {}
+        if seen.has("result types"):
+            shaped["resultType"] = "complete"
         is_final = result.get("resultType") != "input_required"
-        if self._row and self._row.cacheable and is_final:
+        if self._row and self._row.cacheable and is_final and seen.has("caching hints"):
             shaped.update(self.server.cache_hints)
         shaped.update(result)
-        if "server info" in features:
+        if seen.has("server info"):
             own = {META_SERVER: self.server.brief}
             shaped["_meta"] = {**own, **result.get("_meta", {})}
-        if not self._rules.reduces:
-            return shaped
-
-        shaped = downgrade(self._rules, "result", shaped)
-        if "any structured content" not in features:  # only objects
-            if not isinstance(shaped.get("structuredContent", {}), dict):
-                del shaped["structuredContent"]
-            for tool in shaped.get("tools", ()):
-                if tool.get("outputSchema", {}).get("type", "object") != "object":
-                    del tool["outputSchema"]
         return shaped
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended.
-
-        This may wait for the client while it holds `_sending`, so the caller must hold
-        no lock that others need.
-        """
+        """Send a message of this request, unless it has ended. The caller must hold no
+        lock that others need: this may wait for the client."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3401,24 +3473,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them. On stdio there is
-# one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
-# which ends with its answer. These events set `ctx.cancelled`; then nothing more is
-# sent for the request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
+# over HTTP each legacy session, and each modern POST until it is answered. These events
+# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# Over HTTP, this is the most important difference between the eras: a modern client
-# cancels by closing the stream; a legacy one does not.
-#
-# A cancellation does three things, in this order. The request ends, so that nothing
-# more is sent for it. `ctx.cancelled` becomes True, for handlers that look. Everything
-# that waits is woken, by functions that do not block: a coroutine at its `await`, a
-# question, a subscription and, on a thread of its own, an on_cancel() function. A
-# handler can only be asked to stop: Python has no way to end a thread.
+# A cancellation wakes everything that waits, by functions that do not block: a coroutine
+# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
+# function. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3510,20 +3576,13 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller. Over
-# HTTP the copy is made before `authorize` is called. The handler runs in this copy, and
-# so does its coroutine:
+# Each message is served in a copy of the context (contextvars) of run()'s caller; over
+# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# other calls.
 #
-#     set before run()               every message sees it
-#     set by authorize               the handler of this request sees it
-#     set by a handler               no other call sees it, not even the next one on the
-#                                    same thread or connection
-#     an object, changed in place    is shared, as everywhere
-#
-# A program can serve in three ways. Most call run(), which blocks, and serves on stdio
-# or over HTTP. run_here() does the same, but calls handlers on the thread that called
-# it, for an application that only one thread may touch. If you have a transport of your
-# own, call handle() with each message.
+# Most programs call run(). run_here() calls handlers on the thread that called it, for
+# an application that only one thread may touch. If you have a transport of your own,
+# call handle() with each message.
 
 RUN_SECONDS = 60  # within which `run=` must begin a function
 
@@ -3612,11 +3671,13 @@ def find_place(arguments: list[str]) -> str | None:
 
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
-    sys.stderr.write(f"{problem}\n" if problem else "")
-    sys.stderr.write(
+    print(
+        *filter(None, [problem]),
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
@@ -3646,18 +3707,17 @@ class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock; or run handlers on one thread (`run`); or make them `async def`: these all
-    share one event loop (`loop`), and switch only at an `await`.
+    lock, or run handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
-    clients must share it. `run` gets a function without arguments, and must call it
-    once, on the thread of handlers. `loop`: the asyncio event loop of `async def`
-    handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope` ("private",
-    "public") are caching hints. `info`: title, description, websiteUrl, icons. To
-    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it refuses one by raising.
+    clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
+    def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
+    ("private", "public") are caching hints. `show_errors`: the model gets the text of a
+    tool's unexpected exception, too. `info`: title, description, websiteUrl,
+    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
+    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
+    each subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -3680,6 +3740,7 @@ class Server(Registry):
         loop: Any = None,
         ttl_ms: int = 0,
         cache_scope: str = "private",
+        show_errors: bool = True,
         **info: Any,
     ) -> None:
         super().__init__()
@@ -3706,6 +3767,7 @@ class Server(Registry):
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
+        self.show_errors = show_errors
         self._given_loop = loop
         self._loop = loop
         self._lock = threading.Lock()
@@ -3715,9 +3777,8 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Lists, calls, reads, completions and, over HTTP, the comparison of headers go by
-        it. Override it to hide entries from `ctx.principal`: for this caller they do
-        not exist.
+        Override it to hide entries from `ctx.principal`: for this caller they do not
+        exist.
         """
         return self.entries(kind)
 
@@ -3733,9 +3794,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        `peer` has the state that outlives the message; a modern client does not need
-        one. `start` gets the handler, a function without arguments, and runs it on a
-        thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, a function without
+        arguments, and runs it once, on a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3779,11 +3839,8 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result.
-
-        All coroutines run on one loop, so they can share sessions, locks and pools. If
-        the request is cancelled, so is the coroutine, at its `await`.
-        """
+        """Run a coroutine on the event loop, and wait for its result. If the request is
+        cancelled, so is the coroutine, at its `await`."""
         import asyncio
 
         with self._lock:
@@ -3814,16 +3871,15 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test questions,
-        resources and prompts, give the server to the client: `connect(server,
-        elicit=lambda params: {"size": "L"})`.
+        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
+        give the server to the client's connect().
         """
         request = {
             "id": 1,
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
+        meta = meta_for(versions("modern")[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -3853,8 +3909,7 @@ class Server(Registry):
         """Send a notification that belongs to no request, and is not a change.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name (basic/patterns/subscriptions). From any thread. ValueError:
-        changed() sends this one, or only clients do.
+        for this name. From any thread. ValueError: a server may not send it so.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -3908,10 +3963,8 @@ class Server(Registry):
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
 
-        It takes no lock and does not wait. It sets a flag, then looks for a run();
-        stoppable() does these in the opposite order, so that no stop() is lost.
-
-        Each stop() ends one run(): if none has begun, the next one.
+        It ends one run(): if none has begun, the next one. It sets a flag, then looks
+        for a run(); stoppable() does these in the opposite order, so none is lost.
         """
         self._stops = True
         for end in list(self._endings):
@@ -3963,32 +4016,27 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result or raises
-# an exception, which becomes an error (see the table there). server.call_handler()
-# calls the author's function.
+# Each function takes a Server and a Context (section 7), and returns a result, or raises
+# an exception (see the table there).
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # other notifications that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
-def check_params(method: str, params: Message) -> None:
+def check_params(name: str, kinds: Message, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value = params.get(name)
-        if isinstance(expected, list):
-            is_right = value in expected
-        else:
-            is_right = isinstance(value, expected)
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
         if not is_right:
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
-    `instructions` if there are any. Clients may call it first, or not at all.
+    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4002,8 +4050,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it. Entries that
-    the caller may not see do not count: see Server.offered().
+    index of the page's first item, as text; clients must not interpret it.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4012,10 +4059,8 @@ def serve_list(server: Server, ctx: Context) -> Message:
     if cursor not in map(str, range(0, len(entries) + 1, size)):
         raise invalid("unknown cursor; list again without one")
     start = int(cursor)
-    member = "resourceTemplates" if kind == "templates" else kind
-    page: Message = {
-        member: [entry.definition for entry in entries[start : start + size]]
-    }
+    definitions = [entry.definition for entry in entries[start : start + size]]
+    page: Message = {LISTS[ctx.method].member: definitions}
     if start + size < len(entries):
         page["nextCursor"] = str(start + size)
     return page
@@ -4043,7 +4088,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     arguments, errors = entry.fit(arguments)
     if errors:
         listed = "\n".join(errors)
-        if "argument errors" in ctx._rules.features:
+        if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
         field, _, reason = errors[0].partition(": ")
         raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
@@ -4130,12 +4175,9 @@ class Subscription:
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener; both have `uris`, hears() and
-    tell().
+    A Session (section 11) is the other kind of listener.
 
-    The client is told what is granted, which leaves out features that the server lacks.
-    The request stays open for long, but on stdio no thread waits for it, and it does
-    not count as a slow handler.
+    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4174,7 +4216,7 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge. No thread waits for the end."""
+        """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
         # Listen before acknowledging, or a change in between would be lost. The lock
@@ -4312,10 +4354,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
 SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
+    **dict.fromkeys(LISTS, serve_list),
     "tools/call": serve_call_tool,
     "resources/read": serve_read,
     "prompts/get": serve_get_prompt,
@@ -4327,11 +4366,10 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps what that says,
-# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
-# differs in two things: how the client is known (_admit), and how it is asked
-# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
-# A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents under
+# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
+# in two things: how the client is known (_admit), and how it is asked (_obtain). A
+# session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4361,8 +4399,7 @@ class Session:
         methods    the notifications that its revision and its server have
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages. A
-    Subscription (section 10) is the other kind of listener.
+    It is one of `server.listeners` while its peer is open and can be sent messages.
     """
 
     def __init__(
@@ -4398,7 +4435,7 @@ class Session:
     def open(self) -> None:
         """Become the session of the peer, which follows its revision from now on."""
         self.peer.session = self
-        self.peer.null_ids = "null id in errors" in self.rules.features
+        self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
         """Tell whether the client gets a notification of this name."""
@@ -4445,10 +4482,7 @@ def answers_in(outcome: Any) -> Message:
 
 
 class LegacyContext(Context):
-    """A request in a session.
-
-    Also `initialize`, which opens a session, and `ping`, which needs none.
-    """
+    """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
@@ -4466,12 +4500,9 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
-
-        We answer an unknown revision with our newest legacy one; the client may accept
-        it, or leave. A second `initialize` replaces the session.
-        """
-        check_params(self.method, self.params)
+        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
+        §Initialization. An unknown revision is answered with our newest legacy one."""
+        check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
             version = versions("legacy")[0]
@@ -4479,15 +4510,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version)
+        declared = server.capabilities(version, tells=peer.send is not drop)
         with peer.opening:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
                 server.listeners[session] = None
-        if peer.send is drop:  # it cannot be told of changes
-            for name in CAPABILITIES.keys() & declared.keys():
-                declared[name] = {}
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
         return without_none(
@@ -4520,11 +4548,8 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests; the Future gets the answers, by key.
-
-        The Future is set when all answers are there, or at the first AskError. In the
-        end, questions that are still open are cancelled.
-        """
+        """Send questions as requests. The Future gets the answers, by key, when all are
+        there, or at the first AskError. Then open questions are cancelled."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -4600,8 +4625,8 @@ def serve_batch(
         f"Invalid request: only {R2} has batches, of 1 to "
         f"{MAX_BATCH} messages, none of them `initialize`",
     )
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+    has_batches = peer.session and peer.session.rules.has("batches")
+    if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
     collect = Batch(send)
 
@@ -5938,7 +5963,7 @@ class SessionAnswer(Answer):
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
         self.owner.endpoint.sessions.keep(outbox)
-        if session and "priming events" in session.rules.features:
+        if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 

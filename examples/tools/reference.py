@@ -110,6 +110,20 @@ META = (
 )
 
 
+# Differences that are not in the tables above: features, and types of content.
+FEATURES = {
+    **mcp_ref.FEATURES,
+    **mcp_ref.DIFFERENCES,
+    **{
+        f"content of type {name}": mcp_ref.FEATURES["batches"]._replace(
+            name=f"content of type {name}", since=row.since, until=row.until
+        )
+        for name, row in mcp_ref.BLOCKS.items()
+        if row.since != OLDEST
+    },
+}
+
+
 def span(since: str, until: str, deprecated: str = "") -> str:
     """Return in which revisions something exists."""
     last = until or NEWEST
@@ -146,7 +160,7 @@ def params_of(name: str) -> str:
     for member, kinds in known.items():
         if member not in mcp_ref.RETRY:
             shown.append(f"`{member}`" + ("?" if isinstance(kinds, tuple) else ""))
-    if name in ("tools/list", "prompts/list", "resources/list") or "templates" in name:
+    if name in mcp_ref.LISTS:
         shown.append("`cursor`?")
     return ", ".join(shown)
 
@@ -211,7 +225,7 @@ def headers() -> str:
     mirrored = ", ".join(f"`{name}`" for name in named)
     rows = []
     for name, who, feature, says in HEADERS:
-        row = mcp_ref.FEATURES.get(feature)
+        row = FEATURES.get(feature)
         when = span(row.since, row.until) if row else "all"
         rows.append((f"`{name}`", who, when, says.format(mirrored=mirrored)))
     return table("header, sent by, revisions, says", rows)
@@ -223,7 +237,7 @@ def features() -> str:
         "feature, revisions, members",
         (
             (row.name, span(row.since, row.until, row.deprecated), code(row.fields))
-            for row in mcp_ref.FEATURES.values()
+            for row in FEATURES.values()
         ),
     )
 
@@ -288,7 +302,7 @@ def listing() -> str:
     for title, rows in (
         ("methods", mcp_ref.METHODS),
         ("notifications", mcp_ref.NOTIFICATIONS),
-        ("features", mcp_ref.FEATURES),
+        ("features", FEATURES),
         ("errors", mcp_ref.ERRORS),
     ):
         lines.append(title)
@@ -298,8 +312,9 @@ def listing() -> str:
                 name, who = f"{key} {row.name}", row.status
             cells = []
             for place, version in enumerate(order, 1):
-                seen = mcp_ref.rules(version)
-                word = "yes" if key in getattr(seen, title) else ""
+                last = order.index(row.until or NEWEST)
+                is_there = order.index(row.since) <= order.index(version) <= last
+                word = "yes" if is_there else ""
                 if word and getattr(row, "deprecated", "") in order[:place]:
                     word = "deprecated"
                 cells.append(word)
