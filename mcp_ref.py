@@ -1161,12 +1161,16 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into what the handler gets.
+    `convert` turns a value into the type that the handler gets. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
-    def __init__(self, schema: Message, convert: Func) -> None:
+    def __init__(
+        self, schema: Message, convert: Func, for_results: Func | None = None
+    ) -> None:
         super().__init__(schema)
         self.convert = convert
+        self.for_results = for_results
 
     def errors(self, value: Any) -> Errors:
         try:
@@ -1199,6 +1203,20 @@ def _closest(branches: list[Errors]) -> Errors:
     return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
+def _target(schema: Any, ref: str) -> Any:
+    """Return the subschema that a $ref means; ValueError: it is not in the schema."""
+    from urllib.parse import unquote  # it is slow to import
+
+    target = {"#": schema}
+    try:
+        for step in unquote(ref).split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(step) if isinstance(target, list) else step]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"$ref {ref}: no such place in this schema")
+    return target
+
+
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
@@ -1211,7 +1229,7 @@ class Schema:
             while self._refs:
                 ref = self._refs.pop()
                 if ref not in self._checks:
-                    self._checks[ref] = self._compile(self._target(ref))
+                    self._checks[ref] = self._compile(_target(schema, ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
@@ -1221,6 +1239,8 @@ class Schema:
             found = self._checks["#"](value)
         except RecursionError:
             found = [": must not be nested so deeply"]
+        if not found:
+            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1231,6 +1251,8 @@ class Schema:
         """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
+        if isinstance(node, TypedSchema) and node.for_results:
+            return node.errors
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
@@ -1252,19 +1274,6 @@ class Schema:
             return ()
 
         return checks[0] if len(checks) == 1 else check
-
-    def _target(self, ref: str) -> Any:
-        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-        from urllib.parse import unquote  # it is slow to import
-
-        target: Any = {"#": self._root}
-        try:
-            for step in unquote(ref).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {ref}: no such place in this schema")
-        return target
 
     def _ref(self, node: Message) -> Check:
         """Make the check of a reference."""
@@ -1311,8 +1320,10 @@ class Schema:
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            missing = [name for name in required if name not in value]
-            errors = [_at(name, ": is required") for name in missing]
+            errors = []
+            for name in required:
+                if name not in value:
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
@@ -1481,17 +1492,12 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
     TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# Schemas that say only "text", "content", or either: clients do not see them.
-_CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
-    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
-]""")
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1514,6 +1520,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the signature that a decorator shows
         while True:
             if isinstance(function, partial):
                 places += len(function.args)
@@ -1523,6 +1530,7 @@ class Signature:
                 places += 1
                 function = function.__func__
             elif hasattr(function, "__wrapped__"):
+                shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
             elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
                 break
@@ -1544,6 +1552,8 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:
+            self.bound = {*self.bound, *every} - shown.parameters.keys()
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
@@ -1644,8 +1654,9 @@ def schema_of(hint: Any) -> Message:
 
     Hints are str int float bool None Any, list dict tuple set and their kin, date time
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
-    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
-    keywords.
+    or dataclass, and classes with the methods model_json_schema(mode=) and
+    model_validate(value), such as pydantic's models. In Annotated, a string describes,
+    and a dict (see keywords()) or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1684,12 +1695,17 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(choices), kind
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_mcp(kind):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_pydantic(kind):
+        return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -1699,14 +1715,143 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(get_args(hint)[0])
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    for_pydantic = any(_is_pydantic(type(note)) for note in hint.__metadata__)
+    schema, convert = _read_pydantic(hint) if for_pydantic else _read_hint(inner)
+    kinds = _kinds(schema)
+    limits: Message = {}
     for note in hint.__metadata__:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
             schema.update(note)
+            limits.update((name, note[name]) for name in note.keys() & _LIMITS)
+    for name in limits:
+        if _LIMITS[name][0] not in kinds:
+            raise TypeError(f"{name} cannot limit {inner}")
+    if {"string", "number"} <= kinds and limits:  # perhaps of a Decimal
+        convert = _limit_decimals(convert, limits)
+        schema = TypedSchema(schema, convert)
     return schema, convert
+
+
+def _kinds(schema: Message) -> set[str]:
+    """Return the types of a generated schema, as _LIMITS names them."""
+    if isinstance(schema, TypedSchema) and schema.for_results:
+        return set()  # only a model checks its values
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    kind = schema.get("type")
+    if kind is None:
+        return {"number", "string", "array", "object"}
+    return {"number" if kind == "integer" else kind}
+
+
+def _limit_decimals(convert: Converter, limits: Message) -> Converter:
+    """Make a converter that checks the limits of Decimals, which travel as text."""
+    from decimal import Decimal
+
+    tests = []
+    for name, limit in limits.items():
+        kind, test, reason = _LIMITS[name]
+        if name == "multipleOf":  # 1e-999999999 would take for ever
+            raise TypeError("multipleOf cannot limit values that may be text")
+        if kind == "number":
+            tests.append((test, Decimal(str(limit)), f": {reason.format(limit)}"))
+
+    def convert_limited(value: Any) -> Any:
+        made = convert(value)
+        for test, limit, error in tests:
+            if isinstance(made, Decimal) and not test(made, limit):
+                raise ValueError(error)
+        return made
+
+    return convert_limited
+
+
+def _package(kind: Any) -> str:
+    return str(kind.__module__).split(".")[0]
+
+
+def _is_mcp(kind: Any) -> bool:
+    """Tell whether a model is the official SDK's: content, or a complete result."""
+    return _package(kind) in ("mcp", "mcp_types")
+
+
+def _is_pydantic(kind: Any) -> bool:
+    """Tell whether a type, or that of a note in Annotated, is for pydantic only."""
+    own = _package(kind) in ("pydantic", "annotated_types")
+    return own or hasattr(kind, "__pydantic_validator__")
+
+
+def _read_pydantic(hint: Any) -> Reader:
+    """A hint that only pydantic understands."""
+    try:  # the author's program has imported it
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as problem:
+        raise TypeError(f"pydantic cannot read {hint}: {problem!r:.300}") from None
+    return _read_model(adapter.json_schema, adapter.validate_python)
+
+
+def _read_model(schema_in: Func, validate: Func) -> Reader:
+    """A type that has a schema of its own, and checks its values."""
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as problem:
+            listed = getattr(problem, "errors", None)  # pydantic's
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            lines = []
+            for error in listed()[:MAX_ERRORS] if callable(listed) else errors:
+                place = "".join(_at(step, "") for step in error["loc"])
+                lines.append(f"{place}: " + " ".join(error["msg"].split()))
+            raise ValueError("\n".join(lines)) from None
+
+    schema = _without_refs(schema_in(mode="validation"))
+    return TypedSchema(
+        schema, convert, partial(schema_in, mode="serialization")
+    ), convert
+
+
+def _without_refs(root: Any) -> Any:
+    """Return a model's schema with each $ref written out in place."""
+
+    def write_out(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(write_out, node))
+        if not isinstance(node, dict):
+            return node
+        rest = {key: part for key, part in node.items() if key not in ("$ref", "$defs")}
+        if "propertyName" in rest.get("discriminator", ()):  # it names references
+            del rest["discriminator"]
+        if "$ref" in node:
+            return write_out({**_target(root, node["$ref"]), **rest})
+        return {key: write_out(part) for key, part in rest.items()}
+
+    return write_out(root)
+
+
+def _show_results(node: Any) -> None:
+    """Give the models in a schema their schema for results, which also checks them."""
+    parts = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, part in list(parts):
+        if isinstance(part, TypedSchema) and part.for_results:
+            node[key] = _without_refs(part.for_results())
+        elif isinstance(part, (dict, list)):
+            _show_results(part)
+
+
+def _may_be_content(schema: Message) -> bool:
+    """Tell whether a result's schema says no more than text, objects, or a list."""
+    if schema.keys() == {"anyOf"}:
+        return all(map(_may_be_content, schema["anyOf"]))
+    if schema.keys() == {"type", "items"}:
+        items = schema["items"]
+        some = items.get("anyOf", [items])
+        return _may_be_content(items) and ({} in some or {"type": "object"} in some)
+    return schema in ({}, {"type": "string"}, {"type": "null"}, {"type": "object"})
 
 
 def _text_type(kind: Any) -> Any:
@@ -1797,25 +1942,40 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_typed_dict(kind: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
+_WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
+
+
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    """A TypedDict may have more members than it names."""
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
+        while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+            hint = hints[name] = get_args(hint)[0]
+            if wrapper == "Required":
+                optional.discard(name)
+            elif wrapper == "NotRequired":
+                optional.add(name)
     defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
+def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -1853,7 +2013,8 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+        notes = getattr(hint, "__metadata__", ())
+        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -1879,10 +2040,23 @@ def _read_object(
     return schema, convert_members
 
 
+# What to do with a value that has no JSON form, by an attribute that it has.
+_REMEDIES = {
+    "__await__": "await it",
+    "__next__": "make a list of it",
+    "is_integer": "return None for NaN",
+    "decode": "bytes are for image(), audio() or embedded()",
+    "total_seconds": "use .total_seconds()",
+    "iterrows": 'use .to_dict("records")',
+    "tolist": "use .tolist()",
+    "keys": "use dict() of it",
+}
+
+
 def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     """Return a value as JSON; TypeError, with a location: it has no JSON form.
 
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
+    Converts dataclasses, NamedTuples, Enums, sets, tuples, models, TEXT_TYPES.
     """
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
@@ -1891,8 +2065,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    elif hasattr(kind, "__dataclass_fields__"):
+        options = {"by_alias": True, "exclude_none": _is_mcp(kind)}
+        return to_json(value.model_dump(mode="json", **options), place)
+    if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -1906,10 +2081,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    raise TypeError(
-        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
-        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
-    )
+    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
+    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
@@ -2030,8 +2204,9 @@ class Entry:
         A tool with `-> str` or `-> list` returns content.
         """
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
+        _show_results(whole)
         schema = whole["properties"]["result"]
-        if schema in _CONTENT_SCHEMAS:
+        if _may_be_content(schema):
             return None
         # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = schema.get("type") != "object"
@@ -2047,12 +2222,16 @@ class Entry:
         for _ in range(10):  # of at most MAX_ERRORS texts
             decoded = {}
             for name, value in values.items() if errors else ():
-                wrong = _at(name, _WRONG_TYPE)
-                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+                wrong = [one for one in errors if one.startswith(_at(name, ":"))]
+                if wrong and isinstance(value, str):
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
-                        if isinstance(found, (list, dict)) or value == value.strip():
-                            decoded[name] = found
+                        is_scalar = not isinstance(found, (list, dict))
+                        if is_scalar and (
+                            _WRONG_TYPE not in wrong[0] or value != value.strip()
+                        ):
+                            continue
+                        decoded[name] = found
             if not decoded:
                 break
             values = {**values, **decoded}
@@ -2085,7 +2264,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 #     value                               result
 #     None                                no content
-#     text, content, a list of these      this content
+#     text, content                       this content
+#     a list with content in it           a block for each item: text, or its JSON
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
@@ -2225,7 +2405,10 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
-        value = {"text": as_text(to_json(value))}
+        plain = to_json(value)
+        value = {"text": as_text(plain)}
+        if not isinstance(plain, str):
+            mime_type = mime_type or "application/json"
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
     return {**without_none(uri=uri, mimeType=mime_type), **value}
@@ -2292,14 +2475,19 @@ def tool_result(entry: Entry, value: Any) -> Message:
     TypeError: the value has no JSON form, is malformed, or breaks the output schema.
     """
     plain = to_json(value)
-    blocks = plain if isinstance(value, list) and value else [plain]
-    if value is None:
-        blocks = []
+    blocks = [plain]
+    if isinstance(plain, list) and not all(map(block_error, plain)):
+        blocks = plain
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and all(map(is_content, blocks)):
+    elif not entry.output and (blocks is plain or is_content(plain) or plain is None):
+        blocks = [
+            item if is_content(item) else as_text(item)
+            for item in blocks
+            if item is not None
+        ]
         result = {"content": blocks}
     else:
         result = {"content": [as_text(plain)]}

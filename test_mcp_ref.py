@@ -1472,7 +1472,7 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         (datetime.datetime, STR),
         (datetime.time, STR),
         (uuid.UUID, {**STR, "format": "uuid"}),
-        (decimal.Decimal, {"type": ["string", "number"]}),
+        (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
         *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
     ],
     ids=str,
@@ -2052,7 +2052,211 @@ def test_a_pydantic_model_may_be_returned_as_data_or_content():
         )
         assert server.call("t")["content"] == [mcp.text("hi")]
     server, _ = serve_tool(lambda: Page(day=DUE.date()))
-    assert server.call("t")["structuredContent"] == {"day": "1969-07-20"}
+    assert server.call("t")["structuredContent"] == {"day": "1969-07-20", "rest": None}
+
+
+class Price:
+    """A type with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __repr__(self) -> str:
+        return f"Price({self.cents})"
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict:
+        if mode == "serialization":
+            return {"type": "number"}
+        return {"$ref": "#/$defs/p", "$defs": {"p": {"type": "string"}}}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if not isinstance(value, str) or "." not in value:
+            raise ValueError("expected euros.cents")
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> float:
+        return self.cents / 100
+
+
+@dataclasses.dataclass
+class Shelf:
+    price: Price
+    others: list[Price] = dataclasses.field(default_factory=list)
+
+
+BAD_PRICE = "expected euros.cents"
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (Price, "1.50", "Price(150)"),
+        (Price, "150", f"/x: {BAD_PRICE}"),
+        (Price, 5, f"/x: {BAD_PRICE}"),
+        (Optional[Price], None, "None"),
+        (Optional[Price], "5", f"/x: {BAD_PRICE}"),
+        (Union[int, Price], "1.50", "Price(150)"),
+        (list[Price], ["1.50", "x", "y"], f"/x/1: {BAD_PRICE}\n/x/2: {BAD_PRICE}"),
+        (dict[str, Price], {"a": "0.10"}, "{'a': Price(10)}"),
+        (Shelf, {"price": "1.00", "others": ["x"]}, f"/x/others/0: {BAD_PRICE}"),
+        (Shelf, {"price": "1.00"}, "Shelf(price=Price(100), others=[])"),
+        (Annotated[Price, "in euros"], "0.01", "Price(1)"),
+    ],
+    ids=str,
+)
+def test_a_class_with_the_methods_of_a_model_is_a_hint(hint, value, got):
+    server, tool = serve_tool(hinted(hint, None, repr))
+    answer = server.call("t", x=value)["content"][0]["text"]
+    assert answer.replace("Invalid arguments for t: ", "") == got
+    assert "$" not in json.dumps(tool["inputSchema"])
+
+
+@parametrize("hint", [Price, Shelf, list[Price], Optional[Price]], ids=str)
+def test_a_model_has_another_schema_for_results(hint):
+    values = {Price: Price(150), Shelf: Shelf(Price(150)), list[Price]: [Price(150)]}
+    server, tool = serve_tool(hinted(None, hint, lambda x: values.get(hint)))
+    answer = server.call("t", x=None)
+    schema = json.dumps(tool["outputSchema"])
+    assert "number" in schema and "string" not in schema
+    assert mcp.Schema(tool["outputSchema"]).errors(answer["structuredContent"]) == []
+
+
+def test_limits_of_a_model_are_its_own():
+    with pytest.raises(TypeError, match="maxLength cannot limit"):
+        mcp.schema_of(Annotated[Price, mcp.keywords(maxLength=3)])
+
+
+def test_models_of_pydantic_are_hints():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):
+        color: Color
+        count: int = pydantic.Field(ge=1, alias="n")
+
+        @pydantic.computed_field
+        def twice(self) -> int:
+            return 2 * self.count
+
+    class Bag(pydantic.BaseModel):
+        items: list[Item] = []
+
+    class Chain(pydantic.BaseModel):
+        next: "Optional[Chain]" = None
+
+    Chain.model_rebuild(_types_namespace={"Chain": Chain, "Optional": Optional})
+    server, tool = serve_tool(hinted(Bag, Bag, lambda x: x))
+    assert "$" not in json.dumps([tool["inputSchema"], tool["outputSchema"]])
+    shown = tool["inputSchema"]["properties"]["x"]["properties"]["items"]["items"]
+    assert shown["properties"]["n"]["minimum"] == 1
+    answer = server.call("t", x={"items": [{"color": "r", "n": "2"}]})
+    item = {"color": "r", "n": 2, "twice": 4}
+    assert answer["structuredContent"] == {"items": [item]}
+    assert server.call("t", x='{"items": []}')["structuredContent"] == {"items": []}
+    bad = server.call("t", x={"items": [{"color": "r", "n": 0}, {"color": "x"}]})
+    lines = bad["content"][0]["text"].splitlines()
+    assert [line.split(": ")[-2] for line in lines] == [
+        "/x/items/0/n",
+        "/x/items/1/color",
+        "/x/items/1/n",
+    ]
+    with pytest.raises(TypeError, match="contains itself"):
+        serve_tool(hinted(Chain, None, repr))
+
+
+def test_limits_of_pydantic_hold():
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field
+    upper = pydantic.AfterValidator(str.upper)
+    for hint, good, bad, keyword in (
+        (Annotated[int, field(ge=0, description="how many")], "5", -1, "minimum"),
+        (pydantic.PositiveInt, 5, 0, "exclusiveMinimum"),
+        (pydantic.conlist(int, min_length=1), [1], [], "minItems"),
+        (Annotated[dict[str, int], field(min_length=1)], {"a": 1}, {}, "minProperties"),
+        (Annotated[decimal.Decimal, field(gt=0)], "1.5", "-5", "anyOf"),
+        (Annotated[str, upper, field(max_length=1)], "a", "ab", "maxLength"),
+        (Annotated[int, "how many", field(strict=True)], 5, "5", "description"),
+    ):
+        server, tool = serve_tool(hinted(hint, None, repr))
+        assert keyword in tool["inputSchema"]["properties"]["x"]
+        assert "isError" not in server.call("t", x=good), hint
+        assert server.call("t", x=bad)["isError"], hint
+
+
+@parametrize(
+    "hint, good, bad",
+    [
+        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
+        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
+        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
+        (
+            Annotated[uuid.UUID, {"pattern": "7$"}],
+            str(uuid.UUID(int=7)),
+            str(uuid.UUID(int=8)),
+        ),
+    ],
+    ids=str,
+)
+def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert "isError" not in server.call("t", x=good)
+    assert server.call("t", x=bad)["isError"]
+
+
+@parametrize(
+    "hint",
+    [
+        Annotated[datetime.date, {"minimum": 3}],
+        Annotated[int, {"pattern": "^a"}],
+        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
+        Annotated[Optional[float], {"maxItems": 3}],
+    ],
+    ids=str,
+)
+def test_a_limit_that_cannot_hold_is_refused(hint):
+    with pytest.raises(TypeError, match="cannot limit"):
+        mcp.schema_of(hint)
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+    first: Optional[T] = None
+
+
+def test_generic_classes_and_aliases_of_members():
+    shown = mcp.schema_of(Page[int])["properties"]
+    assert shown["items"] == {"type": "array", "items": INT}
+    assert shown["first"]["anyOf"] == [INT, NULL]
+    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
+    assert mcp.schema_of(status)["enum"] == ["on", "off"]
+
+
+def test_a_signature_that_a_decorator_shows_hides_parameters():
+    def with_database(function):
+        @functools.wraps(function)
+        def wrapper(**others):
+            return function(database="db", **others)
+
+        whole = inspect.signature(function)
+        kept = [one for name, one in whole.parameters.items() if name != "database"]
+        wrapper.__signature__ = whole.replace(parameters=kept)
+        return wrapper
+
+    @with_database
+    def find(database: str, word: str) -> str:
+        return database + word
+
+    server, tool = serve_tool(find)
+    assert list(tool["inputSchema"]["properties"]) == ["word"]
+    assert server.call("t", word="a")["content"][0]["text"] == "dba"
+    assert server.call("t", word="a", database="b")["isError"]
 
 
 # ---- docstrings
