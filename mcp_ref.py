@@ -218,10 +218,9 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# The specification's lists are tables here, and the code reads their rows. Every
-# difference between two revisions is a row. Code outside the tables names no date, and
-# compares revisions by their position in REVISIONS. These columns are in several
-# tables:
+# Every difference between two revisions is a row of a table. Code outside the tables
+# names no date, and compares revisions by their position in REVISIONS. These columns
+# are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -237,7 +236,7 @@ def read_table(kind: Any, source: str) -> dict[Any, Any]:
     """Parse a table: return its rows, each a `kind`, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; yes and no become True and False, R1, R2, ... become dates.
+    cell; R1, R2, ... become dates.
     """
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
@@ -300,7 +299,7 @@ METHODS = read_table(
 """,
 )
 
-# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
+# basic/index §_meta: the reserved keys.
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT = "io.modelcontextprotocol/clientInfo"
 META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -311,8 +310,7 @@ META_SERVER = "io.modelcontextprotocol/serverInfo"
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?` marks params that
-# may be None, or left out.
+# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
 _PARAM_KINDS: Message = {
     "str": str,
     "dict": dict,
@@ -373,8 +371,8 @@ UPDATED = "notifications/resources/updated"
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If members are only added or removed, listing them in `fields`, as "kind.member" or
-# "*.member", is enough: see downgrade() in section 6.
+# For members that are only added or removed, `fields` is enough: "kind.member" or
+# "*.member" (see downgrade() in section 6).
 Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
 FEATURES = read_table(
     Feature,
@@ -486,8 +484,7 @@ class Rules:
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks, so that
-        # downgrade() must look at it. False for the newest revision.
+        # True if a result may contain something that this revision lacks.
         self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
 
     def has_notification(self, method: str) -> bool:
@@ -1041,15 +1038,14 @@ class Crew:
 # pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. Checks have
-# no state, so any thread may call them. For example,
+# returns its errors, each as ": reason"; every level prepends its location. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
 # becomes a check of the type and a check of the members, which calls the check of `n`.
 # For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". All members are checked, but a value that breaks
-# one keyword is not checked against the next.
+# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
@@ -1507,11 +1503,11 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    The signature is the innermost function's: decorators (`__wrapped__`), methods,
-    partials and objects with a `__call__` method are unwrapped.
+    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
+    are unwrapped.
 
         names      the parameters that a caller may pass, in order
-        bound      the parameters that a partial or a method passes
+        bound      those that a partial, a method or a decorator passes
         defaults   default values, by name
         is_open    true if it takes `**others`
         is_async   true for an `async def`
@@ -1608,10 +1604,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. Notes on `names` leave the description, because they describe these
-    parameters; notes on `hidden` names, which no caller can pass, are dropped.
-    Everything else stays, in order.
+    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
+    names are dropped; everything else stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1641,8 +1635,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like, where Python
-    before 3.13 needs a hashable.
+    A plain dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1656,7 +1649,7 @@ def schema_of(hint: Any) -> Message:
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
     or dataclass, and classes with the methods model_json_schema(mode=) and
     model_validate(value), such as pydantic's models. In Annotated, a string describes,
-    and a dict (see keywords()) or pydantic's Field() adds keywords.
+    and a dict or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1666,74 +1659,39 @@ def _keep(value: Any) -> Any:
     return value
 
 
-def _read_hint(hint: Any) -> Reader:
-    args = get_args(hint)
-    kind = get_origin(hint) or hint
-    if hasattr(hint, "__metadata__"):
-        return _read_annotated(hint)
-    for inner in ("__supertype__", "__value__"):  # of a NewType; of `type X = ...`
-        if hasattr(hint, inner):
-            return _read_hint(getattr(hint, inner))
-    if kind in (Any, object):
-        return {}, _keep
-    if kind is int:
-        return {"type": "integer"}, int  # for JSON, 1.0 is an integer, too
-    if kind in list(_SCALAR_NAMES):
-        return {"type": _SCALAR_NAMES[kind]}, _keep
-    if kind is Union or type(hint).__name__ == "UnionType":
-        return _any_of([_read_hint(arg) for arg in args])
-    if getattr(kind, "__module__", "") == "collections.abc":
-        # A Sequence, for example, becomes a list, and a Mapping a dict.
-        fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
-        kind = [*fitting, kind][0]
-    if kind is dict and args[:1] in ((), (str,), (Any,)):
-        return _read_dict(*args[1:])
-    if kind is tuple and args and args[-1] is not Ellipsis:
-        return _read_tuple(args)
-    if kind in (list, tuple, set, frozenset, deque):
-        return _read_list(kind, *args[:1])
-    if kind is typing.Literal:
-        return _read_choices(args), _keep
-    if hasattr(kind, "__members__"):  # an Enum
-        return _read_choices([member.value for member in kind]), kind
-    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
-        if _is_mcp(kind):
-            return {"type": "object"}, _keep
-        return _read_model(kind.model_json_schema, kind.model_validate)
-    if _is_pydantic(kind):
-        return _read_pydantic(hint)
-    if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind, args)
-    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind, args)
-    if row := _text_type(kind):
-        return _read_text_type(kind, row)
-    raise TypeError(
-        f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
-    )
+def _read_choices(choices: Any) -> Message:
+    """Return the schema of a Literal, or of the values of an Enum."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise TypeError(f"the choices {choices} have no JSON form")
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
 
 
-def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
-    inner = get_args(hint)[0]
-    for_pydantic = any(_is_pydantic(type(note)) for note in hint.__metadata__)
-    schema, convert = _read_pydantic(hint) if for_pydantic else _read_hint(inner)
-    kinds = _kinds(schema)
-    limits: Message = {}
-    for note in hint.__metadata__:
-        if isinstance(note, str):
-            schema["description"] = note
-        elif isinstance(note, dict):
-            schema.update(note)
-            limits.update((name, note[name]) for name in note.keys() & _LIMITS)
-    for name in limits:
-        if _LIMITS[name][0] not in kinds:
-            raise TypeError(f"{name} cannot limit {inner}")
-    if {"string", "number"} <= kinds and limits:  # perhaps of a Decimal
-        convert = _limit_decimals(convert, limits)
-        schema = TypedSchema(schema, convert)
-    return schema, convert
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reader:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
 
 
 def _kinds(schema: Message) -> set[str]:
@@ -1748,21 +1706,21 @@ def _kinds(schema: Message) -> set[str]:
     return {"number" if kind == "integer" else kind}
 
 
-def _limit_decimals(convert: Converter, limits: Message) -> Converter:
-    """Make a converter that checks the limits of Decimals, which travel as text."""
+def _limit_decimals(convert: Converter, keywords: Message) -> Converter:
+    """Make a converter that limits Decimals, although they travel as text."""
     from decimal import Decimal
 
-    tests = []
-    for name, limit in limits.items():
-        kind, test, reason = _LIMITS[name]
+    limits = []
+    for name, limit in keywords.items():
+        kind, test, reason = _LIMITS.get(name, ("", le, ""))
         if name == "multipleOf":  # 1e-999999999 would take for ever
             raise TypeError("multipleOf cannot limit values that may be text")
         if kind == "number":
-            tests.append((test, Decimal(str(limit)), f": {reason.format(limit)}"))
+            limits.append((test, Decimal(str(limit)), f": {reason.format(limit)}"))
 
     def convert_limited(value: Any) -> Any:
         made = convert(value)
-        for test, limit, error in tests:
+        for test, limit, error in limits:
             if isinstance(made, Decimal) and not test(made, limit):
                 raise ValueError(error)
         return made
@@ -1770,19 +1728,12 @@ def _limit_decimals(convert: Converter, limits: Message) -> Converter:
     return convert_limited
 
 
-def _package(kind: Any) -> str:
-    return str(kind.__module__).split(".")[0]
+_PYDANTIC = "pydantic", "annotated_types"
+_SDK = "mcp", "mcp_types"  # its models are content, or complete results
 
 
-def _is_mcp(kind: Any) -> bool:
-    """Tell whether a model is the official SDK's: content, or a complete result."""
-    return _package(kind) in ("mcp", "mcp_types")
-
-
-def _is_pydantic(kind: Any) -> bool:
-    """Tell whether a type, or that of a note in Annotated, is for pydantic only."""
-    own = _package(kind) in ("pydantic", "annotated_types")
-    return own or hasattr(kind, "__pydantic_validator__")
+def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1796,20 +1747,24 @@ def _read_pydantic(hint: Any) -> Reader:
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
     """A type that has a schema of its own, and checks its values."""
+    schema = _without_refs(schema_in(mode="validation"))
 
     def convert(value: Any) -> Any:
         try:
             return validate(value)
         except ValueError as problem:
-            listed = getattr(problem, "errors", None)  # pydantic's
+            kind = schema.get("type", "string")
+            if isinstance(value, str) and kind != "string":  # perhaps it is JSON
+                raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
             errors: Any = [{"loc": (), "msg": str(problem)}]
+            if callable(listed := getattr(problem, "errors", None)):  # pydantic's
+                errors = listed()[:MAX_ERRORS]
             lines = []
-            for error in listed()[:MAX_ERRORS] if callable(listed) else errors:
+            for error in errors:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
 
-    schema = _without_refs(schema_in(mode="validation"))
     return TypedSchema(
         schema, convert, partial(schema_in, mode="serialization")
     ), convert
@@ -1854,29 +1809,75 @@ def _may_be_content(schema: Message) -> bool:
     return schema in ({}, {"type": "string"}, {"type": "null"}, {"type": "object"})
 
 
-def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
-    for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
-            return row
-    return None
+def _read_hint(hint: Any) -> Reader:
+    args = get_args(hint)
+    kind = get_origin(hint) or hint
+    if hasattr(hint, "__metadata__"):
+        return _read_annotated(hint)
+    for inner in ("__supertype__", "__value__"):  # of a NewType; of `type X = ...`
+        if hasattr(hint, inner):
+            return _read_hint(getattr(hint, inner))
+    if kind in (Any, object):
+        return {}, _keep
+    if kind is int:
+        return {"type": "integer"}, int  # for JSON, 1.0 is an integer, too
+    if kind in list(_SCALAR_NAMES):
+        return {"type": _SCALAR_NAMES[kind]}, _keep
+    if kind is Union or type(hint).__name__ == "UnionType":
+        return _any_of([_read_hint(arg) for arg in args])
+    if getattr(kind, "__module__", "") == "collections.abc":
+        # A Sequence, for example, becomes a list, and a Mapping a dict.
+        fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
+        kind = [*fitting, kind][0]
+    if kind is dict and args[:1] in ((), (str,), (Any,)):
+        return _read_dict(*args[1:])
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        return _read_tuple(args)
+    if kind in (list, tuple, set, frozenset, deque):
+        return _read_list(kind, *args[:1])
+    if kind is typing.Literal:
+        return _read_choices(args), _keep
+    if hasattr(kind, "__members__"):  # an Enum
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_from(kind, _SDK):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+        return _read_pydantic(hint)
+    if hasattr(kind, "__total__"):
+        return _read_typed_dict(kind, args)
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+        return _read_class(kind, args)
+    if row := _text_type(kind):
+        return _read_text_type(kind, row)
+    raise TypeError(
+        f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
+        " str, and convert it; or write input_schema= or output_schema="
+    )
 
 
-def _read_text_type(kind: Any, row: Any) -> Reader:
-    make = getattr(kind, "fromisoformat", kind)
-
-    def convert(value: Any) -> Any:
-        source = str(value)
-        if make is not kind:  # before 3.11, it does not know Z
-            source = source.replace("Z", "+00:00")
-        with suppress(ValueError, ArithmeticError):
-            if re.fullmatch(row.grammar, source):
-                return make(source)
-        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
-
-    return TypedSchema(json.loads(row.schema), convert), convert
+def _read_annotated(hint: Any) -> Reader:
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    notes = hint.__metadata__
+    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+        schema, convert = _read_pydantic(hint)
+    else:
+        schema, convert = _read_hint(inner)
+    kinds = _kinds(schema)
+    for note in notes:
+        if isinstance(note, str):
+            schema["description"] = note
+        elif isinstance(note, dict):
+            for name in note.keys() & _LIMITS:
+                if _LIMITS[name][0] not in kinds:
+                    raise TypeError(f"{name} cannot limit {inner}")
+            if {"string", "number"} <= kinds:  # perhaps a Decimal
+                convert = _limit_decimals(convert, note)
+                schema = TypedSchema(schema, convert)
+            schema.update(note)
+    return schema, convert
 
 
 def _any_of(branches: list[Reader]) -> Reader:
@@ -1906,8 +1907,7 @@ def _read_dict(hint: Any = Any) -> Reader:
 def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
-    # all items. So `items` allows anything, and maxItems forbids further items.
+    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1930,16 +1930,6 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
         if (get_origin(hint) or hint).__hash__ is None:
             raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
-
-
-def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
-    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise TypeError(f"the choices {choices} have no JSON form")
-    if len(names) == 1:
-        return {"type": names.pop(), "enum": list(choices)}
-    return {"enum": list(choices)}
 
 
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
@@ -1992,10 +1982,7 @@ def _read_class(kind: Any, args: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members; its converter makes a new dict.
-
-    The docstring describes the object and its members.
-    """
+    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -2054,10 +2041,7 @@ _REMEDIES = {
 
 
 def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with a location: it has no JSON form.
-
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, models, TEXT_TYPES.
-    """
+    """Return a value as JSON; TypeError, with a location: it has no JSON form."""
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
     if value is None or isinstance(value, (str, int)):
@@ -2065,7 +2049,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _is_mcp(kind)}
+        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
         return to_json(value.model_dump(mode="json", **options), place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
@@ -2133,10 +2117,9 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace generated ones; {} allows everything. With an
-    `input_schema`, hints only say which parameter takes the Context: arguments stay
-    plain JSON, and the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
+    With an `input_schema`, hints only say which parameter takes the Context: arguments
+    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
+    any thread may call it.
 
         name, description            of the function
         parameters                   the names that clients pass
@@ -2222,16 +2205,12 @@ class Entry:
         for _ in range(10):  # of at most MAX_ERRORS texts
             decoded = {}
             for name, value in values.items() if errors else ():
-                wrong = [one for one in errors if one.startswith(_at(name, ":"))]
-                if wrong and isinstance(value, str):
+                wrong = _at(name, _WRONG_TYPE)
+                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
-                        is_scalar = not isinstance(found, (list, dict))
-                        if is_scalar and (
-                            _WRONG_TYPE not in wrong[0] or value != value.strip()
-                        ):
-                            continue
-                        decoded[name] = found
+                        if isinstance(found, (list, dict)) or value == value.strip():
+                            decoded[name] = found
             if not decoded:
                 break
             values = {**values, **decoded}
@@ -2259,8 +2238,8 @@ Entries = dict[str, Entry]  # by name or URI
 
 # ======== 6. Content, results, and the registry =======================================
 # *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
-# *contents* are the text or the bytes of a resource. A handler's value becomes one of
-# these, or data. For a tool without an output schema:
+# *contents* are the text or the bytes of a resource. For a tool without an output
+# schema:
 #
 #     value                               result
 #     None                                no content
@@ -2274,9 +2253,8 @@ Entries = dict[str, Entry]  # by name or URI
 # always structuredContent, and its JSON is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, of the right types, and none that its type lacks; it
-# counts as a complete result only if it has no members but a result's. Everything else
-# is data, except an error of the tool ("isError"), which is never turned into data:
+# members that its type requires, and none that its type lacks; it counts as a complete
+# result only if it has no members but a result's. Everything else is data:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2436,11 +2414,6 @@ def block_error(value: Any) -> str | None:
     return shape.flaw(without_none(**value))
 
 
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_error(value)
-
-
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
@@ -2457,11 +2430,7 @@ def tool_error(message: str) -> Message:
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, not data.
-
-    It has `content`, and other members of a result only: {"content": [], "total": 17}
-    and {"content": []} are data.
-    """
+    """Tell whether a dict is a complete result; {"content": []} alone is data."""
     shape = shape_of("content structuredContent isError _meta resultType", "content")
     if not isinstance(value, dict) or shape.errors(value):
         return False
@@ -2470,25 +2439,18 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
-
-    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
-    """
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
-    blocks = [plain]
-    if isinstance(plain, list) and not all(map(block_error, plain)):
-        blocks = plain
+    items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and (blocks is plain or is_content(plain) or plain is None):
-        blocks = [
-            item if is_content(item) else as_text(item)
-            for item in blocks
-            if item is not None
-        ]
-        result = {"content": blocks}
+    elif plain is None and not entry.output:
+        result = {"content": []}
+    elif not entry.output and not all(map(block_error, items)):
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
     else:
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
@@ -2518,8 +2480,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
     In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name: in
-    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    except results and annotations, which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2541,10 +2502,8 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     return kept
 
 
-# ---- the registry: each registered function is an Entry (section 5), in a table of its
-# kind. The key is what clients ask for: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares for each kind that
-# has been registered.
+# ---- the registry
+# basic/versioning §Capability Negotiation: declared for each kind that is registered.
 CAPABILITIES = json.loads("""{
     "tools": {"listChanged": true},
     "resources": {"listChanged": true, "subscribe": true},
@@ -2565,8 +2524,7 @@ def checked(members: Message, names: str) -> Message:
 
 
 def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them: the
-    host drops the tool, or all tools, or a model's API refuses every request."""
+    """Log names that some hosts refuse, although the specification allows them."""
     names = [tool, *(one.replace(".", "_") for one in arguments)]
     odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
     if odd:
@@ -2588,8 +2546,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
-            # many ways to match: with three variables, 1,000 dots take seconds.
+            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2607,10 +2564,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI; RpcError: the URI is not valid.
-
-    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
-    """
+    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2619,8 +2573,8 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go at any time: register them, or delete them from the dicts,
-    then call Server.changed(), which tells the clients to list again.
+    Tools may come and go: register them, or delete them from the dicts, then call
+    Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2683,11 +2637,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta).
-
-        The function returns text, content (see text(), image(), ...), a list of these,
-        a complete result {"content": [...]}, or any other value, which is sent as JSON.
-        `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see text(),
+        image(), ...), a list with content in it, a complete result, or any other value,
+        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         An exception becomes a result with `isError` and its text, for the model, and
         leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
@@ -2822,8 +2774,7 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` come from the author, and may include `options` besides the usual
-        ones; `derived` come from the function.
+        `members` come from the author, `derived` from the function.
         """
         table = self.entries(kind)
         if name in table:
@@ -2854,8 +2805,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist. This waits until the server
-        runs, because a completer may be registered before its prompt."""
+        """Log completers for arguments that do not exist, when the server starts."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:

@@ -2176,7 +2176,7 @@ def test_limits_of_pydantic_hold():
         (Annotated[dict[str, int], field(min_length=1)], {"a": 1}, {}, "minProperties"),
         (Annotated[decimal.Decimal, field(gt=0)], "1.5", "-5", "anyOf"),
         (Annotated[str, upper, field(max_length=1)], "a", "ab", "maxLength"),
-        (Annotated[int, "how many", field(strict=True)], 5, "5", "description"),
+        (Annotated[int, "how many", field(strict=True)], 5, 5.0, "description"),
     ):
         server, tool = serve_tool(hinted(hint, None, repr))
         assert keyword in tool["inputSchema"]["properties"]["x"]
