@@ -14,6 +14,7 @@ import io
 import json
 import os
 import queue
+import re
 import select
 import shlex
 import shutil
@@ -27,7 +28,15 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from testing.places import JSON, answering, command, program_of
+from testing.places import (
+    JSON,
+    answering,
+    command,
+    listening,
+    modern,
+    program_of,
+    status_of,
+)
 from testing.scripts import (
     HERE,
     MCP_REF,
@@ -37,6 +46,7 @@ from testing.scripts import (
     begin,
     cli,
     client,
+    exchange,
     http_answer,
     load,
     needs_posix,
@@ -1451,3 +1461,168 @@ def test_a_question_waits_while_the_shell_waits_for_a_line(monkeypatch, capsys):
             asked.get(timeout=0.03)
     with terminal.prompting():
         assert question.result(PATIENCE) == {"a": "x"} and asked.get(timeout=PATIENCE)
+
+
+# ======== Serving a file's functions
+
+CLI = str(HERE / "examples" / "mcp_cli.py")
+# Both kinds of file print, and read their input, before anything else.
+NOISE = "import os, sys\nos.system('echo x')\nprint('y')\nassert not os.read(0, 9)\n"
+PROGRAM = NOISE + (
+    "from mcp_ref import Server\nserver = Server('s')\n@server.tool\ndef a(): 'A.'\n"
+)
+FUNCTIONS = NOISE + (
+    "from beside import *\nfrom os.path import join\nimport asyncio\n"
+    "assert not sys.stdin.read()\n"
+    "def g(x: int):\n    'G.'\n    asyncio.run(None)\n"
+    "def _h(): 'H.'\ndef main(): server.run()\nclass C: pass\ni = len\n"
+    "assert __name__ != '__main__' and sys.argv == [__file__]\n"
+)
+UNFIT = (
+    "from typing import Iterator\ndef rows(x: Iterator[int]): ...\n"
+    "def every(*args): ...\n"
+)
+WRAPPED = "import functools\n@functools.lru_cache\ndef cached(x: int): 'C.'\n"
+IS_MAIN = "if __name__ == '__main__':\n    "
+OWN = "makes its own server: run it with `python3 "
+
+
+@parametrize(
+    "name, source, status, tools, said",
+    [
+        # The file is imported, under its own name, and its public functions are served.
+        *[
+            (name, FUNCTIONS + IS_MAIN + "1 / 0", 0, "g", "")
+            for name in ("given.py", "json.py", "__main__.py", "my.server.py")
+        ],
+        # A file that serves during its import keeps its own options.
+        *[
+            ("given.py", PROGRAM + more, status, "a", "")
+            for more, status in (
+                ("server.run()", 0),
+                ("server.run(); sys.exit(3)", 3),
+                ("server.run_here()", 0),
+                ("import mcp_ref; mcp_ref.serve_stdio(server)", 0),
+            )
+        ],
+        ("given.py", "from beside import server\nserver.run()", 0, "other", ""),
+        # Any other program is never served.
+        *[
+            ("given.py", source, 2, "", OWN)
+            for source in (
+                PROGRAM,
+                PROGRAM + IS_MAIN + "server.run()",
+                PROGRAM + "def b(): 'Not a tool.'",
+                PROGRAM + "def main(): server.run(authorize=print)",
+                PROGRAM + "assert server.call('a')",
+                "from beside import server\ndef b(): 'Not a tool.'",
+                "import mcp_ref\nclass Mine(mcp_ref.Server): pass\nMine('s')",
+            )
+        ],
+        # One that has an endpoint of its own serves it elsewhere.
+        ("given.py", PROGRAM + "import mcp_ref; mcp_ref.Endpoint(server)", 0, "", ""),
+        ("given.py", "def main(): 'Makes it later.'", 2, "", "no function"),
+        ("given.py", PROGRAM + "sys.exit(4)", 4, "", ""),
+        ("given.py", PROGRAM + "1 / 0", 1, "", "ZeroDivisionError"),
+        ("given.py", "def _f(): 'Private.'", 2, "", "no function"),
+        # A function that cannot be a tool is left out; a wrapper of a function is one.
+        ("given.py", UNFIT + FUNCTIONS, 0, "g", "rows(): "),
+        ("given.py", WRAPPED, 0, "cached", ""),
+    ],
+)
+def test_the_command_serves_a_file(name, source, status, tools, said, tmp_path):
+    other = "def other(): 'Imported.'\n" if "g(x" in source else ""
+    put(tmp_path / "beside.py", other or PROGRAM.replace("a()", "other()"))
+    put(tmp_path / name, source)
+    words = [CLI, "serve", str(tmp_path / name)]
+    done = command(*words, text=json.dumps(modern("tools/list")))
+    assert done.returncode == status and bool(done.stdout) == bool(tools), done.stderr
+    assert said in done.stderr
+    if "print('y')" in source:
+        assert "y" in done.stderr.split()
+    if tools:
+        result = json.loads(done.stdout)["result"]
+        assert [tool["name"] for tool in result["tools"]] == [tools]
+
+
+@needs_posix
+@parametrize("number, status", [(signal.SIGINT, 0), (signal.SIGTERM, 3)])
+def test_a_program_that_the_command_serves_has_its_cleanup(number, status, tmp_path):
+    put(
+        tmp_path / "given.py",
+        PROGRAM
+        + textwrap.dedent("""
+            try:
+                server.run(authorize=lambda headers: None)
+            finally:
+                print("closed", *sys.argv[1:], flush=True)
+        """)
+        + "sys.exit(3)" * bool(status),
+    )
+    words = CLI, "serve", tmp_path / "given.py", "--help"  # this is the program's own
+    with listening(*words) as (child, url):
+        port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
+        assert exchange(port, "POST", "/mcp", {})[0] == 401
+        child.send_signal(number)
+        assert status_of(child, number.name) == status
+        assert child.stdout.read().endswith("closed --help --http 0\n")
+
+
+@needs_posix
+@parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_served_functions_end_with_a_signal(number, tmp_path):
+    put(tmp_path / "given.py", "def f(): 'F.'")
+    with listening(CLI, "serve", tmp_path / "given.py") as (child, _):
+        child.send_signal(number)
+        assert status_of(child, number.name) == 0
+
+
+@parametrize(
+    "words, keyword",
+    [
+        ("serve", "missing"),
+        ("serve --http 0", "missing"),
+        ("serve none.py", "none.py"),
+        ("serve text.txt", "text.txt"),
+        ("serve empty.py", "empty.py"),
+        ("serve run.py --http", "PORT"),
+        ("serve run.py --http x", "PORT"),
+        ("serve run.py --http 127.0.0.1:99999", "PORT"),
+        ("serve own.py --http 0", "python3 own.py"),
+    ],
+)
+def test_a_wrong_line_of_serve_is_named(words, keyword, tmp_path):
+    put(tmp_path / "empty.py", "_x = len")
+    put(tmp_path / "text.txt", PROGRAM)
+    put(tmp_path / "run.py", "def f(): 'F.'")
+    put(tmp_path / "own.py", "import mcp_ref; server = mcp_ref.Server('s')")
+    done = command(CLI, *words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
+    assert keyword in done.stderr
+
+
+@needs_posix
+@parametrize("closed", ["<&-", ">&-", "<&- >&-", "2>&-"])
+def test_a_file_is_imported_without_some_descriptors(closed, tmp_path):
+    """Some hosts close them. The file's own descriptors then have other numbers."""
+    put(
+        tmp_path / "given.py",
+        "import os\nnull = os.open(os.devnull, os.O_RDWR)\nassert null > 2\n"
+        "print('y')\ndef f(): 'F.'\n",
+    )
+    words = shlex.join([sys.executable, CLI, "serve", str(tmp_path / "given.py")])
+    done = subprocess.run(
+        ["sh", "-c", f"{words} {closed}"],
+        input=json.dumps(modern("tools/list")).encode(),
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert bool(done.stdout) == (closed == "2>&-") and b"Traceback" not in done.stderr
+    assert b"y" not in done.stdout.split()
+
+
+def test_the_help_names_serve(capsys):
+    for words in (["--help"], ["serve", "--help"]):
+        assert cli.main(words) == 0
+        assert "serve FILE.py" in capsys.readouterr().out
