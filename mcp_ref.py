@@ -1792,14 +1792,23 @@ def _without_refs(root: Any) -> Any:
     return write_out(root)
 
 
-def _show_results(node: Any) -> None:
+def _nodes(node: Any) -> list[Message]:
+    """List the objects in a schema, and the schema."""
+    if isinstance(node, dict):
+        return [node, *_nodes(list(node.values()))]
+    parts = node if isinstance(node, list) else ()
+    return [found for part in parts for found in _nodes(part)]
+
+
+def _show_results(schema: Message) -> None:
     """Give the models in a schema their schema for results, which also checks them."""
-    parts = node.items() if isinstance(node, dict) else enumerate(node)
-    for key, part in list(parts):
-        if isinstance(part, TypedSchema) and part.for_results:
-            node[key] = _without_refs(part.for_results())
-        elif isinstance(part, (dict, list)):
-            _show_results(part)
+    for node in _nodes(schema):
+        if isinstance(node, TypedSchema) and node.for_results:
+            shown = _without_refs(node.for_results())
+            node.for_results = None
+            node.convert = _keep
+            node.clear()
+            node.update(shown)
 
 
 def _may_be_content(schema: Message) -> bool:
@@ -2519,23 +2528,35 @@ CAPABILITIES = json.loads("""{
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked(members: Message, names: str) -> Message:
+def checked(members: Message, names: str, function: str = "Server()") -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
+    for name in given.keys() - set(names.split()):
+        known = names.replace(" ", ", ")
+        raise TypeError(f"{function} has no option {name}=; it has {known}")
     if error := shape_of(names).flaw(given):
-        raise TypeError(f"option {error}; there are {names}")
+        raise TypeError(f"option {error}")
     return given
 
 
-def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them."""
-    names = [tool, *(one.replace(".", "_") for one in arguments)]
-    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
-    if odd:
-        _log(
-            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and - (server/tools §Tool Names); see name="
-        )
+def log_refusals(tool: str, schema: Message, description: str) -> None:
+    """Log what some hosts refuse, although the specification allows it: the host drops
+    the tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    for node in _nodes(schema):
+        for choice in node.get("enum", ()):
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(description) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2658,7 +2679,6 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2668,6 +2688,8 @@ class Registry:
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
+            shown = entry.definition.get("description", "")
+            log_refusals(called, entry.input_schema, shown)
             return function
 
         return register(function) if function else register
@@ -2783,13 +2805,15 @@ class Registry:
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
+        names = f"title description icons _meta {options}".strip()
+        declared = "resources" if kind == "templates" else kind
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked(members, "title description icons _meta " + options),
+            **checked(members, names, f"{declared[:-1]}()"),
         }
         table[name] = entry
-        self.declared.add("resources" if kind == "templates" else kind)
+        self.declared.add(declared)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.

@@ -2206,6 +2206,105 @@ def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
     assert server.call("t", x=bad)["isError"]
 
 
+BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
+
+
+@parametrize(
+    "hint, value, blocks",
+    [
+        (Any, [PICTURE, {"width": 640}], [PICTURE, mcp.text('{"width": 640}')]),
+        (Any, ["a", PICTURE, 640, None], [BLOCK, PICTURE, mcp.text("640")]),
+        (Any, ("a", PICTURE), [BLOCK, PICTURE]),
+        (Union[str, dict], PICTURE, [PICTURE]),
+        (Optional[dict], PICTURE, [PICTURE]),
+        (Optional[str], None, []),
+        (list[Union[str, dict]], ["a", PICTURE], [BLOCK, PICTURE]),
+        (Any, ["a", "b"], [mcp.text('["a", "b"]')]),
+        (list, ["a"], [mcp.text('["a"]')]),
+        (Any, [{"type": "text"}, 1], [mcp.text('[{"type": "text"}, 1]')]),
+        (Any, [], [mcp.text("[]")]),
+    ],
+    ids=str,
+)
+def test_content_beside_data_becomes_blocks(hint, value, blocks):
+    server, tool = serve_tool(hinted(Any, hint, lambda x: value))
+    assert server.call("t")["content"] == blocks
+    assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
+
+
+@parametrize("hint", [Union[str, int], list[str], Optional[int], set[str], Order])
+def test_hints_of_data_have_an_output_schema(hint):
+    _, tool = serve_tool(hinted(Any, hint, repr))
+    assert "outputSchema" in tool
+
+
+def test_resources_of_data_are_json():
+    server = mcp.Server("s")
+    server.resource("a://json")(lambda: {"a": [1]})
+    server.resource("a://list")(lambda: ["a"])
+    server.resource("a://text")(lambda: "a")
+    server.resource("a://yaml", mime_type="application/yaml")(lambda: {"a": 1})
+    server.resource("a://whole")(lambda: {"text": "{}"})
+    found = {
+        uri: ask(server, "resources/read", uri=uri)["contents"][0].get("mimeType")
+        for uri in server.resources
+    }
+    assert found == {
+        "a://json": "application/json",
+        "a://list": "application/json",
+        "a://text": None,
+        "a://yaml": "application/yaml",
+        "a://whole": None,
+    }
+
+
+@parametrize(
+    "value, remedy",
+    [
+        (datetime.timedelta(1), ".total_seconds()"),
+        (iter([1]), "make a list"),
+        (b"a", "image()"),
+        (float("nan"), "None for NaN"),
+        (object(), "use a dict"),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
+    server, _ = serve_tool(lambda: {"a": [value]})
+    told = server.call("t")["content"][0]["text"]
+    assert told.startswith("/a/0: ") and remedy in told
+
+
+def test_a_row_of_a_database_becomes_a_dict_by_hand():
+    import sqlite3
+
+    rows = sqlite3.connect(":memory:")
+    rows.row_factory = sqlite3.Row
+    row = rows.execute("select 1 as a").fetchone()
+    server, _ = serve_tool(lambda: row)
+    assert "dict()" in server.call("t")["content"][0]["text"]
+
+
+def test_content_of_the_official_sdk_is_content():
+    # A stand-in for mcp_types.ImageContent: found by the name of its package.
+    class Image:
+        __module__ = "mcp_types._types"
+        model_validate = model_json_schema = None
+
+        def model_dump(self, mode, by_alias, exclude_none):
+            assert exclude_none
+            return PICTURE
+
+    for hint, value in (
+        (Image, Image()),
+        (list[Image], [Image(), "a"]),
+        (Any, Image()),
+    ):
+        server, tool = serve_tool(hinted(Any, hint, lambda x, value=value: value))
+        assert server.call("t")["content"][0] == PICTURE
+        assert "outputSchema" not in tool
+
+
 @parametrize(
     "hint",
     [
@@ -2738,6 +2837,50 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
     assert not server.tools and not server.resources
 
 
+@parametrize(
+    "schema, words",
+    [
+        ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
+        ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
+        ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+    ],
+    ids=str,
+)
+def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
+    server = mcp.Server("s")
+    by_hand = {"type": "object", **schema}
+    server.tool(lambda **others: "", name="t", input_schema=by_hand)
+    log = capsys.readouterr().err
+    assert log.count("some hosts refuse") == bool(words)
+    assert all(word in log for word in words)
+    assert server.call("t", n="a")["content"]
+    server.tool(lambda: "", name="u", description="x" * 1025)
+    assert "'u': some hosts refuse descriptions" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_named_with_its_function():
+    server = mcp.Server("s")
+    for register, words in (
+        (
+            lambda: server.tool(lambda: 1, tags=["a"]),
+            "tool() has no option tags=; it has title",
+        ),
+        (lambda: server.prompt(tags=1)(lambda: ""), "prompt() has no option tags="),
+        (
+            lambda: server.resource("a://b", a=1)(lambda: ""),
+            "resource() has no option a=",
+        ),
+        (
+            lambda: server.resource("a://{b}", a=1)(lambda b: b),
+            "resource() has no option",
+        ),
+        (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            register()
+
+
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server = mcp.Server("s")
     server.tool(hinted(int, None, repr), name="fine-name_1")
@@ -2747,7 +2890,7 @@ def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server.tool(lambda **others: "", name="p", input_schema=by_hand)
     lines = capsys.readouterr().err.splitlines()
     for line, word in zip(lines, ("'admin.tools'", "'a b'")):
-        assert f"refuse [{word}]" in line
+        assert f"refuse the name {word}" in line
     assert len(lines) == 2 and len(server.tools) == 3
 
 
