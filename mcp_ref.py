@@ -524,7 +524,7 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message
+MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -1184,6 +1184,11 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
+def _is_choice(schema: Any) -> bool:
+    """Tell whether a schema is one of the titled choices of a form."""
+    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
+
+
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): none, or several.
 
@@ -1400,6 +1405,9 @@ class Schema:
         """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
+        choices = [part["const"] for part in parts if _is_choice(part)]
+        if wanted and len({*map(_key, choices)}) == len(parts):
+            return self._choice(choices)  # one look-up
 
         def check(value: Any) -> Errors:
             branches = []

@@ -2554,6 +2554,17 @@ def test_many_texts_are_read_in_few_passes():
     assert server.call("t", **some)["content"][0]["text"] == "100"
 
 
+def test_titled_choices_are_one_look_up():
+    choices = [{"const": f"c{i}", "title": "C"} for i in range(200)]
+    schema = mcp.Schema({"items": {"oneOf": choices}})
+    assert schema.errors(["c199"] * 9) == []
+    assert schema.flaw(["c7", "x"]).startswith('/1: must be one of "c0", "c1"')
+    twice = mcp.Schema({"oneOf": [{"const": 1}, {"const": 1.0}]})
+    assert (
+        twice.errors(1) and mcp.Schema({"anyOf": [{"const": 1}, INT]}).errors(2) == []
+    )
+
+
 def test_a_union_stops_at_the_first_branch_that_decides():
     node = {"type": "object", "properties": {"and": {"$ref": "#/$defs/filter"}}}
     branches = [node, {**node, "minProperties": 0}, {**node, "maxProperties": 9}]
