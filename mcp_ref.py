@@ -1874,7 +1874,7 @@ def _read_hint(hint: Any) -> Reader:
         return _read_text_type(kind, row)
     raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
+        " str or float, and convert it; or write input_schema= or output_schema="
     )
 
 
@@ -2011,7 +2011,9 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write a plain default; limits stand in Annotated")
+                raise TypeError(
+                    "for `= Field(5, ge=1)`, write Annotated[int, Field(ge=1)] = 5"
+                )
             schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
             if default is None and Schema(schema).errors(None):
