@@ -1061,8 +1061,14 @@ Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
+def _is_decimal(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or _is_decimal(value)
 
 
 # fmt: off
@@ -1150,7 +1156,15 @@ def _limit(keyword: str, limit: Any) -> Check:
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-    return lambda value: () if not applies(value) or test(value, limit) else errors
+
+    def check(value: Any) -> Errors:
+        if not applies(value):
+            return ()
+        # 0.1 as a float is more than Decimal("0.1").
+        exact = type(value)(str(limit)) if _is_decimal(value) else limit
+        return () if test(value, exact) else errors
+
+    return check
 
 
 def _at(key: Any, error: str) -> str:
@@ -1161,8 +1175,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into the type that the handler gets. A model is checked by
-    `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1172,12 +1186,12 @@ class TypedSchema(dict[str, Any]):
         self.convert = convert
         self.for_results = for_results
 
-    def errors(self, value: Any) -> Errors:
+    def errors(self, limits: list[Check], value: Any) -> Errors:
         try:
-            self.convert(value)
+            made = self.convert(value)
         except ValueError as problem:
             return str(problem).split("\n")
-        return ()
+        return [error for limit in limits for error in limit(made)]
 
 
 _WRONG_TYPE = ": must be of type "
@@ -1257,20 +1271,21 @@ class Schema:
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
         if isinstance(node, TypedSchema) and node.for_results:
-            return node.errors
+            return partial(node.errors, [])
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
             if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks = limits[:]
         for keywords, make in _RULES.items():
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.errors)
+            checks.append(partial(node.errors, limits))
 
         def check(value: Any) -> Errors:
             for one in checks:
@@ -1718,28 +1733,6 @@ def _kinds(schema: Message) -> set[str]:
     return {"number" if kind == "integer" else kind}
 
 
-def _limit_decimals(convert: Converter, keywords: Message) -> Converter:
-    """Make a converter that limits Decimals, although they travel as text."""
-    from decimal import Decimal
-
-    limits = []
-    for name, limit in keywords.items():
-        kind, test, reason = _LIMITS.get(name, ("", le, ""))
-        if name == "multipleOf":  # 1e-999999999 would take for ever
-            raise TypeError("multipleOf cannot limit values that may be text")
-        if kind == "number":
-            limits.append((test, Decimal(str(limit)), f": {reason.format(limit)}"))
-
-    def convert_limited(value: Any) -> Any:
-        made = convert(value)
-        for test, limit, error in limits:
-            if isinstance(made, Decimal) and not test(made, limit):
-                raise ValueError(error)
-        return made
-
-    return convert_limited
-
-
 _PYDANTIC = "pydantic", "annotated_types"
 _SDK = "mcp", "mcp_types"  # its models are content, or complete results
 
@@ -1768,11 +1761,9 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            errors: Any = [{"loc": (), "msg": str(problem)}]
-            if callable(listed := getattr(problem, "errors", None)):  # pydantic's
-                errors = listed()[:MAX_ERRORS]
+            own: Any = [{"loc": (), "msg": str(problem)}]
             lines = []
-            for error in errors:
+            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1790,12 +1781,10 @@ def _without_refs(root: Any) -> Any:
             return list(map(write_out, node))
         if not isinstance(node, dict):
             return node
-        rest = {key: part for key, part in node.items() if key not in ("$ref", "$defs")}
-        if "propertyName" in rest.get("discriminator", ()):  # it names references
-            del rest["discriminator"]
+        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
         if "$ref" in node:
-            return write_out({**_target(root, node["$ref"]), **rest})
-        return {key: write_out(part) for key, part in rest.items()}
+            return write_out({**_target(root, node["$ref"]), **parts})
+        return {key: write_out(part) for key, part in parts.items()}
 
     return write_out(root)
 
@@ -1819,15 +1808,16 @@ def _show_results(schema: Message) -> None:
             node.update(shown)
 
 
+_TEXT = {"type": "string"}
+
+
 def _may_be_content(schema: Message) -> bool:
     """Tell whether a result's schema says no more than text, objects, or a list."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
-        items = schema["items"]
-        some = items.get("anyOf", [items])
-        return _may_be_content(items) and ({} in some or {"type": "object"} in some)
-    return schema in ({}, {"type": "string"}, {"type": "null"}, {"type": "object"})
+        return schema["items"] != _TEXT and _may_be_content(schema["items"])
+    return schema in ({}, _TEXT, {"type": "null"}, {"type": "object"})
 
 
 def _read_hint(hint: Any) -> Reader:
@@ -1891,13 +1881,15 @@ def _read_annotated(hint: Any) -> Reader:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
+            may_be_decimal = {"string", "number"} <= kinds
             for name in note.keys() & _LIMITS:
-                if _LIMITS[name][0] not in kinds:
+                # 1e-999999999 is a Decimal, and would take for ever.
+                endless = name == "multipleOf" and may_be_decimal
+                if endless or _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
-            if {"string", "number"} <= kinds:  # perhaps a Decimal
-                convert = _limit_decimals(convert, note)
-                schema = TypedSchema(schema, convert)
             schema.update(note)
+            if may_be_decimal:
+                schema = TypedSchema(schema, convert)
     return schema, convert
 
 
