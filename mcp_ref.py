@@ -218,10 +218,9 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# The specification's lists are tables here, and the code reads their rows. Every
-# difference between two revisions is a row. Code outside the tables names no date, and
-# compares revisions by their position in REVISIONS. These columns are in several
-# tables:
+# Every difference between two revisions is a row of a table. Code outside the tables
+# names no date, and compares revisions by their position in REVISIONS. These columns
+# are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -237,7 +236,7 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
     """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; yes and no become True and False, R1, R2, ... become dates.
+    cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
@@ -315,8 +314,7 @@ LISTS = read_table(
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?` marks params that
-# may be None, or left out.
+# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
 _KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
@@ -392,9 +390,9 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. If
-# members are only added or removed, listing them in `fields`, as "kind.member" or
-# "*.member", is enough: see downgrade() in section 6.
+# To add another difference: a row, and `rules.has("its name")` where it matters. For
+# members that are only added or removed, `fields` is enough: "kind.member" or
+# "*.member" (see downgrade() in section 6).
 FEATURES = read_table(
     "Feature",
     """
@@ -532,8 +530,7 @@ class Rules:
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks, so that
-        # downgrade() must look at it. False for the newest revision.
+        # True if a result may contain something that this revision lacks.
         self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
         # True if this concerns more than the result's own members.
         self.is_nested = len(self.blocks) < len(BLOCKS) or any(
@@ -594,7 +591,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
 MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
-MAX_VALUES = 500_000  # in one message
+MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -1099,15 +1096,14 @@ def guard_stdio() -> list[int]:
 # pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. Checks have
-# no state, so any thread may call them. For example,
+# returns its errors, each as ": reason"; every level prepends its location. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
 # becomes a check of the type and a check of the members, which calls the check of `n`.
 # For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". All members are checked, but a value that breaks
-# one keyword is not checked against the next.
+# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
@@ -1119,8 +1115,14 @@ Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
+def _is_decimal(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or _is_decimal(value)
 
 
 # fmt: off
@@ -1208,7 +1210,15 @@ def _limit(keyword: str, limit: Any) -> Check:
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-    return lambda value: () if not applies(value) or test(value, limit) else errors
+
+    def check(value: Any) -> Errors:
+        if not applies(value):
+            return ()
+        # 0.1 as a float is more than Decimal("0.1").
+        exact = type(value)(str(limit)) if _is_decimal(value) else limit
+        return () if test(value, exact) else errors
+
+    return check
 
 
 def _at(key: Any, error: str) -> str:
@@ -1219,23 +1229,32 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into what the handler gets.
+    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
-    def __init__(self, schema: Message, convert: Func) -> None:
+    def __init__(
+        self, schema: Message, convert: Func, for_results: Func | None = None
+    ) -> None:
         super().__init__(schema)
         self.convert = convert
+        self.for_results = for_results
 
-    def errors(self, value: Any) -> Errors:
+    def errors(self, limits: list[Check], value: Any) -> Errors:
         try:
-            self.convert(value)
+            made = self.convert(value)
         except ValueError as problem:
             return str(problem).split("\n")
-        return ()
+        return [error for limit in limits for error in limit(made)]
 
 
 _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _is_choice(schema: Any) -> bool:
+    """Tell whether a schema is one of the titled choices of a form."""
+    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
@@ -1257,6 +1276,20 @@ def _closest(branches: list[Errors]) -> Errors:
     return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
+def _target(schema: Any, ref: str) -> Any:
+    """Return the subschema that a $ref means; ValueError: it is not in the schema."""
+    from urllib.parse import unquote  # it is slow to import
+
+    target = {"#": schema}
+    try:
+        for step in unquote(ref).split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(step) if isinstance(target, list) else step]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"$ref {ref}: no such place in this schema")
+    return target
+
+
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
@@ -1269,7 +1302,7 @@ class Schema:
             while self._refs:
                 ref = self._refs.pop()
                 if ref not in self._checks:
-                    self._checks[ref] = self._compile(self._target(ref))
+                    self._checks[ref] = self._compile(_target(schema, ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
@@ -1279,6 +1312,8 @@ class Schema:
             found = self._checks["#"](value)
         except RecursionError:
             found = [": must not be nested so deeply"]
+        if not found:
+            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1289,19 +1324,22 @@ class Schema:
         """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
+        if isinstance(node, TypedSchema) and node.for_results:
+            return partial(node.errors, [])
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
             if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks = limits[:]
         for keywords, make in _RULES.items():
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.errors)
+            checks.append(partial(node.errors, limits))
 
         def check(value: Any) -> Errors:
             for one in checks:
@@ -1310,19 +1348,6 @@ class Schema:
             return ()
 
         return checks[0] if len(checks) == 1 else check
-
-    def _target(self, ref: str) -> Any:
-        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-        from urllib.parse import unquote  # it is slow to import
-
-        target: Any = {"#": self._root}
-        try:
-            for step in unquote(ref).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {ref}: no such place in this schema")
-        return target
 
     def _ref(self, node: Message) -> Check:
         """Make the check of a reference."""
@@ -1369,8 +1394,10 @@ class Schema:
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            missing = [name for name in required if name not in value]
-            errors = [_at(name, ": is required") for name in missing]
+            errors = []
+            for name in required:
+                if name not in value:
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
@@ -1447,6 +1474,9 @@ class Schema:
         """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
+        choices = [part["const"] for part in parts if _is_choice(part)]
+        if wanted and len({*map(_key, choices)}) == len(parts):
+            return self._choice(choices)  # one look-up
 
         def check(value: Any) -> Errors:
             branches = []
@@ -1538,17 +1568,12 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
     "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# Schemas that say only "text", "content", or either: clients do not see them.
-_CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
-    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
-]""")
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1558,11 +1583,11 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    The signature is the innermost function's: decorators (`__wrapped__`), methods,
-    partials and objects with a `__call__` method are unwrapped.
+    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
+    are unwrapped.
 
         names      the parameters that a caller may pass, in order
-        bound      the parameters that a partial or a method passes
+        bound      those that a partial, a method or a decorator passes
         defaults   default values, by name
         is_open    true if it takes `**others`
         is_async   true for an `async def`
@@ -1571,6 +1596,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the signature that a decorator shows
         while True:
             if isinstance(function, partial):
                 places += len(function.args)
@@ -1580,6 +1606,7 @@ class Signature:
                 places += 1
                 function = function.__func__
             elif hasattr(function, "__wrapped__"):
+                shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
             elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
                 break
@@ -1601,6 +1628,8 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:
+            self.bound = {*self.bound, *every} - shown.parameters.keys()
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
@@ -1655,10 +1684,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. Notes on `names` leave the description, because they describe these
-    parameters; notes on `hidden` names, which no caller can pass, are dropped.
-    Everything else stays, in order.
+    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
+    names are dropped; everything else stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1688,8 +1715,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like, where Python
-    before 3.13 needs a hashable.
+    A plain dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1701,8 +1727,9 @@ def schema_of(hint: Any) -> Message:
 
     Hints are str int float bool None Any, list dict tuple set and their kin, date time
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
-    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
-    keywords.
+    or dataclass, and classes with the methods model_json_schema(mode=) and
+    model_validate(value), such as pydantic's models. In Annotated, a string describes,
+    and a dict or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1710,6 +1737,140 @@ def schema_of(hint: Any) -> Message:
 def _keep(value: Any) -> Any:
     """Return a value unchanged."""
     return value
+
+
+def _read_choices(choices: Any) -> Message:
+    """Return the schema of a Literal, or of the values of an Enum."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise TypeError(f"the choices {choices} have no JSON form")
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
+
+
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reader:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
+
+
+def _kinds(schema: Message) -> set[str]:
+    """Return the types of a generated schema, as _LIMITS names them."""
+    if isinstance(schema, TypedSchema) and schema.for_results:
+        return set()  # only a model checks its values
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    kind = schema.get("type")
+    if kind is None:
+        return {"number", "string", "array", "object"}
+    return {"number" if kind == "integer" else kind}
+
+
+_PYDANTIC = "pydantic", "annotated_types"
+_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+
+
+def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
+
+
+def _read_pydantic(hint: Any) -> Reader:
+    """A hint that only pydantic understands."""
+    try:  # the author's program has imported it
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as problem:
+        raise TypeError(f"pydantic cannot read {hint}: {problem!r:.300}") from None
+    return _read_model(adapter.json_schema, adapter.validate_python)
+
+
+def _read_model(schema_in: Func, validate: Func) -> Reader:
+    """A type that has a schema of its own, and checks its values."""
+    schema = _without_refs(schema_in(mode="validation"))
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as problem:
+            kind = schema.get("type", "string")
+            if isinstance(value, str) and kind != "string":  # perhaps it is JSON
+                raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
+            own: Any = [{"loc": (), "msg": str(problem)}]
+            lines = []
+            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+                place = "".join(_at(step, "") for step in error["loc"])
+                lines.append(f"{place}: " + " ".join(error["msg"].split()))
+            raise ValueError("\n".join(lines)) from None
+
+    return TypedSchema(
+        schema, convert, partial(schema_in, mode="serialization")
+    ), convert
+
+
+def _without_refs(root: Any) -> Any:
+    """Return a model's schema with each $ref written out in place."""
+
+    def write_out(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(write_out, node))
+        if not isinstance(node, dict):
+            return node
+        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
+        if "$ref" in node:
+            return write_out({**_target(root, node["$ref"]), **parts})
+        return {key: write_out(part) for key, part in parts.items()}
+
+    return write_out(root)
+
+
+def _nodes(node: Any) -> list[Message]:
+    """List the objects in a schema, and the schema."""
+    if isinstance(node, dict):
+        return [node, *_nodes(list(node.values()))]
+    parts = node if isinstance(node, list) else ()
+    return [found for part in parts for found in _nodes(part)]
+
+
+def _show_results(schema: Message) -> None:
+    """Give the models in a schema their schema for results, which also checks them."""
+    for node in _nodes(schema):
+        if isinstance(node, TypedSchema) and node.for_results:
+            shown = _without_refs(node.for_results())
+            node.for_results = None
+            node.convert = _keep
+            node.clear()
+            node.update(shown)
+
+
+_TEXT = {"type": "string"}
+
+
+def _may_be_content(schema: Message) -> bool:
+    """Tell whether a result's schema says no more than text, objects, or a list."""
+    if schema.keys() == {"anyOf"}:
+        return all(map(_may_be_content, schema["anyOf"]))
+    if schema.keys() == {"type", "items"}:
+        return schema["items"] != _TEXT and _may_be_content(schema["items"])
+    return schema in ({}, _TEXT, {"type": "null"}, {"type": "object"})
 
 
 def _read_hint(hint: Any) -> Reader:
@@ -1741,54 +1902,48 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(choices), kind
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_from(kind, _SDK):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+        return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
+        " str or float, and convert it; or write input_schema= or output_schema="
     )
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(get_args(hint)[0])
-    for note in hint.__metadata__:
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    notes = hint.__metadata__
+    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+        schema, convert = _read_pydantic(hint)
+    else:
+        schema, convert = _read_hint(inner)
+    kinds = _kinds(schema)
+    for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
+            may_be_decimal = {"string", "number"} <= kinds
+            for name in note.keys() & _LIMITS:
+                # 1e-999999999 is a Decimal, and would take for ever.
+                endless = name == "multipleOf" and may_be_decimal
+                if endless or _LIMITS[name][0] not in kinds:
+                    raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
+            if may_be_decimal:
+                schema = TypedSchema(schema, convert)
     return schema, convert
-
-
-def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
-    for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
-            return row
-    return None
-
-
-def _read_text_type(kind: Any, row: Any) -> Reader:
-    make = getattr(kind, "fromisoformat", kind)
-
-    def convert(value: Any) -> Any:
-        source = str(value)
-        if make is not kind:  # before 3.11, it does not know Z
-            source = source.replace("Z", "+00:00")
-        with suppress(ValueError, ArithmeticError):
-            if re.fullmatch(row.grammar, source):
-                return make(source)
-        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
-
-    return TypedSchema(json.loads(row.schema), convert), convert
 
 
 def _any_of(branches: list[Reader]) -> Reader:
@@ -1818,8 +1973,7 @@ def _read_dict(hint: Any = Any) -> Reader:
 def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
-    # all items. So `items` allows anything, and maxItems forbids further items.
+    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1844,35 +1998,40 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
     return schema, lambda value: kind(map(convert, value))
 
 
-def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
-    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise TypeError(f"the choices {choices} have no JSON form")
-    if len(names) == 1:
-        return {"type": names.pop(), "enum": list(choices)}
-    return {"enum": list(choices)}
+_WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    """A TypedDict may have more members than it names."""
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
+        while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+            hint = hints[name] = get_args(hint)[0]
+            if wrapper == "Required":
+                optional.discard(name)
+            elif wrapper == "NotRequired":
+                optional.add(name)
     defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
+def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -1889,10 +2048,7 @@ def _read_class(kind: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members; its converter makes a new dict.
-
-    The docstring describes the object and its members.
-    """
+    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -1900,7 +2056,9 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write a plain default; limits stand in Annotated")
+                raise TypeError(
+                    "for `= Field(5, ge=1)`, write Annotated[int, Field(ge=1)] = 5"
+                )
             schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
             if default is None and Schema(schema).errors(None):
@@ -1910,7 +2068,8 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+        notes = getattr(hint, "__metadata__", ())
+        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -1936,11 +2095,21 @@ def _read_object(
     return schema, convert_members
 
 
-def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with a location: it has no JSON form.
+# What to do with a value that has no JSON form, by an attribute that it has.
+_REMEDIES = {
+    "__await__": "await it",
+    "__next__": "make a list of it",
+    "is_integer": "return None for NaN",
+    "decode": "bytes are for image(), audio() or embedded()",
+    "total_seconds": "use .total_seconds()",
+    "iterrows": 'use .to_dict("records")',
+    "tolist": "use .tolist()",
+    "keys": "use dict() of it",
+}
 
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
-    """
+
+def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    """Return a value as JSON; TypeError, with a location: it has no JSON form."""
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
     if value is None or isinstance(value, (str, int)):
@@ -1948,8 +2117,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    elif hasattr(kind, "__dataclass_fields__"):
+        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        return to_json(value.model_dump(mode="json", **options), place)
+    if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -1963,10 +2133,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    raise TypeError(
-        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
-        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
-    )
+    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
+    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
@@ -2016,10 +2185,9 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace generated ones; {} allows everything. With an
-    `input_schema`, hints only say which parameter takes the Context: arguments stay
-    plain JSON, and the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
+    With an `input_schema`, hints only say which parameter takes the Context: arguments
+    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
+    any thread may call it.
 
         name, description            of the function
         parameters                   the names that clients pass
@@ -2087,8 +2255,9 @@ class Entry:
         A tool with `-> str` or `-> list` returns content.
         """
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
+        _show_results(whole)
         schema = whole["properties"]["result"]
-        if schema in _CONTENT_SCHEMAS:
+        if _may_be_content(schema):
             return None
         # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = schema.get("type") != "object"
@@ -2137,12 +2306,13 @@ Entries = dict[str, Entry]  # by name or URI
 
 # ======== 6. Content, results, and the registry =======================================
 # *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
-# *contents* are the text or the bytes of a resource. A handler's value becomes one of
-# these, or data. For a tool without an output schema:
+# *contents* are the text or the bytes of a resource. For a tool without an output
+# schema:
 #
 #     value                               result
 #     None                                no content
-#     text, content, a list of these      this content
+#     text, content                       this content
+#     a list with content in it           a block for each item: text, or its JSON
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
@@ -2151,9 +2321,8 @@ Entries = dict[str, Entry]  # by name or URI
 # always structuredContent, and its JSON is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, of the right types, and none that its type lacks; it
-# counts as a complete result only if it has no members but a result's. Everything else
-# is data, except an error of the tool ("isError"), which is never turned into data:
+# members that its type requires, and none that its type lacks; it counts as a complete
+# result only if it has no members but a result's. Everything else is data:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2267,7 +2436,10 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
-        value = {"text": as_text(to_json(value))}
+        plain = to_json(value)
+        value = {"text": as_text(plain)}
+        if not isinstance(plain, str):
+            mime_type = mime_type or "application/json"
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
     return {**without_none(uri=uri, mimeType=mime_type), **value}
@@ -2295,11 +2467,6 @@ def block_error(value: Any) -> str | None:
     return shape.flaw(without_none(**value))
 
 
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_error(value)
-
-
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
@@ -2316,11 +2483,7 @@ def tool_error(message: str) -> Message:
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, not data.
-
-    It has `content`, and other members of a result only: {"content": [], "total": 17}
-    and {"content": []} are data.
-    """
+    """Tell whether a dict is a complete result; {"content": []} alone is data."""
     shape = shape_of("content structuredContent isError _meta resultType", "content")
     if not isinstance(value, dict) or shape.errors(value):
         return False
@@ -2329,20 +2492,18 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
-
-    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
-    """
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
-    blocks = plain if isinstance(value, list) and value else [plain]
-    if value is None:
-        blocks = []
+    items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and all(map(is_content, blocks)):
-        result = {"content": blocks}
+    elif plain is None and not entry.output:
+        result = {"content": []}
+    elif not entry.output and not all(map(block_error, items)):
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
     else:
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
@@ -2372,8 +2533,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
     In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name: in
-    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    except results and annotations, which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2400,30 +2560,40 @@ def older_block(block: Message) -> Message:
     return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
 
 
-# ---- the registry: each registered function is an Entry (section 5), in a table of its
-# kind. The key is what clients ask for: a name, a URI or a URI template.
+# ---- the registry
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked(members: Message, names: str) -> Message:
+def checked(members: Message, names: str, function: str = "Server()") -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
+    for name in given.keys() - set(names.split()):
+        known = names.replace(" ", ", ")
+        raise TypeError(f"{function} has no option {name}=; it has {known}")
     if error := shape_of(names).flaw(given):
-        raise TypeError(f"option {error}; there are {names}")
+        raise TypeError(f"option {error}")
     return given
 
 
-def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them: the
-    host drops the tool, or all tools, or a model's API refuses every request."""
-    names = [tool, *(one.replace(".", "_") for one in arguments)]
-    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
-    if odd:
-        _log(
-            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and - (server/tools §Tool Names); see name="
-        )
+def log_refusals(tool: str, schema: Message, description: str) -> None:
+    """Log what some hosts refuse, although the specification allows it: the host drops
+    the tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    for node in _nodes(schema):
+        for choice in node.get("enum", ()):
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(description) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2438,8 +2608,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
-            # many ways to match: with three variables, 1,000 dots take seconds.
+            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2457,10 +2626,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI; RpcError: the URI is not valid.
-
-    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
-    """
+    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2469,8 +2635,8 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go at any time: register them, or delete them from the dicts,
-    then call Server.changed(), which tells the clients to list again.
+    Tools may come and go: register them, or delete them from the dicts, then call
+    Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2533,11 +2699,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta).
-
-        The function returns text, content (see text(), image(), ...), a list of these,
-        a complete result {"content": [...]}, or any other value, which is sent as JSON.
-        `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see text(),
+        image(), ...), a list with content in it, a complete result, or any other value,
+        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         An exception becomes a result with `isError` and its text, for the model, and
         leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
@@ -2552,7 +2716,6 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2562,6 +2725,8 @@ class Registry:
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
+            shown = entry.definition.get("description", "")
+            log_refusals(called, entry.input_schema, shown)
             return function
 
         return register(function) if function else register
@@ -2672,19 +2837,20 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` come from the author, and may include `options` besides the usual
-        ones; `derived` come from the function.
+        `members` come from the author, `derived` from the function.
         """
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
+        names = f"title description icons _meta {options}".strip()
+        declared = "resources" if kind == "templates" else kind
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked(members, "title description icons _meta " + options),
+            **checked(members, names, f"{declared[:-1]}()"),
         }
         table[name] = entry
-        self.declared.add("resources" if kind == "templates" else kind)
+        self.declared.add(declared)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
@@ -2704,8 +2870,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist. This waits until the server
-        runs, because a completer may be registered before its prompt."""
+        """Log completers for arguments that do not exist, when the server starts."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
