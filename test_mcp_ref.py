@@ -11861,17 +11861,8 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     ]
 
 
-# By parts: what is cut from the module (its docstring says where).
-CUTS = {
-    "I": r"# =+ Part II: .*",
-    "I II": r"# =+ Part III .*\n# =+ The end of part III.*?\n",
-}
-
-
-@parametrize("parts", CUTS)
-def test_a_cut_copy_is_a_complete_modern_server(parts, tmp_path):
-    before, after = re.split("(?ms)^" + CUTS[parts], MCP_REF.read_text("utf-8"))
-    kept = re.sub(r"(?m)^.*# \[legacy\] *\n", "", before + after)
+def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
+    kept, _ = re.split("(?m)^# =+ Part II: ", MCP_REF.read_text("utf-8"))
     (tmp_path / "mcp_ref.py").write_text(kept, "utf-8")
     shutil.copytree(HERE / "examples", tmp_path / "examples")
     # The extensions tasks and skills need the client, and that needs part II.
@@ -11880,11 +11871,7 @@ def test_a_cut_copy_is_a_complete_modern_server(parts, tmp_path):
     )
     everything = tmp_path / "examples" / "everything_server.py"
     everything.write_text(kept, "utf-8")
-    if parts == "I":
-        play_vectors(sys.executable, everything, revisions=MODERN)
-    else:
-        with listening(everything) as (_, url):
-            play_vectors(url, revisions=MODERN)
+    play_vectors(sys.executable, everything)
 
 
 # ---- the layout of the repository's Python
