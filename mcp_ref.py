@@ -4905,8 +4905,8 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP server;
-# section 15 is such a server; section 16 is the command line.
+# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
+# server; section 15 is such a server; section 16 is the command line.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
