@@ -38,7 +38,6 @@ from testing.scripts import (
     begin,
     cli,
     client,
-    command,
     exchange,
     http_answer,
     listening,
