@@ -19,9 +19,9 @@ oauth.py. One file of all five, for your `bin`:
 
 The sections: 1 the command line; 2 where the server is; 3 a tool's arguments, by its
 schema; 4 lists; 5 the verbs; 6 what is printed; 7 questions to the user; 8 the shell;
-9 serving a file's functions; 10 the exit status. Nothing that a server sends is printed before clean() has replaced
-its control characters. What one part of an answer does wrong costs one line on stderr;
-the rest is shown.
+9 serving a file's functions; 10 the exit status. Nothing that a server sends is printed
+before clean() has replaced its control characters. What one part of an answer does
+wrong costs one line on stderr; the rest is shown.
 """
 
 from __future__ import annotations
@@ -2277,7 +2277,7 @@ def report(problem: Exception, as_json: bool) -> None:
 
 
 def run_serve(words: list[str]) -> int:
-    """Run `serve`; an exception of the file ends the program as it would end the file."""
+    """Run `serve`. An exception of the file ends the program, with its traceback."""
     try:
         return serve(words)
     except Finished as end:

@@ -108,6 +108,15 @@ def test_a_url_is_written_as_each_host_wants_it():
     assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
 
 
+def test_a_file_of_functions_is_served_by_the_command(tmp_path):
+    (tmp_path / "given.py").write_text("def seven() -> int: return 7\n")
+    found = blocks(tool("config.py", str(tmp_path / "given.py"))[1])
+    entry = found["Claude Code"]["mcpServers"]["given"]
+    assert Path(entry["args"][0]).name == "mcp_cli.py"
+    with client.connect([entry["command"], *entry["args"]]) as one:
+        assert one.call_tool("seven")["structuredContent"] == {"result": 7}
+
+
 def test_each_hosts_file_is_named_on_each_system():
     out = tool("config.py", HELLO, "hello")[1]
     for path in (
@@ -850,7 +859,7 @@ def test_a_walk_over_http_shows_no_secret():
     page, parts = walked(file, *words)
     part = parts["POST /mcp tools/call count"]
     names = named(part)
-    way = ["Connections.next_request", "Endpoint.serve", "Server.handle", "count"]
+    way = ["HttpServer.serve", "Endpoint.serve", "Server.handle", "count"]
     places = [names.index(name) for name in way]
     assert places == sorted(places) and "***" in part and "ada" in part
     assert "sesame" not in page
