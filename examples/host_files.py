@@ -253,13 +253,16 @@ def entries(
     return found
 
 
+# The last two are those of VS Code and Codex.
+TABLES = ("mcpServers", "servers", "mcp_servers")
+
+
 def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
     """Yield the tables of servers, and their scope if it is not the file's: those for
     one folder, which Claude calls local, come first."""
     for project in _projects(content, folder):
         yield _table(project, "mcpServers"), "local"
-    # VS Code calls them "servers", Codex "mcp_servers".
-    for member in ("mcpServers", "servers", "mcp_servers"):
+    for member in TABLES:
         yield _table(content, member), ""
 
 
@@ -427,8 +430,9 @@ def _seconds(raw: Message, *members: str) -> float | None:
 
 # ==== 4. Variables ============================================
 
-# ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:id}; Gemini has $NAME, too
-_VARIABLE = re.compile(r"\$\{(?:(env|input):)?([^{}:]+)(?::-([^}]*))?\}")
+# ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:id}; Gemini has $NAME, too. VS Code
+# gives ${config:NAME} and ${command:NAME}, which only it knows.
+_VARIABLE = re.compile(r"\$\{(?:(env|input|config|command):)?([^{}:]+)(?::-([^}]*))?\}")
 _BARE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
@@ -458,10 +462,17 @@ class _Expansion:
             value = _BARE.sub(lambda match: self.environ.get(match[1], match[0]), value)
         return _VARIABLE.sub(self._variable, value)
 
+    def path(self, value: str) -> str:
+        """Expand a text that may be a path: VS Code expands `~`, too."""
+        text = self.text(value)
+        return os.path.expanduser(text) if self.entry.host == "vscode" else text
+
     def _variable(self, match: re.Match[str]) -> str:
         space, name, default = match.groups()
         if space == "input":
             return self._input(name)
+        if space in ("config", "command"):
+            raise HostFileError(f"{match[0]} is available inside VS Code only")
         # As in a shell, a default also stands for an empty value.
         for values in (self.environ, self.own, self.known):
             if values.get(name) or (name in values and default is None):
@@ -500,10 +511,13 @@ def _expanded(
 
         # A shell or a bridge may expand what is left in its arguments.
         expand.own = env
-        command = [expand.text(one) for one in entry.command]
-        cwd = expand.text(entry.cwd) if entry.cwd else None
+        command = [expand.path(one) for one in entry.command]
+        cwd = expand.path(entry.cwd) if entry.cwd else None
         for name in dict.fromkeys(expand.missing):
             problem(f"{where}the variable {name} is not set")
+        for word in [*command, cwd or ""]:
+            if word.startswith("~/"):
+                problem(f"{where}{word}: only VS Code expands ~; write the whole path")
     except HostFileError as flaw:
         raise HostFileError(where + str(flaw)) from None
     return entry._replace(command=command, cwd=cwd, url=url, env=env, headers=headers)
