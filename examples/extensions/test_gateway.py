@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import json
 import os
 import queue
@@ -1364,11 +1365,19 @@ def test_a_field_that_is_left_out_is_left_out(front_version, version):
         upstream.close()
 
 
-@parametrize("flaw", ["another tool", "another principal", "twice", "made up"])
-def test_an_answer_reaches_only_the_call_that_asked(flaw):
+@parametrize(
+    "version, flaw",
+    [
+        *itertools.product(
+            [MODERN[0], LEGACY[0]], ["another tool", "another principal", "made up"]
+        ),
+        (LEGACY[0], "twice"),
+    ],
+)
+def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
     server, gate = asking_server()
     with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": version})
         profile = gw.Profile("all", [(upstream, ["*"])])
         upstream.keeper.start()
 
@@ -1379,12 +1388,13 @@ def test_an_answer_reaches_only_the_call_that_asked(flaw):
             return out[-1].get("result") or out[-1]["error"]
 
         first = call()
-        answer = {"question": {"action": "accept", "content": {"n": 1}}}
+        (key,) = first["inputRequests"]
+        answer = {key: {"action": "accept", "content": {"n": 1}}}
         state = first["requestState"]
         given = {"inputResponses": answer, "requestState": state}
         # Without the answer, the question is asked again.
         assert call(requestState=state)["inputRequests"] == first["inputRequests"]
-        if flaw == "twice":
+        if flaw == "twice" or version == MODERN[0]:
             assert "Two?" in json.dumps(call(**given))
         wrong = {
             "another tool": {"name": "old__page"},
@@ -1394,7 +1404,8 @@ def test_an_answer_reaches_only_the_call_that_asked(flaw):
         }[flaw]
         if flaw == "twice":
             upstream.talks.clear()
-        assert "is over" in call(**{**given, **wrong})["message"]
+        said = call(**{**given, **wrong})["message"]
+        assert ("is over" if flaw == "twice" else "is not valid here") in said
         upstream.close()
 
 
@@ -1531,6 +1542,23 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [sys.executable, "-c", FAIL, SECRET]}, "bad: *** of it"),
         ({"command": [sys.executable, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
         ({"command": ["/none/such", SECRET]}, "cannot start ['/none/such']"),
+        # Everything in one word.
+        ({"command": ["/none/such --key=" + SECRET]}, "arguments belong in args"),
+        ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
+        ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
+        ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
+        ({"command": [sys.executable, f"/none/such.py --key {SECRET}"]}, "exit status"),
+        ({"command": [sys.executable, "a\0b" + SECRET]}, "cannot start"),
+        ({"command": ["a\0b" + SECRET]}, "cannot start"),
+        ({"url": "http://127.0.0.1:9/m cp?key=" + SECRET}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp?a=b&key=" + SECRET + " "}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp?key=%s" % SECRET.replace("V", "%56")}, "down"),
+        ({"url": "http://none such/mcp?key=" + SECRET}, "down"),
+        ({"url": "http://none.invalid/mcp?key=" + SECRET + "\n"}, "down"),
+        ({"url": "http://127.0.0.1:x/mcp?key=" + SECRET}, "down"),
+        ({"url": f"http://ann:{SECRET}@none such/mcp"}, "down"),
+        ({"url": "http://[::1/mcp?key=" + SECRET}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp", "headers": {"X": SECRET + "\n"}}, "down"),
         ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
         ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
         (
@@ -1585,6 +1613,350 @@ def test_the_name_of_a_bridge_has_no_secret():
     upstreams, *_ = gw.read_config(f"http://ann:{SECRET}@127.0.0.1:9/mcp?key={SECRET}")
     (name,) = upstreams
     assert name == "http://127.0.0.1:9/mcp"
+
+
+# ---- users are kept apart
+
+
+LATE = """
+import json, sys
+
+def out(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def text(ident, value):
+    out(id=ident, result={"content": [{"type": "text", "text": json.dumps(value)}]})
+
+late = []
+for line in sys.stdin:
+    message = json.loads(line)
+    ident, method = message.get("id"), message.get("method")
+    if method == "initialize":
+        declared = {"tools": {}, "logging": {}}
+        info = {"name": "late", "version": "1"}
+        out(id=ident, result={"protocolVersion": "2025-06-18", "serverInfo": info,
+                              "capabilities": declared})
+    elif method == "tools/list":
+        schema = {"type": "object"}
+        names = ["late", "ask", "end"]
+        out(id=ident, result={"tools": [{"name": name, "inputSchema": schema}
+                                        for name in names]})
+    elif method == "tools/call" and message["params"]["name"] == "late":
+        late.append(ident)
+    elif method == "tools/call" and message["params"]["name"] == "ask":
+        asking = ident
+        out(method="notifications/message", params={"level": "error", "data": "a log"})
+        form = {"type": "object", "properties": {"pin": {"type": "string"}}}
+        out(id="q", method="elicitation/create",
+            params={"message": "Whose?", "requestedSchema": form})
+    elif method == "tools/call":
+        for one in late:
+            text(one, "late")
+        text(ident, "ended")
+    elif method is None:
+        text(asking, message.get("result") or message["error"]["message"])
+    elif method == "server/discover":
+        out(id=ident, error={"code": -32601, "message": "no"})
+    elif ident is not None:
+        out(id=ident, result={})
+"""
+
+
+class Person:
+    """A client of a gateway over HTTP, who answers every question."""
+
+    def __init__(self, url, name, version=LEGACY[0]):
+        self.asked, self.logs = [], []
+        self.client = client.connect(
+            url,
+            headers={"Authorization": "Bearer key-of-" + name},
+            revision=version,
+            elicit=lambda params: self.asked.append(params["message"]) or {"pin": name},
+            on_log=lambda params: self.logs.append(params["data"]),
+        )
+
+    def call(self, name, **options):
+        return self.client.call_tool(name, **options)["content"][0]["text"]
+
+
+KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
+
+
+@contextlib.contextmanager
+def crowd(*upstreams, **options):
+    """Serve upstreams; yield a function that makes a Person."""
+    profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
+    for upstream in upstreams:
+        upstream.keeper.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(gw.close_all, upstreams)
+        url = stack.enter_context(over_http(profile, **{"authorize": KEYS, **options}))
+
+        def person(name, version=LEGACY[0]):
+            made = Person(url, name, version)
+            stack.callback(made.client.close)
+            return made
+
+        person.url = url
+        yield person
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("other", ["the same session", "another session", "another user"])
+def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann", version)
+        with pytest.raises(TimeoutError):
+            ann.call("up__late", timeout=0.05)
+        wait_until(lambda: upstream.main.client.unanswered)
+        who = ann
+        if other == "another session":
+            who = person("ann", version)
+        elif other == "another user":
+            who = person("bob", version)
+        said = who.call("up__ask")
+        if other == "another session" or (version == MODERN[0] and who is ann):
+            # Each request of a modern client is a client of its own.
+            assert "cannot tell which" in said and not who.asked + who.logs
+            assert who.call("up__end") and not upstream.own
+            said = who.call("up__ask")  # the upstream has answered ann
+        assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
+        # Another user's call is on another connection, as all are from then on.
+        assert len(upstream.own) == (other == "another user")
+        assert "accept" in ann.call("up__ask")
+        assert len(upstream.own) == (other == "another user")
+
+
+@needs_posix
+def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann, bob = person("ann"), person("bob")
+        for who in (ann, bob):
+            with pytest.raises(TimeoutError):
+                who.call("up__late", timeout=0.05)
+            wait_until(lambda: any(one.unanswered for one in clients_of(upstream)))
+        (given_up,) = upstream.own.values()
+        wait_until(lambda: given_up.client and given_up.client.unanswered)
+        running = begin(bob.call, "up__late")  # it may share what bob has given up
+        wait_until(lambda: given_up.calls)
+        assert "accept" in ann.call("up__ask")
+        assert len(upstream.own) == 2 and not given_up.client.closed
+        bob.client.close()
+        with pytest.raises(client.Disconnected):
+            running.result(PATIENCE)
+        for call in given_up.calls:
+            call.sent.cancel()
+        wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
+
+
+def clients_of(upstream):
+    """Return the clients of all connections to an upstream."""
+    connections = [upstream.main, *upstream.own.values()]
+    return [one.client for one in connections if one.client]
+
+
+def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gw, "MAX_GIVEN_UP", 2)
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann")
+        for number in range(1, 4):
+            with pytest.raises(TimeoutError):
+                ann.call("up__late", timeout=0.05)
+            wait_until(lambda: len(upstream.main.client.unanswered) == number)
+        assert not upstream.own
+        assert "accept" in ann.call("up__ask") and len(upstream.own) == 1
+
+
+def waiting_server():
+    """Return a server whose tools wait: for an answer, and for more than that."""
+    server = mcp.Server("waits")
+
+    @server.tool
+    def ask(ctx: mcp.Context, more: str = "") -> str:
+        return ctx.elicit("Which?", pin=str)["content"]["pin"]
+
+    return server
+
+
+def legacy_of(serving):
+    return gw.Upstream("up", {"url": serving.url, "revision": LEGACY[0]})
+
+
+def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_ASKED", 1)
+    gate = threading.Event()
+    with http_serving(waiting_server()) as serving:
+        with crowd(legacy_of(serving)) as person:
+            bob, ann = person("bob"), person("ann")
+            asked = threading.Event()
+            slow = client.connect(
+                person.url,
+                headers={"Authorization": "Bearer key-of-bob"},
+                revision=LEGACY[0],
+                elicit=lambda _: [asked.set(), gate.wait(PATIENCE), {"pin": "slow"}][2],
+            )
+            with slow:
+                waiting = begin(slow.call_tool, "up__ask")
+                assert asked.wait(PATIENCE)
+                assert "Too many questions" in bob.call("up__ask")
+                assert ann.call("up__ask") == "ann"
+                gate.set()
+                assert waiting.result(PATIENCE)["content"][0]["text"] == "slow"
+                assert bob.call("up__ask") == "bob"
+
+
+@parametrize(
+    "limit, value, more",
+    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 3000, "x" * 1000)],
+)
+def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
+    monkeypatch, limit, value, more
+):
+    monkeypatch.setattr(gw, limit, value)
+    with http_serving(waiting_server()) as serving:
+        upstream = legacy_of(serving)
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+
+        def call(who, **params):
+            out, given = [], {"name": "up__ask", "arguments": {"more": more}}
+            request = modern_request("tools/call", **given, **params)
+            profile.handle(request, out.append, principal=who)
+            return out[-1].get("result") or out[-1]["error"]
+
+        def answer(who, asked):
+            answers = {"question": {"action": "accept", "content": {"pin": who}}}
+            state = asked["requestState"]
+            found = call(who, requestState=state, inputResponses=answers)
+            return json.dumps(found)
+
+        first = call("ann")
+        others = [call("bob") for _ in range(4)]
+        assert len(upstream.talks) == 3
+        assert "is over" in answer("bob", others[0])
+        assert '"text": "bob"' in answer("bob", others[-1])
+        assert '"text": "ann"' in answer("ann", first)
+        # What was given up ends on the upstream, too.
+        wait_until(lambda: len(upstream.main.calls) == len(upstream.talks) == 1)
+        upstream.close()
+
+
+@needs_posix
+def test_one_users_connections_do_not_end_those_of_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    with crowd(upstream) as person:
+        ann = person("ann")
+        first = ann.call("pid__pid")
+        bobs = [person("bob") for _ in range(4)]
+        assert len({one.call("pid__pid") for one in bobs}) == 4
+        assert len(upstream.own) == 3
+        assert ann.call("pid__pid") == first
+
+
+@needs_posix
+def test_clients_without_a_session_share_a_process_with_an_end(tmp_path, monkeypatch):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    with crowd(upstream, stateless=True) as person:
+        ann, bob = person("ann"), person("bob")
+        pids = [who.call("pid__pid") for who in (ann, ann, bob, ann)]
+        assert len({*pids}) == 2 and pids[0] == pids[1] == pids[3]
+        assert len(upstream.own) == 2
+        monkeypatch.setattr(gw, "OWN_SECONDS", 0)
+        wait_until(lambda: not upstream.own)
+
+
+def test_a_page_belongs_to_the_session_that_was_sent_to_it():
+    server, heard = mcp.Server("pages"), []
+    page = {
+        "mode": "url",
+        "message": "Log in",
+        "url": "https://pages.test/",
+        "elicitationId": "e1",
+    }
+
+    @server.tool
+    def refuse(more: str = "") -> str:
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [page]})
+
+    version = "2025-11-25"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with contextlib.ExitStack() as stack:
+            bob, ann = [  # bob would be told first
+                stack.enter_context(
+                    client.connect(
+                        profile,
+                        revision=version,
+                        on_notification=lambda message, who=who: heard.append(
+                            (who, message["method"].rpartition("/")[2])
+                        ),
+                    )
+                )
+                for who in ("bob", "ann")
+            ]
+            with pytest.raises(mcp.RpcError, match="visit it"):
+                ann.call_tool("up__refuse", {"more": "x" * 10000})
+            # What is kept of the call is small.
+            assert all(one.ctx is None for one in upstream.main.visits.values())
+            server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+            wait_until(lambda: ("ann", "complete") in heard)
+            profile.changed("tools")
+            wait_until(lambda: ("bob", "list_changed") in heard)
+            assert ("bob", "complete") not in heard
+        upstream.close()
+
+
+def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    options = {"forward": ["X-Tenant"], "headers": {"x-tenant": "nobody", "X-Own": "e"}}
+    with raw_upstream(lists, **options) as (upstream, site):
+        with crowd(upstream) as person:
+            port = int(person.url.split(":")[2].split("/")[0])
+            headers = {"Authorization": "Bearer key-of-ann", "X-Tenant": "one"}
+            accept = {**headers, "Accept": "text/event-stream"}
+            with request_to(port, "GET", "/mcp/all", accept).getresponse() as stream:
+                path = "/mcp/" + event_of(stream)["data"]
+                opening = {
+                    "protocolVersion": LEGACY[-1],
+                    "capabilities": {},
+                    "clientInfo": {"name": "x", "version": "1"},
+                }
+                call = {"name": "raw__good", "arguments": {}}
+                asked = [("initialize", opening), ("tools/call", call)]
+                json_type = {**headers, "Content-Type": "application/json"}
+                for number, (method, params) in enumerate(asked):
+                    message = {"jsonrpc": "2.0", "id": number, "method": method}
+                    body = json.dumps({**message, "params": params}).encode()
+                    assert exchange(port, "POST", path, json_type, body)[0] == 202
+                    assert json.loads(event_of(stream)["data"])["result"]
+    (call,) = [
+        headers
+        for _, headers, message in site.asked
+        if message.get("method") == "tools/call"
+    ]
+    assert call["x-tenant"] == "one" and call["x-own"] == "e"
 
 
 # ---- logging in
