@@ -46,10 +46,11 @@ sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Malformed, connect, fetch
 
-from mcp_ref import HttpError
+from mcp_ref import HttpError, RpcError, decode
 
 Message = dict[str, Any]
 
+MAX_DOCUMENT = 2**20  # bytes of one answer
 FETCH_SECONDS = 30  # for one answer, and all of them if the client does not say
 EARLY_SECONDS = 30  # how long before its expiry a stored token is refreshed
 ASSERTION_SECONDS = 120  # validity of an assertion that we sign
@@ -108,9 +109,11 @@ def fetch_json(
         raise OAuthError(
             f"{shown(url)} cannot be reached: {problem}", temporary=True
         ) from None
+    if len(content) > MAX_DOCUMENT:
+        raise OAuthError(f"{shown(url)} sent more than {MAX_DOCUMENT} bytes")
     found = None
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(content)
+    with contextlib.suppress(RpcError):  # not JSON, or too much of it
+        found = decode(content)
     if status >= 500:  # not "no metadata": that would lead to another issuer
         raise OAuthError(
             f"{shown(url)} answers {status}: try again later (this is temporary)",

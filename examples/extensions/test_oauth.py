@@ -241,6 +241,25 @@ def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
     assert document == "token" or TOKEN not in [url for _, url, _, _ in world.asked]
 
 
+@parametrize("many, error", [(2**20, "more than"), (2**18, "has no metadata")])
+def test_a_document_is_bounded(world, many, error, monkeypatch):
+    """Decoded, an array takes up to 50 times as much memory as its text."""
+    document = b'{"issuer": "%s", "a": [%s]}' % (
+        ISSUER.encode(),
+        b",".join([b"[]"] * many),
+    )
+    monkeypatch.setattr(mcp, "MAX_VALUES", 2**17)
+
+    def fetch(verb, url, *more, **named):
+        if url in (METADATA, ISSUER + OPENID):
+            return 200, {}, document
+        return world.fetch(verb, url, *more, **named)
+
+    monkeypatch.setattr(oauth, "fetch", fetch)
+    with pytest.raises(oauth.OAuthError, match=error):
+        log_in(world.hook())
+
+
 # changes of documents; refusals: status, challenge, what is then posted and sent
 FLOWS = {
     "a refused token is renewed, or else obtained anew": [
