@@ -53,8 +53,8 @@ call the client; results are not cached or checked against an outputSchema; a
 subscription is not renewed when its connection is lost; the timeout of a call to a
 legacy server runs on while its question is answered; a tools/call that was
 sent on a kept connection which ends at that moment is Disconnected, because the server
-may have run it; `Retry-After` is read in seconds, not as a date; a proxy that asks for
-a password, or for TLS on the way to itself, is not supported.
+may have run it; `Retry-After` is read in seconds, not as a date; a proxy
+that needs TLS, SOCKS, or another scheme than Basic for its password is not supported.
 
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
@@ -70,7 +70,9 @@ import os
 import re
 import signal
 import socket
+import string
 import sys
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -84,7 +86,7 @@ from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
 from typing import Any, NamedTuple, Optional
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
@@ -127,12 +129,13 @@ from mcp_ref import (
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
-    MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES
-    MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_ROUNDS MAX_STUCK_PAGES
-    MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT
+    MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES MAX_ROUNDS
+    MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
-    ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
+    ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
+    url_warnings
 """.split()
 
 
@@ -147,6 +150,9 @@ LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
 # Questions in one result; of a legacy server, open at a time: more are ignored.
 MAX_QUESTIONS = 64
+
+# ---- of connecting
+COURTESY_SECONDS = 2.0  # for each message that is not needed to go on
 
 # ---- of a list
 MAX_PAGES = 1000  # pages of one list
@@ -172,7 +178,10 @@ LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
-RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
+# The wait before a stream is opened again, unless the server sets `retry`; and before a
+# request is repeated, unless it sends Retry-After.
+RETRY_SECONDS = 1.0
+MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
 Message = dict[str, Any]
 Hook = Optional[Callable[..., Any]]
@@ -264,8 +273,13 @@ _FIELD = """
 
 def _known_keywords(part: Message) -> Message:
     """Return a part of a form without unknown keywords: client/elicitation §Requested
-    Schema."""
-    return {name: part[name] for name in _FIELD if name in part}
+    Schema. Choices with titles become an `enum`, which is fast to check."""
+    known = {name: part[name] for name in _FIELD if name in part}
+    for name in ("oneOf", "anyOf"):
+        choices = known.get(name)
+        if choices and all(list(one) == ["const"] for one in choices):
+            known["enum"] = [one["const"] for one in known.pop(name)]
+    return known
 
 
 def _form(form: Message) -> tuple[Message, Schema]:
@@ -343,6 +357,31 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
     }
 
 
+# ---- headers
+
+# Those that a user may not set: the transport depends on them.
+_FIXED_HEADERS = "accept accept-encoding connection content-length content-type".split()
+_FIXED_HEADERS += "transfer-encoding last-event-id".split()
+
+
+def merge_headers(*parts: Message) -> Message:
+    """Merge dicts of headers: a later one replaces an earlier one, in any spelling."""
+    found = {name.lower(): (name, part[name]) for part in parts for name in part}
+    return dict(found.values())
+
+
+def _check_headers(headers: Message) -> Message:
+    """Return a user's headers; ValueError if one of them cannot be sent."""
+    for name, value in headers.items():
+        if name.lower() in _FIXED_HEADERS or name.lower().startswith("mcp-"):
+            raise ValueError(f"the client itself sets the header {name}")
+        try:
+            f"{name}{value}".encode("latin-1")
+        except UnicodeEncodeError:
+            raise ValueError(f"the header {name!r} must be ASCII") from None
+    return headers
+
+
 # ---- URLs
 
 
@@ -361,6 +400,22 @@ def _origin(url: str) -> tuple[str, str, int]:
             f"[sys.executable, 'server.py']); found {_shown(url)}"
         )
     return parts.scheme, parts.hostname, parts.port or ports[parts.scheme]
+
+
+def _proxy(text: str) -> tuple[Any, Message]:
+    """Return address and headers of a proxy; ValueError if it is not an HTTP proxy."""
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            "a proxy must be http://[USER:PASSWORD@]HOST:PORT (SOCKS is not supported); "
+            f"found {parts.scheme}://{parts.hostname or ''}"
+        )
+    headers = {}
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        code = b64encode(pair.encode()).decode()
+        headers["Proxy-Authorization"] = f"Basic {code}"
+    return (parts.hostname, parts.port or 80), headers
 
 
 def _check_url(url: Any) -> None:
@@ -442,6 +497,8 @@ class Request:
         self.timeout = client.timeout if timeout is None else timeout
         self.last = monotonic() + longest
         self.deadline = min(monotonic() + self.timeout, self.last)
+        # [legacy] True if Client.request() opens another session for it, and repeats it.
+        self.reopens = False
 
         self.settled = False
         self.cancelled = False
@@ -459,6 +516,7 @@ class Request:
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
         self.slower = 1  # ... times this, which grows while it brings nothing
+        self.retries = 0  # after 502, 503 and 504
 
     def put(self, *items: Any) -> None:
         """Deliver messages, and have next() look up; a signal handler may, too."""
@@ -541,6 +599,7 @@ class Transport:
     unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
+    sse = False  # [legacy] true if it speaks HTTP+SSE
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
@@ -549,6 +608,14 @@ class Transport:
         """Print a line for the user, on stderr. What a terminal would obey is
         escaped."""
         print(printable(line), file=sys.stderr)
+
+    def _receive(self, *arguments: Any) -> None:
+        """Hand a message of a stream to the client; report what is not a message, and a
+        callback that fails."""
+        try:
+            self.client.receive(*arguments)
+        except Exception as problem:
+            self.say(repr(problem))
 
     def _run(self, name: str, request: Request, work: Any) -> None:
         """Do a request's work on a new thread; an exception settles the request."""
@@ -646,8 +713,8 @@ class StdioTransport(Transport):
 
     start() makes for each process: `wrote`, true once a line was written to it; `loss`,
     the exception for calls once it is lost; `outgoing`, pairs of a line and its request
-    for mcp-write (None ends that thread); `exited`, set when it has exited; `silent`,
-    set when its stderr has ended.
+    for mcp-write (None ends that thread); `exited`, set when it has exited; `ended` and
+    `silent`, set when its stdout and its stderr have been read to the end.
 
     start() and stop() run under the client's lock for connecting. The four threads of a
     process get it as an argument, because `process` may be the next one when they end;
@@ -682,6 +749,7 @@ class StdioTransport(Transport):
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
         self.exited = Event()
+        self.ended = Event()
         self.silent = Event()
         self.last_lines = []
         try:
@@ -725,15 +793,14 @@ class StdioTransport(Transport):
 
     def _read(self, process: Any) -> None:
         """Read lines until the output ends; runs on mcp-read."""
+        ended = self.ended
         with process.stdout:
             for line in _lines(process.stdout):
                 self.heard = True
-                try:
-                    if line.strip():
-                        self.client.receive(line)
-                except Exception as problem:  # not a message, or a callback failed
-                    self.say(repr(problem))
-            self._lose(process)
+                if line.strip():
+                    self._receive(line)
+        ended.set()
+        self._lose(process)
 
     def _forward(self, process: Any) -> None:
         """Pass on what the server writes to stderr; runs on mcp-stderr."""
@@ -755,8 +822,10 @@ class StdioTransport(Transport):
     def _lose(self, process: Any) -> None:
         """Mark the server as gone; fail pending calls, quoting the end of its
         stderr."""
-        # A pipe may end a moment before the process, and both before the last line.
+        # A pipe may end a moment before the process. Answers that it wrote before are
+        # still to be read, unless another process keeps its stdout open.
         if self.exited.wait(1):
+            self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
         if self.up and process is self.process:
             self.unread = not self.wrote or _left_unread(process)
@@ -808,6 +877,13 @@ class StdioTransport(Transport):
 #     _Wire.exchange   bytes
 
 
+# The requests that are repeated while a server restarts.
+_REPEATED = """
+    initialize ping prompts/list resources/list resources/templates/list server/discover
+    tools/list
+""".split()
+
+
 class _Call(NamedTuple):
     """What is sent in an HTTP exchange; `headers` are those of the protocol."""
 
@@ -843,27 +919,31 @@ class _Wire:
 
         scheme, host, port = _origin(url)
         self.host = host  # as errors name it
+        self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place: Message = {"on": 0}  # what Client.record() says about the exchange
+        self.place: Message = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
+        self.credentials: Message = {}  # headers for such a proxy
         with self.failing():
             if proxy is None and not proxy_bypass(urlsplit(url).netloc):
                 proxy = getproxies().get(scheme)
             address = (host, port)
             if proxy:
-                address = _origin(proxy if "://" in proxy else f"http://{proxy}")[1:]
-                self.host = f"{host} (through the proxy {address[0]})"
+                address, credentials = _proxy(proxy)
+                how = "with" if credentials else "without"
+                self.route = f" (through the proxy {address[0]}, {how} a password)"
 
             if scheme == "http":
                 self.connection: Any = HTTPConnection(*address, timeout=timeout)
                 if proxy:
                     self.prefix = f"http://{urlsplit(url).netloc}"
+                    self.credentials = credentials
             else:
                 self.connection = HTTPSConnection(
                     *address, timeout=timeout, context=tls
                 )
                 if proxy:
-                    self.connection.set_tunnel(host, port)
+                    self.connection.set_tunnel(host, port, credentials)
             self.connection.connect()
             self.socket = self.connection.sock
 
@@ -875,7 +955,9 @@ class _Wire:
         except (OSError, HTTPException, ValueError) as problem:
             # http.client quotes the value of an invalid header, which may be a secret.
             text = str(problem).partition(" value b")[0]
-            raise kind(f"{self.host}: {text or type(problem).__name__}") from None
+            raise kind(
+                f"{self.host}{self.route}: {text or type(problem).__name__}"
+            ) from None
 
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
@@ -883,10 +965,11 @@ class _Wire:
         """Send a request, and read the response. The body of a stream is left, if it
         may be a `stream`."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
+        target = quote(target.lstrip("/"), safe=string.punctuation)
         self.response = None
         with self.failing():
             self.connection.request(
-                verb, f"{self.prefix}/{target.lstrip('/')}", body, headers
+                verb, f"{self.prefix}/{target}", body, {**self.credentials, **headers}
             )
             self.sent = True
             self.response = self.connection.getresponse()
@@ -1000,7 +1083,9 @@ def fetch(
     try:
         wire.exchange(verb, url, headers, body, False)
         if not timer.is_alive():
-            raise Disconnected(f"{wire.host}: no answer within {timeout:g} s")
+            raise Disconnected(
+                f"{wire.host}{wire.route}: no answer within {timeout:g} s"
+            )
         return wire.status, wire.headers, wire.body
     finally:
         timer.cancel()
@@ -1016,8 +1101,9 @@ class HttpTransport(Transport):
     `seconds` say how long it may take, not counting a person; returns `headers` for all
     requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
     PEM file with the certificate authorities to trust. `proxy`: such as
-    "http://host:3128" for every host, "" for none; by default, what the
-    environment says (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
+    "http://user:password@host:3128" for every host, "" for none; the default is that of
+    the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
+    `sse`: the server speaks HTTP+SSE; by default, this is found out.
     Redirects must stay within the origin. Cookies are kept as long as the client, and
     go back to the origin only: balancers find a server again by them.
 
@@ -1035,7 +1121,6 @@ class HttpTransport(Transport):
 
     mirrors = True
     session = ""
-    sse = False
     post_to = ""  # where messages are posted, if not to `url`
     stream: Any = None  # [legacy] the request that keeps the session's stream open
 
@@ -1047,9 +1132,10 @@ class HttpTransport(Transport):
         authorize: Any = None,
         proxy: Any = None,
         cacert: str = "",
+        sse: bool = False,
     ) -> None:
-        self.url = url
-        self.origin = _origin(url)
+        self.url = url.strip()
+        self.origin = _origin(self.url)
         self.headers = headers or {}
         self.proxy = proxy
         self.tls = tls
@@ -1058,6 +1144,7 @@ class HttpTransport(Transport):
 
             os.stat(cacert)  # its error names the file, that of ssl does not
             self.tls = ssl.create_default_context(cafile=cacert)
+        self.only_sse = sse
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
@@ -1068,7 +1155,7 @@ class HttpTransport(Transport):
     def start(self) -> None:
         # Nothing is connected yet: the first message does that.
         self.session = ""
-        self.sse = False
+        self.sse = self.only_sse
         self.post_to = ""
         self.unread = True  # until there is a connection
         self.up = True
@@ -1095,7 +1182,7 @@ class HttpTransport(Transport):
 
     # ---- a POST, and its answer
 
-    def _headers_of(self, message: Message) -> Message:
+    def _headers_of(self, message: Message, request: Request) -> Message:
         """Return the headers that repeat the body: .../streamable-http §Request
         Metadata."""
         client = self.client
@@ -1113,22 +1200,27 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # Its schema says which arguments become headers.
-                    client.list_tools()
+                    # The tool's schema says which arguments become headers. Without
+                    # it, the server refuses the call if it needs any.
+                    with client._optional("tools/list"):
+                        client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
                 headers.update(_mirrors(schema, params.get("arguments")))
         return headers
 
     def _post(self, message: Message, request: Request) -> None:
         """Post a message, and handle the response."""
-        wire = self._open(_Call("POST", self._headers_of(message), request, message))
+        is_opening = request.method == "initialize"
+        if is_opening and self.only_sse:
+            self.listen(request.deadline - monotonic())
+        headers = self._headers_of(message, request)
+        wire = self._open(_Call("POST", headers, request, message))
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
                 raise self._refusal(wire)
             return
 
-        is_opening = request.method == "initialize"
         if is_opening and status == 200:
             # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
@@ -1140,6 +1232,10 @@ class HttpTransport(Transport):
             answers = status != 404 and re.search(ours, wire.body)
         if wire.is_stream:
             self._read_answer(wire, request)
+        elif status == 202 and not (self.client.modern or wire.body):
+            self.say(f"{request.method}: status 202; the stream should have its answer")
+            self._release(request)
+            self.listen()
         elif status < 400 or answers:
             body = wire.body
             place = wire.place
@@ -1155,6 +1251,8 @@ class HttpTransport(Transport):
             if not self.post_to:
                 raise self._refusal(wire)
             self._post(message, request)
+        elif request.reopens and wire.session and status in (400, 404):
+            raise self._session_loss(wire)
         else:
             raise self._refusal(wire)
 
@@ -1166,12 +1264,16 @@ class HttpTransport(Transport):
             self._read_stream(wire, request, request)
             if request.settled:
                 return
+            ended = f"the stream ended without a response to {request.method}"
             if self.client.modern or not request.last_id or request.over.is_set():
-                raise Disconnected(
-                    f"the stream ended without a response to {request.method}"
-                )
+                raise Disconnected(ended + self.client.stray)
             self._pause(request)
-            wire = self._get(request)
+            try:
+                wire = self._get(request)
+            except HttpError as refusal:  # the server may have run the request
+                raise Disconnected(
+                    f"{ended}, and cannot be resumed: {refusal}"
+                ) from None
 
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
         """Receive a stream's messages until it ends or breaks, or until its owner has
@@ -1180,7 +1282,7 @@ class HttpTransport(Transport):
         with suppress(Disconnected):
             for name, data in wire.events(request):
                 if name == "message":
-                    self.client.receive(data.encode(), owner, wire.place)
+                    self._receive(data.encode(), owner, wire.place)
                 elif name == "endpoint" and self.sse:
                     self._take_endpoint(wire, data.strip())
                 if owner and owner.settled:
@@ -1192,33 +1294,34 @@ class HttpTransport(Transport):
         request.over.wait(request.retry * request.slower)
         request.slower = min(request.slower * 2, 16)
 
-    def _refusal(self, wire: _Wire) -> Any:
+    def _refusal(self, wire: _Wire) -> HttpError:
         """Return the exception for an HTTP response that is not a message."""
-        status = wire.status
         text = wire.body.decode("utf-8", "replace")
         self.client.record("<", wire.place, text=text)
-        # A lost session must be 404, but widely copied servers answer 400 and mention
-        # the session.
-        names_session = "session" in text.lower() and str(INVALID_PARAMS) not in text
-        is_lost = status == 404 or (status == 400 and names_session)
-        if wire.session and is_lost:
-            lost = Disconnected("the server no longer knows the session")
-            lost.session_lost = True
-            if wire.session == self.session:
-                self.session = ""
-                self.up = False  # the next request reconnects
-                self._end_stream(lost)
-            return lost
         return HttpError(
-            status,
-            f"{_shown(self.url)} sent {status} {wire.response.reason}: {text:.500}",
+            wire.status,
+            f"{_shown(self.url)}{wire.route} sent {wire.status} "
+            f"{wire.response.reason}: {text:.500}",
             wire.headers,
             self.url,
         )
 
+    def _session_loss(self, wire: _Wire) -> Disconnected:
+        """Give up a session that the server no longer knows; return the exception.
+
+        A server must say so by 404, but widely copied ones send 400. For each request,
+        only one other session is opened: 400 can have other reasons, too."""
+        lost = Disconnected(f"the session is lost: {self._refusal(wire)}")
+        lost.session_lost = True
+        if wire.session == self.session:
+            self.session = ""
+            self.up = False  # the next request reconnects
+            self._end_stream(lost)
+        return lost
+
     # ---- [legacy] the session's stream
 
-    def listen(self, seconds: float = 2 * RETRY_SECONDS) -> None:
+    def listen(self, seconds: float = COURTESY_SECONDS) -> None:
         """[legacy] Open the session's stream, or raise what keeps it from being opened.
         ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
         if self.stream is None or self.stream.over.is_set():
@@ -1248,7 +1351,7 @@ class HttpTransport(Transport):
                     raise Disconnected("the server ended its stream")
                 self._pause(stream)
         except Exception as problem:
-            self._end_stream(problem)
+            self._end_stream(Disconnected(f"the session's stream has ended: {problem}"))
             if self.post_to:
                 self.up = False  # the next request reconnects
                 self.client.lost(problem)
@@ -1304,15 +1407,22 @@ class HttpTransport(Transport):
         raise self._refusal(wire)
 
     def _is_busy(self, wire: _Wire, request: Request) -> bool:
-        """Wait if the server says in how many seconds to ask again; tell whether it
-        did. Nothing is waited for that lies beyond the request's time. (Both statuses
-        say that the request was not served, so a call may go out again, too.)"""
+        """Wait if the request should be sent again; tell whether it should.
+
+        429 and 503 with Retry-After: the request was not served, so it may be a call,
+        too. Other requests may be repeated after 502, 503 and 504 (the server restarts),
+        if they only read. No pause goes beyond the deadline."""
+        pause = inf
         if wire.status in (429, 503):
-            with suppress(KeyError, ValueError):  # it does not say, or says a date
+            with suppress(KeyError, ValueError):  # not sent, or a date
                 pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
-                if monotonic() + pause < request.deadline:
-                    request.over.wait(pause)
-                    return True
+        is_restarting = wire.status in (502, 503, 504) and request.method in _REPEATED
+        if pause == inf and is_restarting and request.retries < MAX_RETRIES:
+            pause = RETRY_SECONDS * 2**request.retries
+            request.retries += 1
+        if monotonic() + pause < request.deadline:
+            request.over.wait(pause)
+            return True
         return False
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
@@ -1350,7 +1460,8 @@ class HttpTransport(Transport):
         if self.cookies:
             headers["Cookie"] = "; ".join(self.cookies.values())
         for more in (self.headers, authorized):
-            headers.update(more(verb, url) if callable(more) else more)
+            given = more(verb, url) if callable(more) else more
+            headers = merge_headers(headers, _check_headers(given))
         wire = self._take_wire(call.request)
         wire.session = session
         self.client.record(">", wire.place, **shown)
@@ -1533,7 +1644,7 @@ class Client(AbstractContextManager["Client"]):
     Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
     user, such as those that a server on stdio writes to stderr (but not what a legacy
     one writes before it has refused server/discover); `headers`, `tls`, `authorize`,
-    `proxy`, `cacert`: see HttpTransport. `revision`: speak this one or
+    `proxy`, `cacert`, `sse`: see HttpTransport. `revision`: speak this one or
     fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
     server on stdio may be silent before it counts as legacy.
 
@@ -1587,6 +1698,7 @@ class Client(AbstractContextManager["Client"]):
         authorize: Hook = None,
         proxy: Any = None,
         cacert: str = "",
+        sse: bool = False,
         revision: str = "",
         timeout: float = CALL_SECONDS,
         probe: float = PROBE_SECONDS,
@@ -1604,7 +1716,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> None:
         if isinstance(target, str):
             self.transport: Any = HttpTransport(
-                target, headers, tls, authorize, proxy, cacert
+                target, headers, tls, authorize, proxy, cacert, sse
             )
         elif isinstance(target, Server):
             self.transport = MemoryTransport(target)
@@ -1709,6 +1821,8 @@ class Client(AbstractContextManager["Client"]):
     def _find_era(self) -> None:
         """Agree on a revision with the server."""
         # `version` is ours, or that of the connection before.
+        if self.transport.sse and self.modern:
+            return self._initialize(versions("legacy")[0])
         if not self.modern:
             return self._initialize(self.version)
         try:
@@ -1727,7 +1841,9 @@ class Client(AbstractContextManager["Client"]):
         not connected; exited without reading       raise it: nothing has been asked yet
         any other error, status, page or silence    initialize, unless a revision is
                                                     wanted"""
-        code = getattr(problem, "code", getattr(problem, "status", 0))
+        code = getattr(problem, "code", 0)
+        if isinstance(problem, HttpError):
+            code = problem.status
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
         if self._pinned and isinstance(problem, RpcError):
@@ -1744,13 +1860,14 @@ class Client(AbstractContextManager["Client"]):
         try:
             self._initialize(versions("legacy")[0])
         except _FAILURES as refusal:
-            if getattr(refusal, "code", 0) != UNSUPPORTED_VERSION:
+            if getattr(refusal, "code", 0) == UNSUPPORTED_VERSION:
+                return self._choose(refusal)  # it is modern, and was slow
+            if isinstance(refusal, (RpcError, TimeoutError)):
                 refusal.args = (
                     f"{refusal} (tried server/discover, then initialize; if you know "
                     "the server's revision, revision= or --revision names it)",
                 )
-                raise
-            self._choose(refusal)  # it is modern, and was slow
+            raise
 
     def _discover(self, version: str) -> None:
         """Send server/discover, and agree on this version. RpcError with
@@ -1813,24 +1930,37 @@ class Client(AbstractContextManager["Client"]):
             )
         self._speak(agreed)
         self._take_over(result, result.get("serverInfo"))
-        self._notify(
-            "notifications/initialized", timeout=self.open_until - monotonic()
-        ).wait()
+        seconds = min(COURTESY_SECONDS, self.open_until - monotonic())
+        with self._optional("notifications/initialized"):
+            self._notify("notifications/initialized", timeout=seconds).wait()
         if self._declared or self._on_log or self._on_notification:
-            # Many servers have no such stream (405): then they ask and tell nothing
-            # outside of a call.
+            # Many servers have no such stream (405): then they send messages only
+            # during a call.
             with suppress(Exception):
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
-            self.request(
-                "logging/setLevel",
-                {"level": self.log_level},
-                timeout=self.open_until - monotonic(),
-            )
+            level = Request(self, "logging/setLevel", seconds)
+            with self._optional("logging/setLevel"):
+                self._exchange(level, {"level": self.log_level})
+
+    @contextmanager
+    def _optional(self, method: str) -> Iterator[None]:
+        """Report the failure of a message that the client sends of its own accord; raise
+        it only if the connection is lost."""
+        try:
+            yield
+        except _FAILURES as problem:
+            if not self.transport.up:
+                raise
+            self.transport.say(f"{method} failed: {problem}")
 
     def _take_over(self, result: Message, info: Any) -> None:
-        """Take what the server says of itself."""
-        self.capabilities = _member(result, "capabilities", dict)
+        """Store the server's description of itself."""
+        declared = _member(result, "capabilities", dict)
+        # null: not declared
+        self.capabilities = {
+            name: one for name, one in declared.items() if one is not None
+        }
         self.server_info = _object(info)
         self.instructions = result.get("instructions")
 
@@ -1869,6 +1999,7 @@ class Client(AbstractContextManager["Client"]):
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
+            request.reopens = not attempt
             if started:
                 started(request)
             self.open(request.timeout)
@@ -1877,7 +2008,7 @@ class Client(AbstractContextManager["Client"]):
             except Disconnected as problem:
                 # The next attempt opens another session: [2025-11-25] basic/transports
                 # §Session Management.
-                if attempt or not problem.session_lost:
+                if not problem.session_lost:
                     raise
                 continue
             except RpcError as problem:
@@ -2015,7 +2146,7 @@ class Client(AbstractContextManager["Client"]):
         if kind == "response":
             ident = message.get("id")
             if is_id(ident):
-                request = self.running.get(ident)
+                request = self._running(ident)
             elif "error" not in message:
                 request = None
             # An error without an id: our message was unreadable. HTTP tells which.
@@ -2037,6 +2168,14 @@ class Client(AbstractContextManager["Client"]):
         asking = [request] if request else list(self.running.values())
         tags = [one.tag for one in asking if one.response]
         return tags if request else [*tags, *self.unanswered.values()]
+
+    def _running(self, ident: Any) -> Any:
+        """Return the request with this id, or None. Some servers answer 1 with "1"."""
+        for known in list(self.running):
+            if ident == str(known):
+                self.transport.say(f"the id {known} came back as {ident!r}")
+                ident = known
+        return self.running.get(ident)
 
     def _take_notification(
         self, message: Message, params: Message, came_for: Any
@@ -2214,7 +2353,9 @@ class Client(AbstractContextManager["Client"]):
                 _member(item, name, str)
         return result
 
-    def _list(self, method: str, member: str, key: str = "name") -> list[Message]:
+    def _list(
+        self, method: str, member: str, key: str = "name", **options: Any
+    ) -> list[Message]:
         """Fetch all pages of a list: server/utilities/pagination. `key`: the member
         that tells its items apart. Cursors say nothing, so what ends a list that goes
         round in circles is that its pages bring nothing new."""
@@ -2225,17 +2366,18 @@ class Client(AbstractContextManager["Client"]):
         stuck = 0
         for _ in range(MAX_PAGES):
             try:
-                page = self._ask(method, params, member, "name", key)
+                page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
             size += len(encode(page))
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
-            keys = {item[key] for item in page[member]}
+            valid = self._valid_items(method, page[member], {"name", key})
+            keys = {item[key] for item in valid}
             if keys - known:
                 known |= keys
-                items += page[member]
+                items += valid
                 stuck = 0
             if page.get("nextCursor") is None:  # "" is a valid cursor
                 return items
@@ -2245,10 +2387,22 @@ class Client(AbstractContextManager["Client"]):
             params = {"cursor": _member(page, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
-    def list_tools(self) -> list[Message]:
+    def _valid_items(
+        self, method: str, items: list[Any], needed: set[str]
+    ) -> list[Message]:
+        """Return the items that have all texts `needed`; report the others."""
+        valid = []
+        for item in items:
+            if all(isinstance(_object(item).get(name), str) for name in needed):
+                valid.append(item)
+            else:
+                self.transport.say(f"{method}: ignored an invalid item: {item!r:.200}")
+        return valid
+
+    def list_tools(self, **options: Any) -> list[Message]:
         """Return all tools, over HTTP without those with invalid headers: server/tools
         §Tool."""
-        tools = self._list("tools/list", "tools")
+        tools = self._list("tools/list", "tools", **options)
         self.tools = {tool["name"]: tool for tool in tools}
         if not (self.transport.mirrors and self.modern):
             return tools
@@ -2261,19 +2415,19 @@ class Client(AbstractContextManager["Client"]):
                 self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
         return valid
 
-    def list_resources(self) -> list[Message]:
+    def list_resources(self, **options: Any) -> list[Message]:
         """Return all resources: server/resources §Resource."""
-        return self._list("resources/list", "resources", "uri")
+        return self._list("resources/list", "resources", "uri", **options)
 
-    def list_resource_templates(self) -> list[Message]:
+    def list_resource_templates(self, **options: Any) -> list[Message]:
         """Return all resource templates: server/resources §Resource Templates."""
         return self._list(
-            "resources/templates/list", "resourceTemplates", "uriTemplate"
+            "resources/templates/list", "resourceTemplates", "uriTemplate", **options
         )
 
-    def list_prompts(self) -> list[Message]:
+    def list_prompts(self, **options: Any) -> list[Message]:
         """Return all prompts: server/prompts §Prompt."""
-        return self._list("prompts/list", "prompts")
+        return self._list("prompts/list", "prompts", **options)
 
     # ---- methods: one thing
 
