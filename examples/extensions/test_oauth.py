@@ -449,6 +449,12 @@ def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
             {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
             {"client_id": "r", "client_secret": "s"},
         ),
+        (
+            (),
+            None,
+            {"client_secret": "s", "token_endpoint_auth_method": "none"},
+            {"client_id": "r"},
+        ),
         (("i d", "s+"), None, None, BASIC),
         (
             (),
@@ -490,6 +496,107 @@ def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
             "token_endpoint_auth_method": (offered or ["none"])[-1],
         }
     ] * (made is not None)
+
+
+class Left(BaseException):
+    """The process ends while a user visits a page."""
+
+
+@parametrize(
+    "refusal",
+    [
+        Left(),  # Ctrl-C, at a page that says: unknown client
+        oauth.OAuthError("no login in the browser within 300 seconds"),
+        (403, None),
+        (400, None),
+        (422, {"detail": "no such client"}),
+    ],
+)
+def test_after_one_failed_login_the_client_is_registered_anew(world, refusal):
+    store = {}
+    world.change("token", {"refresh_token": None})
+    log_in(world.hook(store=store))
+
+    def registrations():
+        return len([form for *_, form in world.asked if "redirect_uris" in form])
+
+    kept = {}
+    visit = world.visit
+
+    def leave(url):
+        kept.update(store)  # what is in the file when the process ends
+        raise refusal
+
+    if isinstance(refusal, BaseException):
+        world.visit = leave
+    else:
+        world.change("token", refusal)
+    with pytest.raises((Left, oauth.OAuthError)):
+        log_in(world.hook(store=store, scope="more"))
+    assert registrations() == 1
+    if isinstance(refusal, Left):
+        store = kept
+    world.visit = visit
+    world.change("token", (200, {"access_token": "new", "token_type": "bearer"}))
+    log_in(world.hook(store=store, scope="more"))
+    assert registrations() == 2
+    log_in(world.hook(store=store, scope="and more"))
+    assert registrations() == 2
+
+
+@parametrize("answer", [{"error": "access_denied"}, {"error": "server_error"}])
+def test_a_user_who_declines_needs_no_new_client(world, answer):
+    store = {}
+    log_in(world.hook(store=store))
+    world.change("callback", {**answer, "code": None})
+    with pytest.raises(oauth.OAuthError, match=answer["error"]):
+        log_in(world.hook(store=store, scope="more"))
+    world.change("callback", {"error": None, "code": "the-code"})
+    log_in(world.hook(store=store, scope="more"))
+    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+
+
+def test_a_refused_login_is_tried_once(world):
+    visits = []
+
+    class Declines(World):
+        def visit(self, url):
+            visits.append(url)
+            return world.visit(url)
+
+    world.change("callback", {"error": "access_denied", "error_description": "no"})
+    metadata = {}
+    with http_serving(
+        mcp.Server("guarded"),
+        metadata=metadata,
+        authorize=mcp.bearer({"none": "ann"}),
+    ) as httpd:
+        metadata.update(guard.resource_metadata(httpd.url, [ISSUER]))
+        world.resource = httpd.url
+        hook = world.hook(grant=oauth.AuthorizationCode(Declines()))
+        with pytest.raises(oauth.OAuthError) as caught:
+            client.connect(httpd.url, authorize=hook)
+    assert str(caught.value) == "the login failed: access_denied no"
+    assert len(visits) == 1
+    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+
+
+@parametrize(
+    "content, said",
+    [
+        (b'{"message": "quota"}', "401 quota"),
+        (b"<html><head><title>Blocked\nby proxy</title>", "401 Blocked by proxy"),
+    ],
+)
+def test_a_refusal_says_why_in_the_issuers_words(world, content, said, monkeypatch):
+    def fetch(verb, url, *more, **named):
+        if url == TOKEN:
+            return 401, {}, content
+        return world.fetch(verb, url, *more, **named)
+
+    monkeypatch.setattr(oauth, "fetch", fetch)
+    with pytest.raises(oauth.OAuthError, match=said):
+        log_in(world.hook())
 
 
 def test_oauth_grants_without_a_user(world):
