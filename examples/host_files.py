@@ -263,10 +263,9 @@ def entries(
     found: list[Entry] = []
     folder = folder or Path.cwd()
     is_off = _switched_off(content, folder)
-    tables = list(_tables(content, folder))
-    if not host and not any(table for table, _ in tables):
+    if not host and not {*TABLES, "mcp", "projects"} & content.keys():
         problem(f"{path}: it has no table of servers: {', '.join(TABLES)} or mcp")
-    for table, where in tables:
+    for table, where in _tables(content, folder):
         for name, raw in table.items():
             try:
                 entry = _entry(name, raw, path, host, where or scope)

@@ -12,6 +12,7 @@ which of their tools. The default is one profile, "all".
                 "session": "client", "forward": ["X-Tenant"]}},
      "profiles": {
         "all": {"servers": ["demo", "web"]},
+        "two": {"servers": ["demo", "web"], "search": true},
         "few": {"servers": {"demo": ["a*"]}, "rename": {"demo": {"add": "plus"}}}},
      "clients": {"header": "X-Gateway-Key", "keys": {"${ANNS_KEY}": "ann"}}}
 
@@ -28,8 +29,18 @@ A login is for all clients: where `clients` tells them apart, only the first two
 
 Further members of a server: `revision` (speak this one), `session` ("shared": one
 connection for all clients, the default; "client": one for each), `forward` (headers of
-the client's requests that are passed on), `maxBytes` (of one message). `clients` are
-the keys that clients must send.
+the client's requests that are passed on), `maxBytes` (of one message), `users`. `clients`
+are the keys that clients must send, each with the name of its user, the *principal*.
+
+`users` are the credentials of each user: {"ann": {"headers": {"Authorization":
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command. Each has an own connection with them,
+and a user who is not named is refused; the entry's own `headers` and `env` are for the
+lists. No credential that a client sends is ever passed on: it was issued for the gateway,
+and a server that gets it could use it here in the user's name
+(basic/authorization/security-considerations §Access Token Privilege Restriction).
+
+With `search`, a profile shows two tools in place of all: find_tools and call_tool. A
+model then reads the definitions of only those that it needs.
 
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes
 `demo+memo://today`, and `ui://page` becomes `ui://demo+page`; with a URL instead of a
@@ -96,6 +107,7 @@ from mcp_client import (
     StdioTransport,
     Subscription,
     Transport,
+    merge_headers,
 )
 
 from mcp_ref import (
@@ -159,6 +171,9 @@ MAX_LINES = 20  # lines in the log per second, and log messages to a client
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
 MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
+MAX_FOUND = 10  # tools in the answer of find_tools
+MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
+MAX_WORDS = 20  # words of a search
 MAX_WATCHED = 200  # URIs that clients can subscribe to
 # ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
@@ -436,12 +451,16 @@ class Redactor:
         command = options.get("command") or []
         program, hint = "".join(command[:1]), ""
         words = [*options.get("env", {}).values(), *command[1:]]
+        headers = [*options.get("headers", {}).values()]
+        for user in options.get("users", {}).values():
+            headers += user.get("headers", {}).values()
+            words += user.get("env", {}).values()
         if not os.path.exists(program.replace("\0", "")):
             program, *more = re.split(r"[\s=\0]+", program)
             words += [one for word in more for one in (word, word.partition("=")[2])]
             hint = " (arguments belong in args)" if more else ""
         self.command = repr(command), repr([program]) + hint
-        for value in options.get("headers", {}).values():
+        for value in headers:
             words += [value, value.rpartition(" ")[2]]
         for word in command[1:]:
             words.append(word.partition("=")[2])
@@ -548,8 +567,8 @@ class Connection:
 
     `calls` are those in progress on it, `visits` those that sent a user to a page, by
     elicitationId, and `asked` the principals that have a question open. `values` are
-    forwarded headers. `client` is None until it is up. `principal`: who made us open
-    it. `retired`: it takes no further calls, because a call of another principal was
+    forwarded headers, `user` has the headers and variables of one user. `client` is
+    None until it is up. `principal`: who made us open it. `retired`: it takes no further calls, because a call of another principal was
     given up: cancelled, or too late. Its upstream may still ask something for that
     call.
     """
@@ -559,8 +578,10 @@ class Connection:
         upstream: Upstream,
         values: Iterable[tuple[str, str]] = (),
         principal: str = "",
+        user: Message | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
+        self.user = user or {}
         self.calls: list[Call] = []  # guarded by the upstream's lock, as is `retired`
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -602,7 +623,7 @@ class Connection:
     def _connect(self) -> Client:
         upstream = self.upstream
         options = upstream.options
-        self.transport = upstream.transport(self.values)
+        self.transport = upstream.transport(self)
 
         def sample(params: Message, tags: list[Any]) -> Message:
             return self._ask("sampling/createMessage", params, tags)
@@ -929,18 +950,16 @@ class Upstream:
         if lost is not None:
             note(f"{self.name}: {self.redactor.text(line)[:1000]}")
 
-    def transport(self, values: Message) -> Transport:
-        """Make a transport to it; `values` are forwarded headers."""
-        options = self.options
+    def transport(self, connection: Connection) -> Transport:
+        """Make the transport of a connection."""
+        options, user = self.options, connection.user
         if "url" in options:
-            named = {name.lower() for name in values}
-            given = options.get("headers", {}).items()
-            headers = {name: one for name, one in given if name.lower() not in named}
-            headers.update(values)
-            hook = self.login.hook()
-            return HttpTransport(options["url"], headers, authorize=hook)
-        env = environment(options.get("env") or {})
-        return StdioTransport(options["command"], env, options.get("cwd"))
+            own, values = user.get("headers", {}), connection.values
+            headers = merge_headers(options.get("headers", {}), values, own)
+            hook, sse = self.login.hook(headers), options.get("sse", False)
+            return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
+        env = {**(options.get("env") or {}), **user.get("env", {})}
+        return StdioTransport(options["command"], environment(env), options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
         """Return a question that says who asks, in words that are not the upstream's
@@ -1303,7 +1322,9 @@ class Upstream:
         values = tuple(
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
-        who: Any = None
+        user, who = self._user_of(call.ctx), None  # type: Any, Any
+        if user:
+            who = call.principal
         if self.options.get("session") == "client":
             # A client without a session has many peers, and one principal.
             is_brief = isinstance(call.ctx.peer, PostPeer)
@@ -1319,11 +1340,21 @@ class Upstream:
                 found = None
             if found is None:
                 self._make_room(call.principal)
-                found = Connection(self, values, call.principal)
+                found = Connection(self, values, call.principal, user)
             if found is not self.main:
                 self.own[key] = found  # behind those that are used less
             found.calls.append(call)
             return found
+
+    def _user_of(self, ctx: Context) -> Message | None:
+        """Return the credentials for a client's user; None if all have the same."""
+        users = self.options.get("users")
+        if users is None:
+            return None
+        if not isinstance(ctx.principal, str) or ctx.principal not in users:
+            raise RpcError(INTERNAL, f"{self.name}: there are no credentials for you")
+        found: Message = users[ctx.principal]
+        return found
 
     def _make_room(self, principal: str) -> None:
         """End a principal's connection that was unused longest, if it has too many."""
@@ -1394,11 +1425,9 @@ class Login:
         self.browser: Any = None  # what waits for the user's browser
         self.problem = ""
 
-    def hook(self) -> Any:
+    def hook(self, headers: Message) -> Any:
         """Return what HttpTransport calls after a 401 or 403."""
-        options = self.upstream.options
-        sent = {name.lower() for name in options.get("headers", {})}
-        if oauth is None or "authorization" in sent:
+        if oauth is None or "authorization" in {name.lower() for name in headers}:
             return None
         make = oauth.hook_for(self.settings(), browser=oauth.Nobody(self.how))
 
@@ -1538,14 +1567,17 @@ class Item(NamedTuple):
 
 
 class Profile(Server):
-    """The server that a client sees: upstreams, with the tools that match a pattern."""
+    """The server that a client sees: upstreams, with the tools that match a pattern.
+    `search`: clients see two tools in their place, which find and call them."""
 
     def __init__(
         self,
         name: str,
         members: list[tuple[Upstream, list[str]]],
         rename: dict[str, dict[str, str]] | None = None,
+        search: bool = False,
     ) -> None:
+        self.search = search
         self.members = [
             Member(one, patterns, (rename or {}).get(one.name, {}))
             for one, patterns in members
@@ -1621,6 +1653,8 @@ class Profile(Server):
             for member in self.members:
                 member.upstream.await_first()
             found = [item.definition for item in self.items[kind.name].values()]
+            if kind.name == "tools" and self.search:
+                found = search_tools(found)
             if kind.name == "tools" and may_log_in(ctx):
                 found += map(login_tool, self._logins())
             return {kind.name: found}
@@ -1633,6 +1667,13 @@ class Profile(Server):
         @self.method(method)
         def called(params: Message, ctx: Context) -> Message:
             member = METHODS[method].mirrored  # "name" or "uri"
+            if kind == "tools" and self.search:
+                given = params.get("arguments") or {}
+                if params["name"] == "find_tools":
+                    tools = [item.definition for item in self.items["tools"].values()]
+                    return find_tools(tools, str(given.get("query", "")))
+                if params["name"] == "call_tool":
+                    params = {**params, **called_tool(given)}
             for upstream in self._logins() if kind == "tools" else []:
                 if params[member] == login_tool(upstream)["name"]:
                     return log_in(upstream, ctx)
@@ -1705,6 +1746,67 @@ class Profile(Server):
             upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])
+
+
+def search_tools(tools: list[Message]) -> list[Message]:
+    """Return the two tools that stand for many, with what they save."""
+    size = len(json.dumps(tools))
+    about = (
+        f"Find tools, by words that their names or descriptions have: there are "
+        f"{len(tools)} (their list has {size:,} bytes). Call one with call_tool."
+    )
+    name, arguments = {"name": TEXT}, {"arguments": OBJECT}
+    return [
+        {
+            "name": "find_tools",
+            "description": about,
+            "inputSchema": {**OBJECT, "properties": {"query": TEXT}},
+            "annotations": {"readOnlyHint": True},
+        },
+        {
+            "name": "call_tool",
+            "description": "Call a tool that find_tools has found.",
+            "inputSchema": {
+                **OBJECT,
+                "required": ["name"],
+                "properties": {**name, **arguments},
+            },
+        },
+    ]
+
+
+def find_tools(tools: list[Message], query: str) -> Message:
+    """Return the definitions of the tools that have most of the words, as a result."""
+    words = re.findall(r"\w+", query.lower())[:MAX_WORDS]
+
+    def score(tool: Message) -> int:
+        name, schema = tool["name"].lower(), tool["inputSchema"]
+        said = (
+            tool.get("title"),
+            tool.get("description"),
+            *schema.get("properties", ()),
+        )
+        text = f"{name} {said}".lower()
+        return sum((word in text) + 2 * (word in name) for word in words)
+
+    scores = [(score(tool), tool) for tool in tools]
+    scores.sort(key=lambda pair: pair[0], reverse=True)
+    best = [tool for points, tool in scores if points or not words]
+    shown: list[str] = []
+    for tool in best[:MAX_FOUND]:
+        text = json.dumps(tool)
+        if not shown or sum(map(len, shown)) + len(text) <= MAX_FOUND_BYTES:
+            shown.append(text)
+    head = f"{len(shown)} of {len(best)} tools that fit, of {len(tools)}:"
+    return {"content": [{"type": "text", "text": "\n".join([head, *shown])}]}
+
+
+def called_tool(given: Message) -> Message:
+    """Return name and arguments in the arguments of call_tool."""
+    name, arguments = given.get("name"), given.get("arguments", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise RpcError(INVALID, "call_tool: name must be a string, arguments an object")
+    return {"name": name, "arguments": arguments}
 
 
 LOGIN = "gateway-login"  # the key of our question to the user
@@ -1789,6 +1891,11 @@ class Paths(Endpoint):
 # ==== 5. The file =============================================
 
 NAMED_STRINGS: Message = {**OBJECT, "additionalProperties": TEXT}
+USER = {
+    **OBJECT,
+    "additionalProperties": False,
+    "properties": {"headers": NAMED_STRINGS, "env": NAMED_STRINGS},
+}
 # What is ours in the entry of a server; host_files.py reads the rest.
 SERVER = Schema(
     {
@@ -1797,6 +1904,7 @@ SERVER = Schema(
             "revision": {"enum": versions()},
             "session": {"enum": ["shared", "client"]},
             "forward": TEXTS,
+            "users": {**OBJECT, "additionalProperties": USER},
             "maxBytes": {"type": "integer", "minimum": 1000},
         },
     }
@@ -1807,6 +1915,7 @@ PROFILE = {
     "properties": {
         "servers": {"anyOf": [TEXTS, {**OBJECT, "additionalProperties": TEXTS}]},
         "rename": {**OBJECT, "additionalProperties": NAMED_STRINGS},
+        "search": FLAG,
     },
 }
 CONFIG = Schema(
@@ -1855,17 +1964,17 @@ def read_config(target: str) -> Setup:
         raise ValueError(flaw)
     clients = content.get("clients", {})
     header = clients.get("header", "Authorization")
+    keys = {expanded(key): name for key, name in clients.get("keys", {}).items()}
     servers = {}
     for entry in host_files.entries(content, path, note, host_files.host_of(path)):
         try:
             if entry.enabled and entry.name not in servers:
-                servers[entry.name] = options_of(entry, header)
+                servers[entry.name] = options_of(entry, header, {*keys.values()})
         except ValueError as problem:
             note(f"{problem}; it is left out")
     if not servers:
         raise ValueError("it has no usable servers")
     setup = configure(servers, content.get("profiles"), entry_names(content))
-    keys = {expanded(key): name for key, name in clients.get("keys", {}).items()}
     return setup._replace(authorize=bearer(keys, header) if keys else None)
 
 
@@ -1875,19 +1984,36 @@ def entry_names(content: Message) -> set[str]:
     return {name for table in tables if isinstance(table, dict) for name in table}
 
 
-def expanded(key: str) -> str:
-    """Return a key, or the value of the variable ${NAME}; ValueError if there is
-    none."""
-    found = re.fullmatch(r"\$\{(\w+)\}", key)
-    if not found:
-        return key
-    if not os.environ.get(found[1]):
-        raise ValueError(f"/clients/keys: the variable {found[1]} is not set")
-    return os.environ[found[1]]
+def expanded(text: str) -> str:
+    """Return a text with its variables, ${NAME}; ValueError if one is not set."""
+
+    def value(found: re.Match[str]) -> str:
+        if not os.environ.get(found[1]):
+            raise ValueError(f"the variable {found[1]} is not set")
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, text)
 
 
-def options_of(entry: host_files.Entry, key_header: str) -> Message:
-    """Return the options of an upstream; ValueError if an entry cannot be used."""
+def users_of(raw: Message, known: set[str]) -> Message:
+    """Return the credentials of each user, expanded; ValueError if one cannot be used.
+    `known`: the principals of the clients."""
+    users: Message = raw["users"]
+    unknown = ", ".join(users.keys() - known)
+    if unknown:
+        raise ValueError(f"/users: {unknown} must be among the clients")
+    return {
+        user: {
+            kind: {name: expanded(value) for name, value in values.items()}
+            for kind, values in given.items()
+        }
+        for user, given in users.items()
+    }
+
+
+def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Message:
+    """Return the options of an upstream; ValueError if an entry cannot be used.
+    `known`: the principals of the clients."""
     entry = entry.expanded(problem=note)
     where = f"{entry.path}: server {entry.name!r}: "
     if (flaw := SERVER.flaw(entry.raw)) is not None:
@@ -1897,6 +2023,11 @@ def options_of(entry: host_files.Entry, key_header: str) -> Message:
             raise ValueError(f"{where}the header {name} is never forwarded")
     ours = ("revision", "session", "forward", "maxBytes")
     options = {name: entry.raw[name] for name in ours if name in entry.raw}
+    if "users" in entry.raw:
+        try:
+            options["users"] = users_of(entry.raw, known)
+        except ValueError as problem:
+            raise ValueError(f"{where}{problem}") from None
     options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)
     options.update(include=entry.include, exclude=list(entry.exclude))
     options.update(timeout=entry.timeout, headers=dict(entry.headers))
@@ -1906,7 +2037,7 @@ def options_of(entry: host_files.Entry, key_header: str) -> Message:
         return {**options, "command": list(entry.command)}
     if not re.match("https?://[^/]", entry.url):
         raise ValueError(f"{where}url must begin with http:// or https://")
-    return {**options, "url": entry.url}
+    return {**options, "url": entry.url, "sse": entry.kind == "sse"}
 
 
 def configure_one(url: str) -> Setup:
@@ -1942,7 +2073,7 @@ def configure(
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME, ours):
                 raise ValueError(f"/profiles/{name}/rename: {ours!r} is not a name")
         members = [(upstreams[one], chosen[one]) for one in chosen if one in upstreams]
-        made[name] = Profile(name, members, rename)
+        made[name] = Profile(name, members, rename, one.get("search", False))
     return Setup(upstreams, made)
 
 

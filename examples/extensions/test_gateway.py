@@ -1951,6 +1951,136 @@ def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
     assert call["x-tenant"] == "one" and call["x-own"] == "e"
 
 
+WHO = """
+import os, sys
+sys.path.insert(0, %r)
+from mcp_ref import Server
+server = Server("who")
+server.tool(lambda: os.environ.get("TOKEN", "nobody"), name="who")
+server.run()"""
+
+
+@needs_posix
+def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ANNS_TOKEN", SECRET)
+    (tmp_path / "who.py").write_text(WHO % str(MCP_REF.parent))
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    with raw_upstream(lists) as (_, site):
+        web = {
+            "url": site.url,
+            "headers": {"authorization": "for lists", "X-Own": "e"},
+            "users": {
+                "ann": {"headers": {"Authorization": "Bearer ${ANNS_TOKEN}"}},
+                "bob": {"headers": {"Authorization": "Bearer of-bob"}},
+            },
+        }
+        here = {
+            "command": [sys.executable, "who.py"],
+            "cwd": str(tmp_path),
+            "users": {"ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}}, "bob": {}},
+        }
+        keys = {f"key-of-{name}": name for name in ("ann", "bob", "eve")}
+        config = {"servers": {"web": web, "here": here}, "clients": {"keys": keys}}
+        setup = gw.read_config(configure(tmp_path, config))
+        upstreams = list(setup.upstreams.values())
+        with crowd(*upstreams, authorize=setup.authorize) as person:
+            ann, bob, eve = [person(name) for name in ("ann", "bob", "eve")]
+            assert [ann.call("here__who"), bob.call("here__who")] == [SECRET, "nobody"]
+            for who in (ann, bob, ann):
+                who.client.call_tool("web__good")
+            for tool in ("web__good", "here__who"):
+                with pytest.raises(mcp.RpcError, match="no credentials"):
+                    eve.client.call_tool(tool)
+    sent = [
+        (message["method"], headers["authorization"], headers["x-own"])
+        for _, headers, message in site.asked
+        if message.get("method") in ("tools/call", "tools/list")
+    ]
+    assert {one for method, one, _ in sent if method == "tools/list"} == {"for lists"}
+    assert [one for method, one, own in sent if method == "tools/call"] == [
+        f"Bearer {SECRET}",
+        "Bearer of-bob",
+        f"Bearer {SECRET}",
+    ]
+    assert SECRET not in capsys.readouterr().err
+
+
+@parametrize(
+    "users, word",
+    [
+        ({"eve": {}}, "eve must be among"),
+        ({"ann": {"headers": {"X": "${NONE_SUCH}"}}}, "NONE_SUCH is not set"),
+        ({"ann": {"header": {}}}, "header"),
+        ({"ann": {"env": {"A": 7}}}, "string"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_said(tmp_path, users, word, capsys):
+    servers = {"web": {"url": "http://x.test/mcp", "users": users}, "a": X}
+    config = {"servers": servers, "clients": {"keys": {"k": "ann"}}}
+    setup = gw.read_config(configure(tmp_path, config))
+    assert list(setup.upstreams) == ["a"] and word in capsys.readouterr().err
+
+
+def test_what_an_entry_says_of_its_transport_is_used(tmp_path):
+    entry = {"url": "http://127.0.0.1:9/sse", "type": "sse"}
+    config = {"servers": {"old": entry, "new": {**entry, "type": "http"}}}
+    setup = gw.read_config(configure(tmp_path, config))
+    sse = [one.transport(one.main).only_sse for one in setup.upstreams.values()]
+    assert sse == [True, False]
+
+
+# ---- fewer tools
+
+
+@EACH_ERA
+def test_two_tools_stand_for_many(version):
+    heard = []
+    with contextlib.ExitStack() as stack:
+        upstreams = gateway()[2]
+        members = [(upstream, ["*"]) for upstream in upstreams]
+        profile = gw.Profile("two", members, search=True)
+        stack.callback(lambda: [one.profiles.remove(profile) for one in upstreams])
+        front = stack.enter_context(
+            client.connect(profile, revision=version, on_log=heard.append)
+        )
+        find, call = front.list_tools()
+        assert (find["name"], call["name"]) == ("find_tools", "call_tool")
+        many = len(profile.items["tools"])
+        assert f"there are {many} (their list has" in find["description"]
+
+        def found(query):
+            result = front.call_tool("find_tools", {"query": query})
+            head, *tools = result["content"][0]["text"].split("\n")
+            return head, [json.loads(tool) for tool in tools]
+
+        head, tools = found("ADD, please")
+        assert [tool["name"] for tool in tools] == ["up__add", "old__add"]
+        assert "a" in tools[0]["inputSchema"]["properties"]
+        assert head == f"2 of 2 tools that fit, of {many}:"
+        head, tools = found("")
+        assert len(tools) == gw.MAX_FOUND and f"of {many} tools" in head
+        assert found("nothing-like-this")[1] == []
+        for tool in ("up__add", "old__add"):
+            given = {"name": tool, "arguments": {"a": 1, "b": 2}}
+            result = front.call_tool("call_tool", given)
+            assert result["content"][0]["text"] == "3"
+        for given in ({}, {"name": 7}, {"name": "x", "arguments": []}):
+            with pytest.raises(mcp.RpcError, match="must be a string|Unknown tool"):
+                front.call_tool("call_tool", given)
+
+
+def test_the_answer_of_a_search_is_bounded(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_FOUND_BYTES", 1000)
+    tool = {"name": "t", "description": "x" * 600, "inputSchema": {}}
+    for size, shown in ((600, 1), (2000, 1), (100, 6)):
+        tools = [{**tool, "description": "x" * size}] * 6
+        text = gw.find_tools(tools, "x")["content"][0]["text"]
+        assert text.startswith(f"{shown} of 6 tools that fit, of 6:")
+
+
 # ---- logging in
 
 
