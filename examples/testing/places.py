@@ -160,8 +160,11 @@ for _ in range(5000):
     DEEP = [DEEP]
 
 
-def command(*words: str, text: str = "", cwd="/", seconds=3 * PATIENCE):
-    """Run the module as a program: by -m, which keeps its bytecode."""
+def command(
+    *words: str, text: str = "", cwd="/", seconds=3 * PATIENCE, path=MCP_REF.parent
+):
+    """Run the module as a program: by -m, which keeps its bytecode. `path`: the folder
+    of another copy."""
     return subprocess.run(
         [sys.executable, "-W", "error", *words],
         input=text,
@@ -169,7 +172,7 @@ def command(*words: str, text: str = "", cwd="/", seconds=3 * PATIENCE):
         errors="replace",
         capture_output=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
+        env={**os.environ, "PYTHONPATH": str(path)},
         timeout=seconds,
         check=False,
     )
@@ -376,13 +379,14 @@ def make_certificate(folder: str) -> None:
     subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
 
 
-def play_vectors(*target, revisions=ORDER, again=True):
+def play_vectors(*target, revisions=ORDER, again=True, path=MCP_REF.parent):
     done = command(
         str(HERE / "examples" / "vectors" / "run.py"),
         "--revisions",
         ",".join(revisions),
         *map(str, target),
         seconds=9 * PATIENCE,
+        path=path,
     )
     faults = [
         one
@@ -394,7 +398,7 @@ def play_vectors(*target, revisions=ORDER, again=True):
     ]
     # on a busy machine, calls end before a cancel
     if again and (done.returncode or faults):
-        return play_vectors(*target, revisions=revisions, again=False)
+        return play_vectors(*target, revisions=revisions, again=False, path=path)
     assert done.returncode == 0 and not faults, done.stdout
 
 
