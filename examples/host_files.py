@@ -520,12 +520,17 @@ class _Expansion:
         except (OSError, ValueError, RuntimeError):
             raise HostFileError("a {file:...} in it cannot be read") from None
 
+    def path(self, value: str) -> str:
+        """Expand a text that may be a path: VS Code expands `~`, too."""
+        text = self.text(value)
+        return os.path.expanduser(text) if self.entry.host == "vscode" else text
+
     def _variable(self, match: re.Match[str]) -> str:
         space, name, default = match.groups()
-        if space in ("config", "command"):
-            raise HostFileError(f"${{{space}:...}} has a value only in VS Code")
         if space == "input":
             return self._input(name)
+        if space in ("config", "command"):
+            raise HostFileError(f"{match[0]} is available inside VS Code only")
         # As in a shell, a default also stands for an empty value.
         for values in (self.environ, self.own, self.known):
             if values.get(name) or (name in values and default is None):
@@ -564,11 +569,8 @@ def _expanded(
 
         # A shell or a bridge may expand what is left in its arguments.
         expand.own = env
-        command = [expand.text(one) for one in entry.command]
-        cwd = expand.text(entry.cwd) if entry.cwd else None
-        if entry.host == "vscode":
-            command = [_with_home(one) for one in command]
-            cwd = _with_home(cwd) if cwd else None
+        command = [expand.path(one) for one in entry.command]
+        cwd = expand.path(entry.cwd) if entry.cwd else None
         for hint in _hints(command, cwd):
             problem(where + hint)
         for name in dict.fromkeys(expand.missing):
@@ -578,15 +580,12 @@ def _expanded(
     return entry._replace(command=command, cwd=cwd, url=url, env=env, headers=headers)
 
 
-def _with_home(word: str) -> str:
-    return re.sub(r"^~(?=$|[/\\])", lambda _: str(Path.home()), word)
-
-
 def _hints(command: Sequence[str], cwd: str | None) -> Iterator[str]:
     """Yield what is probably wrong with a command, which is started all the same."""
+    for word in [*command, cwd or ""]:
+        if word.startswith("~/"):
+            yield "only VS Code expands ~: write the whole path"
     program = "".join(command[:1])
-    if program.startswith("~") or str(cwd).startswith("~"):
-        yield "its host does not expand ~: write the whole path"
     if re.search(r"\s", program) and not os.path.exists(program):
         yield "its command has a space: arguments belong in args"
 
