@@ -208,7 +208,7 @@ def test_who_has_tasks(declared, who, ident, code):
     )
 
 
-@parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1, 1])])
+@parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1])])
 def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     bake = Oven()
     task = bake.make("ask")
