@@ -553,7 +553,9 @@ def latest(tags: list[Any]) -> Call:
     of several clients, or none is left."""
     calls: list[Call] = [one for one in tags if one is not None]
     running = [one for one in calls if one.ctx]
-    if not running or any(one.client is not running[0].client for one in calls):
+    if not running:
+        raise RpcError(INTERNAL, "The gateway cannot ask a client: no call is running")
+    if any(one.client is not running[0].client for one in calls):
         raise RpcError(
             INTERNAL,
             "The gateway cannot tell which client this is for: calls of several "

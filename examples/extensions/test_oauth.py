@@ -544,6 +544,46 @@ def test_after_one_failed_login_the_client_is_registered_anew(world, refusal):
     assert registrations() == 2
 
 
+# What a terminal obeys, or what turns or hides text: controls, C1, directions, line
+# separators, characters without a width.
+HIDDEN = [*range(32), *range(127, 160), 0x200B, 0x202E, 0x2028, 0x2066, 0xE0041, 0xFEFF]
+
+
+def test_what_an_issuer_says_is_shown_as_plain_text(world):
+    said, text = [], "".join(map(chr, HIDDEN))
+    browser = oauth.Browser(say=said.append, show=said.append, opens=False, reads=False)
+    flaws = [
+        ("token", (400, {"error": "odd" + text, "error_description": text})),
+        ("token", (400, {"message": text})),
+        ("registration", (400, {"error": text})),
+        ("callback", {"error": "denied" + text, "error_description": text}),
+        ("resource", {"authorization_servers": ["https://x.test/" + text]}),
+        ("issuer", {"issuer": text}),
+        ("issuer", {"authorization_endpoint": "https://x.test/" + text}),
+        ("issuer", {"token_endpoint_auth_methods_supported": [text]}),
+    ]
+    for document, flaw in flaws:
+        made = World()
+        made.change(document, flaw)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(oauth, "fetch", made.fetch)
+            with pytest.raises(oauth.OAuthError) as caught:
+                log_in(made.hook(), f'Bearer error_description="{text}"')
+        said.append(str(caught.value))
+    device = {
+        "verification_uri": "https://x.test/",
+        "user_code": "A" + text,
+        "device_code": "d",
+    }
+    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
+    world.at[ISSUER + "/device"] = device
+    world.change("token", GONE)
+    with pytest.raises(oauth.OAuthError):
+        log_in(world.hook(grant=oauth.AuthorizationCode(browser)))
+    assert any("enter the code A" in line for line in said)
+    assert all(line.isascii() and line.isprintable() for line in said)
+
+
 @parametrize("answer", [{"error": "access_denied"}, {"error": "server_error"}])
 def test_a_user_who_declines_needs_no_new_client(world, answer):
     store = {}
