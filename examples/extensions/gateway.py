@@ -65,8 +65,8 @@ then share one connection, even with "session": "client".
 Known limits: lists are fetched without forwarded headers, and are the
 same for all clients; progress that a legacy server reports just before a question may
 not reach a modern client; that a server on another machine has gone is noticed after
-CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
-MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
+CHECK_SECONDS, unless it announces changes; of one upstream, a principal can subscribe
+to MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
 must be started after the application. Without `clients`, anyone who reaches the gateway
 may use it.
 """
@@ -174,10 +174,11 @@ MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
 MAX_FOUND = 10  # tools in the answer of find_tools
 MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
 MAX_WORDS = 20  # words of a search
-MAX_WATCHED = 200  # URIs that clients can subscribe to
 # ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
 OWN_SECONDS = 3600.0  # how long one is kept that nobody uses
+MAX_WATCHED = 200  # URIs that are subscribed to, and never forgotten
+MAX_CHANGED = 200  # URIs that have changed, until clients are told
 MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
 MAX_TALK_BYTES = 2**24  # of their params
@@ -899,6 +900,7 @@ class Upstream:
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
         # subscriptions to open: these, and URIs
         self.wanted = [["tools", "prompts", "resources"]]
+        self.watched: dict[str, str] = {}  # these URIs, and who asked for them first
         # subscriptions that it granted
         self.heard: list[tuple[list[str], Subscription]] = []
         self.changed: set[str] = set()  # URIs, which clients are told of soon
@@ -1199,7 +1201,7 @@ class Upstream:
         """Tell clients of a changed resource, soon, and once for many changes."""
         with self.lock:
             is_first = not self.changed
-            if len(self.changed) < MAX_WATCHED:
+            if len(self.changed) < MAX_CHANGED:
                 self.changed.add(uri)
         if is_first:
             timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
@@ -1744,7 +1746,11 @@ class Profile(Server):
 
     def _watch(self, uri: str, ctx: Context) -> None:
         upstream, theirs = self._find("resources", uri)
-        if [theirs] not in upstream.wanted and len(upstream.wanted) < MAX_WATCHED:
+        who = json.dumps(ctx.principal, sort_keys=True)
+        if theirs in upstream.watched:
+            return
+        if list(upstream.watched.values()).count(who) < MAX_WATCHED:
+            upstream.watched[theirs] = who
             upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])

@@ -1723,6 +1723,33 @@ def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
         assert len(upstream.own) == (other == "another user")
 
 
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_over_http_a_question_and_a_log_reach_their_client(version):
+    """Each comes in the answer to its call, so that others may run meanwhile."""
+    server, gate = mcp.Server("app"), threading.Barrier(2)
+
+    @server.tool
+    def ask(ctx: mcp.Context, who: str) -> str:
+        if "inputResponses" not in ctx.params:  # else it runs again, with the answer
+            gate.wait(PATIENCE)
+        ctx.log("error", who)
+        return ctx.elicit(f"{who}?", pin=str)["content"]["pin"]
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        with crowd(upstream) as person:
+            people = {name: person(name) for name in ("ann", "bob")}
+            calls = {
+                name: begin(who.client.call_tool, "up__ask", {"who": name})
+                for name, who in people.items()
+            }
+            for name, who in people.items():
+                result = calls[name].result(PATIENCE)
+                assert result["content"][0]["text"] == name
+                assert {*who.logs} == {name}
+                assert who.asked == [f'The server "up" asks: {name}?']
+
+
 @needs_posix
 def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
     (tmp_path / "late.py").write_text(LATE)
@@ -1858,6 +1885,24 @@ def test_one_users_connections_do_not_end_those_of_another(tmp_path, monkeypatch
         assert len({one.call("pid__pid") for one in bobs}) == 4
         assert len(upstream.own) == 3
         assert ann.call("pid__pid") == first
+
+
+def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_WATCHED", 2)
+    server, heard = mcp.Server("app"), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": MODERN[0]})
+        with crowd(upstream) as person:
+            wait_until(upstream.ready.is_set)
+            bob, ann = person("bob"), person("ann")
+            uris = [f"up+app://{number}" for number in range(4)]
+            with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
+                assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
+                wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
+                server.changed("app://3")
+                assert heard.get(timeout=PATIENCE) == uris[3]
+            assert len(upstream.watched) == 3
 
 
 @needs_posix
