@@ -10,17 +10,17 @@ host. It needs nothing but the standard library; copy it beside them.
         print(entry.name, entry.command or entry.url)
 
 Read are: Claude Code (~/.claude.json, also the entries of one folder, and .mcp.json),
-Claude Desktop, Cursor, Windsurf, VS Code, Copilot CLI, Gemini CLI, Zed, opencode, Crush,
-Amp, and the TOML of Codex, for which Python needs `tomllib` (3.11). JSON may have
-comments, trailing commas and a byte order mark.
+Claude Desktop, Cursor, Windsurf, VS Code, Copilot CLI, Gemini CLI, Zed, opencode,
+Crush, Amp, and the TOML of Codex, for which Python needs `tomllib` (3.11). JSON may
+have comments, trailing commas and a byte order mark.
 
 A file or an entry that cannot be read costs itself: `problem` is called with one line,
 and the others are still found. No such line contains a value, because values are often
 secret.
 
 Known limits: the `headersHelper` of Claude Code is not run, nor are commands in values
-(`$(...)` in Crush, except echo; `${command:...}` in VS Code); servers that are a part of
-an extension, Codex's profiles and the files of administrators are not read.
+(`$(...)` in Crush, except echo); servers that are a part of an extension, Codex's
+profiles and the files of administrators are not read.
 """
 
 from __future__ import annotations
@@ -289,8 +289,8 @@ def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
         yield _table(project, "mcpServers"), "local"
     for member in TABLES:
         yield _table(content, member), ""
-    # In the settings of VS Code and opencode 2, {"mcp": {"servers": ...}}; in opencode 1
-    # and Crush, the servers themselves. Gemini has other members there.
+    # In the settings of VS Code and opencode 2: {"mcp": {"servers": ...}}. In opencode 1
+    # and Crush, `mcp` is the table. Gemini has other members there.
     inner = _table(content, "mcp")
     if isinstance(inner.get("servers"), dict):
         yield inner["servers"], ""

@@ -29,18 +29,18 @@ A login is for all clients: where `clients` tells them apart, only the first two
 
 Further members of a server: `revision` (speak this one), `session` ("shared": one
 connection for all clients, the default; "client": one for each), `forward` (headers of
-the client's requests that are passed on), `maxBytes` (of one message), `users`. `clients`
-are the keys that clients must send, each with the name of its user, the *principal*.
+the client's requests that are passed on), `maxBytes` (of one message), `users`.
+`clients` are the keys that clients must send, each with the name of its user, the
+*principal*.
 
-`users` are the credentials of each user: {"ann": {"headers": {"Authorization":
-"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command. Each has an own connection with them,
-and a user who is not named is refused; the entry's own `headers` and `env` are for the
-lists. No credential that a client sends is ever passed on: it was issued for the gateway,
-and a server that gets it could use it here in the user's name
+`users` has credentials for each principal, {"ann": {"headers": {"Authorization":
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. The entry's own
+`headers` and `env` are for the lists. A credential that a client sends is never passed
+on: it was issued for the gateway, and the server that got it could use it here
 (basic/authorization/security-considerations §Access Token Privilege Restriction).
 
-With `search`, a profile shows two tools in place of all: find_tools and call_tool. A
-model then reads the definitions of only those that it needs.
+A profile with `search` shows two tools in place of all, find_tools and call_tool, so
+that a model reads only the definitions that it needs.
 
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes
 `demo+memo://today`, and `ui://page` becomes `ui://demo+page`; with a URL instead of a
@@ -54,21 +54,20 @@ connects, fetches the lists, and reconnects when the upstream fails; meanwhile, 
 tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
 dicts, each of which is changed or replaced in a single operation.
 
-Clients are kept apart. A question or a log message reaches the client whose call it
-came for; on stdio, that is certain only while all calls on the connection are from one
-client, and otherwise they are refused. A call that was cancelled, or took too long,
-counts until the upstream has answered it, and a call of another principal gets another
-connection meanwhile. Request state is signed for one principal. Without `clients`, all
-clients are one principal, None: those of 2026-07-28 over HTTP, which have no session,
-then share one connection, even with "session": "client".
+Clients are kept apart: a question or a log message reaches the client whose call it
+belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
+refused while calls of several clients run. A call that was cancelled, or took too long,
+counts until the server has answered it; further calls of other principals get a new
+connection. Request state is signed for its principal. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP, which
+have no session, share one connection, even with "session": "client".
 
-Known limits: lists are fetched without forwarded headers, and are the
-same for all clients; progress that a legacy server reports just before a question may
-not reach a modern client; that a server on another machine has gone is noticed after
-CHECK_SECONDS, unless it announces changes; of one upstream, a principal can subscribe
-to MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
-must be started after the application. Without `clients`, anyone who reaches the gateway
-may use it.
+Known limits: lists are fetched without forwarded headers, and are the same for all
+clients; progress that a legacy server reports just before a question may not reach a
+modern client; that a server on another machine has gone is noticed after CHECK_SECONDS,
+unless it announces changes; of one upstream, a principal can subscribe to MAX_WATCHED
+URIs, which are never forgotten; a host that never asks for its tools again must be
+started after the application.
 """
 
 from __future__ import annotations
@@ -568,12 +567,17 @@ def latest(tags: list[Any]) -> Call:
 class Connection:
     """A connection to an upstream, for all clients or for one.
 
-    `calls` are those in progress on it, `visits` those that sent a user to a page, by
-    elicitationId, and `asked` the principals that have a question open. `values` are
-    forwarded headers, `user` has the headers and variables of one user. `client` is
-    None until it is up. `principal`: who made us open it. `retired`: it takes no further calls, because a call of another principal was
-    given up: cancelled, or too late. Its upstream may still ask something for that
-    call.
+        values     forwarded headers
+        user       the headers and variables of one user
+        principal  the first caller's; "" for the upstream's main connection
+        client     None until it is up
+        calls      those in progress on it
+        retired    true once it takes no further calls: one of another principal was
+                   given up, and its upstream may still ask something for it
+        asked      the principals of open questions
+        visits     the calls that sent a user to a page, by elicitationId
+
+    The upstream's lock guards `calls` and `retired`.
     """
 
     def __init__(
@@ -585,7 +589,7 @@ class Connection:
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
         self.user = user or {}
-        self.calls: list[Call] = []  # guarded by the upstream's lock, as is `retired`
+        self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
         self.asked: list[str] = []
