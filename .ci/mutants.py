@@ -57,7 +57,7 @@ def later(request: Json) -> bool:
     """Say whether a request comes after what the runner asks to know the server."""
     opening = request.get("method") in ("initialize", "server/discover")
     first = opening and request.get("id") == 1
-    return bool(request) and not first and request.get("method") not in strange.LISTS
+    return bool(request) and not first and request.get("method") not in strange.MEMBERS
 
 
 class Mutant(Change):
@@ -141,7 +141,7 @@ class AllErrors(Mutant):
 
     def message(self, message: Json, request: Json) -> list[Any]:
         method = request.get("method", "")
-        if "result" in message and method not in strange.LISTS:
+        if "result" in message and method not in strange.MEMBERS:
             if method not in ("initialize", "server/discover"):
                 return [answer(message, error=strange.error(-32603, "no"))]
         return [message]
@@ -161,7 +161,7 @@ class ListsRefused(Mutant):
     """lists are refused in the middle of a conversation"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if request.get("method") in strange.LISTS and message.get("id") != 2:
+        if request.get("method") in strange.MEMBERS and message.get("id") != 2:
             if not self.http or message.get("id", 9) not in (2, 3, 4, 5, 6, 7, 8, 9):
                 return [answer(message, error=strange.error(-32603, "no"))]
         return [message]
@@ -198,7 +198,7 @@ class ScopesDiffer(Mutant):
     def message(self, message: Json, request: Json) -> list[Any]:
         found = self.pages.message(message, request)
         result = message.get("result", {})
-        if request.get("method") in strange.LISTS and "cacheScope" in result:
+        if request.get("method") in strange.MEMBERS and "cacheScope" in result:
             result["cacheScope"] = "public" if "nextCursor" in result else "private"
         return found
 
@@ -322,7 +322,7 @@ class Bindings(Mutant):
     """nothing but server/discover may be first on a connection"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        first = message.get("id") == 1 and message.get("method") in strange.LISTS
+        first = message.get("id") == 1 and message.get("method") in strange.MEMBERS
         if first and VERSION in str(message):
             return answer(message, error=strange.error(-32600, "discover first"))
         return message
@@ -758,7 +758,7 @@ class Wander(Mutant):
             "prompts/get",
             "resources/read",
         )
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         if name and "result" in message:
             items = message["result"].get(name, [])
             message["result"][name] = items[self.calls % 7 :]
@@ -1321,7 +1321,7 @@ class PagesOverlap(strange.Pages, Mutant):
     """each page begins with the last item of the one before"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         items = list((message.get("result") or {}).get(name, []))
         found = super().message(message, request)
         result = message.get("result") or {}
@@ -1335,7 +1335,7 @@ class NullCursors(Mutant):
     """the last page has the cursor null"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if request.get("method") in strange.LISTS and "result" in message:
+        if request.get("method") in strange.MEMBERS and "result" in message:
             message["result"].setdefault("nextCursor", None)
         return [message]
 
@@ -1344,7 +1344,7 @@ class OddTypes(Mutant):
     """annotations and titles have other types"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         for one in (message.get("result") or {}).get(name, []):
             one.update(title=5, annotations={"readOnlyHint": "yes", "priority": "1"})
             one["icons"] = [{"src": 5}]
@@ -1381,7 +1381,7 @@ class Unchanged(Mutant):
         if str(message.get("method")).endswith("list_changed"):
             self.calls += 1
             return []
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         if name and self.calls % 2 and "result" in message:
             message["result"][name] = message["result"][name][1:]
         return [message]

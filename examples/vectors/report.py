@@ -25,7 +25,7 @@ VERDICTS = {"MUST": "broken", "SHOULD": "unwise", "text": "remark"}
 FAILED = [*VERDICTS.values(), "known"]  # known: the baseline has it
 NOT_SET_UP = "not set up"  # the connection or the handshake before it failed
 COLUMNS = ["passed", "skipped", *FAILED]
-FINDINGS = {"half-spoken", "no-answer"}  # ids of what no vector shows
+FINDINGS = {"half-spoken", "no-answer", "server-ended"}  # ids of what no vector shows
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
     "id clause places level rule doubtful harms checks carriers needs client own alone foreign "

@@ -28,16 +28,10 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import META, REVISIONS, encode
+from play import LISTS, META, REVISIONS, VERSION, encode
 
 Json = dict[str, Any]
-VERSION = "io.modelcontextprotocol/protocolVersion"
-LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
+MEMBERS = {method: one.member for method, one in LISTS.items()}
 
 
 def error(code: int, message: str, **data: Any) -> Json:
@@ -138,7 +132,7 @@ class ListOrder(Change):
     count = 0
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = LISTS.get(request.get("method", ""), "tools")
+        name = MEMBERS.get(request.get("method", ""), "tools")
         items = message.get("result", {}).get(name)
         if name != "tools" and isinstance(items, list):
             self.count += 1
@@ -172,7 +166,7 @@ class Bare(Change):
         if "id" not in message or message["id"] is None:
             return message
         if self.empty and method in LISTS:
-            content: Json = {LISTS[str(method)]: []}
+            content: Json = {MEMBERS[str(method)]: []}
             if VERSION in str(message.get("params")):
                 content.update(resultType="complete", ttlMs=0, cacheScope="private")
             return answer(message, result=content)
@@ -211,7 +205,7 @@ class Pages(Change):
         return message
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = LISTS.get(request.get("method", ""), "")
+        name = MEMBERS.get(request.get("method", ""), "")
         result = message.get("result", {})
         if not isinstance(result.get(name), list) or "nextCursor" in result:
             return [message]

@@ -54,12 +54,10 @@ from patterns import (
     patterns_of,
     show,
 )
-from play import MODERN, REVISIONS, Failed
+from play import LISTS, META, MODERN, REVISIONS, VERSION, Ended, Failed
 from pool import Pool, Put, Stopped
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-META = "io.modelcontextprotocol/"
-VERSION = META + "protocolVersion"
 SILENCE = 0.15  # seconds in which what must not come would have come
 # The other end of the driver's pipes: its client starts this as the server.
 SHIM = """
@@ -361,7 +359,7 @@ class Talk:
                 last = show([one.seen for one in self.heard[-3:]])
                 raise TimeoutError(f"no {what} in time; what came last: {last}")
             if self.driver.ended:
-                raise ConnectionError(self.driver.ended)
+                raise Ended(self.driver.ended)
             self.take(0.01)
         return value
 
@@ -456,9 +454,9 @@ class Talk:
 
     def _lists(self, method: str) -> Json:
         """Find the result of a list."""
-        member = LISTS.get(method)
-        if not member:
+        if method not in LISTS:
             return {}
+        member = LISTS[method].member
         cursor = self.scene("cursor")
         return {
             member: self.scene(member, FEATURES[member]),
@@ -656,12 +654,6 @@ FEATURES: Json = {
     "resources": [{"uri": "test://a", "name": "a"}],
     "resourceTemplates": [],
 }
-LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
 ANSWERS: Json = {
     "tools/call": {"content": [{"type": "text", "text": "done"}]},
     "prompts/get": {"messages": []},
@@ -707,6 +699,9 @@ class Client:
             talk.play()
         except Missing as missing:
             row.update(verdict="skipped", why=f"the client has no {missing}")
+        except Ended as ended:
+            row.update(verdict="skipped", why=str(ended), finding="client-ended")
+            row.update(transcript=talk.transcript)
         except (Failed, OSError) as failure:
             row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
             row.update(received=failure.args[1] if len(failure.args) > 1 else None)
