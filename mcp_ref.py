@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_ref.py 1.2.0.dev: the Model Context Protocol in one file.
+# mcp_ref.py 2.0.0.dev: the Model Context Protocol in one file.
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
@@ -105,7 +105,7 @@ from math import inf
 from operator import ge, gt, le, lt
 from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
-__version__ = "1.2.0.dev"
+__version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
@@ -4905,8 +4905,8 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP server;
-# section 15 is such a server; section 16 is the command line.
+# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
+# server; section 15 is such a server; section 16 is the command line.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 

@@ -73,7 +73,7 @@ ROWS = [
         shows="(?m)^5$",
     ),
     Row(
-        "python3 mcp_ref.py serve FILE.py",
+        "python3 examples/mcp_cli.py serve FILE.py",
         before="echo 'def seven() -> int: return 7' > FILE.py",
         change=("", f"{CLI} call seven -- "),
         shows="(?m)^7$",

@@ -7,6 +7,7 @@
     python3 mcp_cli.py call server.py add a=2 b=3
     python3 mcp_cli.py call add --a 2 --b 3 -- npx some-server
     python3 mcp_cli.py read https://mcp.example.com/mcp note:///todo
+    python3 mcp_cli.py serve functions.py
 
 `--help` explains the rest. It needs mcp_client.py and mcp_ref.py beside it. To find a
 server by its name in a host's configuration, it needs host_files.py, and for `--login`
@@ -18,9 +19,9 @@ oauth.py. One file of all five, for your `bin`:
 
 The sections: 1 the command line; 2 where the server is; 3 a tool's arguments, by its
 schema; 4 lists; 5 the verbs; 6 what is printed; 7 questions to the user; 8 the shell;
-9 the exit status. Nothing that a server sends is printed before clean() has replaced
-its control characters. What one part of an answer does wrong costs one line on stderr;
-the rest is shown.
+9 serving a file's functions; 10 the exit status. Nothing that a server sends is printed
+before clean() has replaced its control characters. What one part of an answer does
+wrong costs one line on stderr; the rest is shown.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ HELP = """usage: mcp_cli.py VERB [OPTIONS] TARGET [...]
   logout TARGET                   remove what was kept, and revoke it where that is
                                   possible
   shell TARGET                    many of these lines on one connection
+  serve FILE.py [--http [HOST:]PORT] [WORDS ...]
+                                  be a server: the file's public functions are its
+                                  tools; `serve` stands first and takes no OPTIONS
 
 TARGET is a URL, a FILE.py (it is run; if it then serves nothing, its functions become
 tools), a name in the configuration of a host, or an executable file (./NAME: a bare
@@ -560,11 +564,11 @@ def open_file(file: str, settings: Message, stack: ExitStack) -> Client:
         if problem.exit_status != 0:
             raise
 
-    # mcp_ref may be inside a zip archive, from which -m runs it, too.
+    # This file may be inside a zip archive, from which -m runs it, too.
     more = settings["env"].get("PYTHONPATH", "")
-    folders = [str(Path(mcp_ref.__file__).parent), more]
+    folders = [str(Path(__file__).resolve().parent), more]
     settings["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-    words = [sys.executable, "-m", "mcp_ref", "serve", file]
+    words = [sys.executable, "-m", "mcp_cli", "serve", file]
     return start_server(words, settings, stack)
 
 
@@ -1974,7 +1978,119 @@ def end(number: int, frame: Any) -> None:
     raise Ended
 
 
-# ==== 9. The exit status ======================================
+# ==== 9. Serving a file's functions ===========================
+
+
+class Serving:
+    """A file that is imported, and then served.
+
+        made      true once the file has made a server
+        served    true once it has served a server, on stdio or over HTTP
+        kept      the client's descriptors 0 and 1, until a server serves on stdio
+
+    While `kept` holds them, the file prints to stderr, and reads the end of its input:
+    the client's messages are for the server.
+    """
+
+    def __init__(self, on_stdio: bool) -> None:
+        self.made = self.served = False
+        self.kept: list[int] = []
+        if on_stdio:
+            null = 0
+            while null < 3:  # a descriptor that was closed leads to the null device
+                null = os.open(os.devnull, os.O_RDWR)
+            self.kept = [os.dup(0), os.dup(1)]
+            os.dup2(null, 0)
+            os.dup2(2, 1)
+
+    def give_back(self) -> None:
+        """Give the client's descriptors to a server."""
+        if self.kept:
+            sys.stdout.flush()
+        while self.kept:
+            descriptor = self.kept.pop()
+            os.dup2(descriptor, len(self.kept))
+            os.close(descriptor)
+
+    def watch(self) -> None:
+        """Replace the names by which a file makes and serves a server."""
+        noted = self
+        serve_stdio = mcp_ref.serve_stdio
+
+        class Server(mcp_ref.Server):
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                noted.made = True
+                super().__init__(*arguments, **options)
+
+        class Endpoint(mcp_ref.Endpoint):
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                noted.served = True
+                super().__init__(*arguments, **options)
+
+        def serve_here(server: mcp_ref.Server) -> None:
+            noted.served = True
+            noted.give_back()
+            serve_stdio(server)
+
+        vars(mcp_ref).update(Server=Server, Endpoint=Endpoint, serve_stdio=serve_here)
+
+
+def import_file(path: str, name: str) -> dict[str, Any]:
+    """Import a file under this name; return its names and their values."""
+    import importlib.util
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)  # never replace a library
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+def serve(words: list[str]) -> int:
+    """Import FILE and serve its public functions: those that the file defines itself,
+    except `main` and names that begin with `_`.
+
+    A file that makes a server of its own is a program. If it has served by the end of
+    its import, there is nothing to do. Otherwise it is refused, because the options of
+    its run(), such as `authorize`, are not known here.
+    """
+    import types
+
+    if words[:1] in (["-h"], ["--help"]):
+        raise Finished(full_help())
+    if not words or words[0].startswith("-"):
+        raise UsageError("serve: missing FILE.py")
+    path, *rest = words
+    name, suffix = os.path.splitext(os.path.basename(path))
+    if suffix != ".py" or not os.path.isfile(path):
+        raise UsageError(f"serve: {path} is not a Python file")
+
+    serving = Serving(on_stdio="--http" not in " ".join(rest))
+    serving.watch()
+    sys.argv = words
+    name = "main" if name == "__main__" else name
+    found = import_file(path, name)
+    if serving.served:
+        return 0
+    if serving.made:
+        raise UsageError(f"{path} makes its own server: run it with `python3 {path}`")
+    server = mcp_ref.Server(name)
+    for key, value in found.items():
+        is_function = isinstance(value, types.FunctionType)
+        if is_function or hasattr(value, "__wrapped__"):
+            if key != "main" and key[0] != "_" and value.__module__ == name:
+                try:
+                    server.tool(value)
+                except (TypeError, ValueError) as problem:
+                    mcp_ref.log(f"not a tool: {problem}")
+    if not server.tools:
+        raise UsageError(f"{path} has no function that can be a tool")
+    server.run(rest)
+    return 0
+
+
+# ==== 10. The exit status =====================================
 
 
 def status_of(problem: Exception) -> int:
@@ -2075,6 +2191,18 @@ def report(problem: Exception, as_json: bool) -> None:
         print(clean(error_text(problem)), file=sys.stderr)
 
 
+def run_serve(words: list[str]) -> int:
+    """Run `serve`. An exception of the file ends the program, with its traceback."""
+    try:
+        return serve(words)
+    except Finished as end:
+        print(end, flush=True)
+        return 0
+    except UsageError as problem:
+        report(problem, as_json=False)
+        return 2
+
+
 def main(arguments: list[str]) -> int:
     """Run the command line; print what went wrong; return the exit status."""
     # A stream is None if it was closed before we began.
@@ -2082,6 +2210,8 @@ def main(arguments: list[str]) -> int:
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if arguments[:1] == ["serve"]:
+        return run_serve(arguments[1:])
     status = 0
     try:
         try:
@@ -2109,9 +2239,10 @@ def main(arguments: list[str]) -> int:
 
 def start() -> NoReturn:
     """Run as a program; zipapp calls it."""
-    # As Ctrl-C does, these end the server that we have started; unless ignored.
+    # As Ctrl-C does, these end the server that we have started; unless ignored. Where
+    # we are the server, Server.run() sets handlers of its own.
     for number in SIGNALS:
-        if signal.getsignal(number) == signal.SIG_DFL:
+        if signal.getsignal(number) == signal.SIG_DFL and sys.argv[1:2] != ["serve"]:
             signal.signal(number, end)
     sys.exit(main(sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-# mcp_client.py 1.2.0.dev: an MCP client in one file, on mcp_ref.py.
+# mcp_client.py 2.0.0.dev: an MCP client in one file, on mcp_ref.py.
 # What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
@@ -125,7 +125,7 @@ from mcp_ref import (
     versions,
 )
 
-__version__ = "1.2.0.dev"
+__version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
     MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES

@@ -9,7 +9,7 @@ check.py and tap.py.
 
 FILE.py is imported once, in a process of its own, without input and for at most 10
 seconds. If it makes a server, the entry runs it: `python3 FILE.py`. If it has only
-functions, `mcp_ref.py serve FILE.py` serves them (the copy beside FILE.py, if there is
+functions, `mcp_cli.py serve FILE.py` serves them (the copy beside FILE.py, if there is
 one). Hosts start servers in any directory, with an almost empty environment, so all
 paths are absolute, that of the Python which runs this, too.
 
@@ -341,9 +341,9 @@ def entry_of(file: Path) -> dict[str, Any]:
     """Return the command that starts a file."""
     if is_program(file):
         return {"command": sys.executable, "args": [str(file)]}
-    beside = file.with_name("mcp_ref.py")
-    module = beside if beside.is_file() else MODULE
-    return {"command": sys.executable, "args": [str(module), "serve", str(file)]}
+    beside = file.with_name("mcp_cli.py")
+    program = beside if beside.is_file() else ROOT / "examples" / "mcp_cli.py"
+    return {"command": sys.executable, "args": [str(program), "serve", str(file)]}
 
 
 def is_program(file: Path) -> bool:
@@ -366,7 +366,7 @@ def is_program(file: Path) -> bool:
 
 
 def import_and_tell(path: str) -> int:
-    """Import a file, as `mcp_ref.py serve` does; return IS_PROGRAM or 0.
+    """Import a file, as `mcp_cli.py serve` does; return IS_PROGRAM or 0.
 
     It is a program if it makes a server, exits, or has no function to serve.
     """
