@@ -245,9 +245,8 @@ class Server(Scene):
             row.update(verdict="skipped", why=str(failure.args[0]))
             row.update(finding="server-ended" if ended else "no-answer")
             if talk:
-                open_requests = len(talk.link.waiting)
                 row.update(sent=talk.sent, transcript=talk.transcript)
-                row.update(sure=open_requests > 0 if ended else open_requests < 2)
+                row.update(sure=is_sure(talk.link, ended))
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -274,7 +273,8 @@ class Server(Scene):
         with self.turns.take(vector.get("alone", False)):
             row, heard = self.play(vector, links)
         not_set_up = row["verdict"] == report.NOT_SET_UP
-        failed = row["verdict"] in report.FAILED or "finding" in row
+        failed = row["verdict"] in report.FAILED and "method" not in row
+        failed |= "finding" in row
         if ((used and failed) or not_set_up) and self.silences < 2:
             fresh: dict[str, Link] = {}
             with self.turns.take(vector.get("alone", False)):
@@ -379,6 +379,13 @@ class Server(Scene):
         }
 
 
+def is_sure(link: Link, ended: bool) -> bool:
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
+    and a server may do one thing at a time."""
+    waiting = {link.methods.get(name) for name in link.waiting}
+    return bool(waiting) and (ended or waiting.isdisjoint({"tools/call"}))
+
+
 def close_all(links: dict[str, Link]) -> None:
     """Close all links."""
     while links:
@@ -399,9 +406,11 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
         claim = ""
         if not why[server] or server.carrier == "sse":
             continue
-        if server.revision in offered:
+        if server.slow:
+            claim = server.half_spoken()
+        elif server.revision in offered:
             claim = "initialize offers this version, but is not answered with it"
-        elif server.revision in listed and not server.slow:
+        elif server.revision in listed:
             claim = "server/discover names this version"
         else:
             claim = server.half_spoken()

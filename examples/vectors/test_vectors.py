@@ -93,7 +93,7 @@ def test_the_vectors_are_in_their_format(tmp_path):
         ('"format": 3', '"format": 3, "com.example": 1'),
         ('"since": "2024-11-05"', '"since": "2024-11-06"'),
         ('"level":', '"com.example": 1, "level":'),
-        ('"steps": [{', '"steps": [{"com.example": 1, '),
+        ('"request": "ping"', '"com.example": 1, "request": "ping"'),
         ('"expect": {', '"expect": {"$example": 1, '),
     ):
         assert old in ping
@@ -400,6 +400,87 @@ def test_the_cause_of_a_dead_server_is_told(tmp_path):
     assert "the other end has left: LookupError: no database" in done.stdout
 
 
+FRAIL = A_SERVER.replace('if method == "die":', 'if method in ("die", "given"):')
+
+
+def test_the_end_of_a_server_is_one_finding(tmp_path):
+    """No vector is charged with it, in a given step or another; one may be about it."""
+    dies = {"request": "die"}
+    vectors = {
+        "given": {"steps": [{"request": "given", "given": "premise"}]},
+        "step": {"steps": [dies]},
+        "later": {"steps": [{**dies, "later": True}, {"barrier": True}]},
+        "about-it": {"steps": [{**dies, "waits": "the rule is that it lives"}]},
+        "next": asked("x", {}),
+    }
+    rows = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["given", "step", "later"], "skipped")
+    rest = {"about-it": "broken", "next": "passed", "server-ended": "broken"}
+    assert found == {**skipped, **rest}, rows
+    end = rows["server-ended"]
+    assert end["alike"] == "given step later" and '"given"' in end["sent"]
+    assert "LookupError: no database" in end["why"]
+
+
+IDLE = A_SERVER.replace(
+    '    if "id" in message and',
+    '''    if method in ("late", "tools/call"):
+        import threading
+        words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+        threading.Timer(0.6, print, [words], {"flush": True}).start()
+    elif "id" in message and''',
+)
+
+
+def test_silence_is_one_finding(tmp_path):
+    """It is charged to a vector only where waiting decides; slow is not silent."""
+    silent = {"request": "silence"}
+    note = {"await": {"method": "notifications/none"}}
+    vectors = {
+        "given": {"steps": [{**silent, "given": "premise"}]},
+        "step": {"steps": [silent]},
+        "about-it": {"steps": [{**silent, "waits": "the rule is an answer"}]},
+        "late": {"steps": [{"request": "late"}]},
+        "no-message": {"steps": [{"request": "x"}, note]},
+        "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
+    }
+    quick = ["--timeout", "0.2"]
+    rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["given", "step", "late", "no-message"], "skipped")
+    rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
+    assert found == {**skipped, **rest}, rows
+    assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
+
+
+CHOOSY = A_SERVER.replace(
+    "        print(",
+    '''        if method == "tools/list" or message.get("params", {}).get("name") == "no":
+            code = {"code": -32601, "message": "Method not found"}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": code}), flush=True)
+            continue
+        print(''',
+)
+
+
+def test_what_is_not_offered_is_not_demanded(tmp_path):
+    """A method is not offered if -32601 is its only answer."""
+    call = {"request": "tools/call", "expect": {"result": {}}}
+    vectors = {
+        "not-offered": asked("tools/list", {"result": {"tools": []}}),
+        "refused": {"steps": [{**call, "params": {"name": "no"}}]},
+        "offered": {"steps": [{**call, "params": {"name": "yes"}}]},
+        "unknown": asked("no/such/method", {"result": {}}, {"request": "x"}),
+    }
+    vectors["unknown"]["steps"][0]["params"] = {"name": "no"}
+    rows = verdicts(tmp_path, vectors, sys.executable, "-c", CHOOSY)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    bad = dict.fromkeys(["refused", "unknown"], "broken")
+    assert found == {"not-offered": "skipped", "offered": "passed", **bad}, rows
+    assert rows["not-offered"]["why"] == "the server has no tools/list"
+
+
 def test_a_baseline_can_be_written(tmp_path):
     known = str(tmp_path / "known")
     vectors = {"it": asked("x", {"error": {}}), "other": asked("x", {"result": {}})}
@@ -469,7 +550,7 @@ for line in sys.stdin:
         ("good", "prompts-undeclared", "passed"),
         ("lists", "prompts-undeclared", "broken"),
         ("silent", "prompts-undeclared", "skipped"),
-        ("silent", "unknown-method", "broken"),
+        ("silent", "unknown-method", "skipped"),
         ("silent", "modern-method-in-session", "skipped"),
         ("served", "modern-method-in-session", "remark"),
         ("good", "discover-before-initialize", "passed"),
@@ -487,8 +568,10 @@ def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdi
     patience = "0.5" if kind == "silent" else str(PATIENCE)
     words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
     done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
-    [row] = json.loads((tmp_path / "rows").read_text("utf-8"))
+    row, *others = json.loads((tmp_path / "rows").read_text("utf-8"))
     assert row["verdict"] == verdict, done.stdout
+    findings = [one["id"] for one in others]
+    assert findings == ["no-answer"] * (name == "unknown-method" and kind == "silent")
 
 
 def test_what_is_forbidden_is_judged_where_it_is_there():
