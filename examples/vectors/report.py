@@ -253,12 +253,13 @@ def find_alike(rows: list[Json]) -> None:
                 row["alike"] = " ".join(others)
 
 
-def print_failures(rows: list[Json], sentences: dict[str, str]) -> None:
+def print_failures(rows: list[Json], sentences: dict[tuple[str, str], str]) -> None:
     """Print each failure once, with all places where it happened."""
     failed = [row for row in rows if row["verdict"] in VERDICTS.values()]
     for name in dict.fromkeys(row["id"] for row in failed):
         alike = [row for row in failed if row["id"] == name]
-        first = {"sentence": sentences.get(name, ""), **alike[0]}
+        sentence = sentences.get((name, alike[0]["revision"]), "")
+        first = {"sentence": sentence, **alike[0]}
         say(f"\n{first['verdict'].upper()} {name}: {first['rule']}")
         for title in TITLES:
             if first.get(title):
@@ -427,7 +428,7 @@ class Recorder:
         self,
         options: argparse.Namespace,
         rows: list[Json],
-        sentences: dict[str, str],
+        sentences: dict[tuple[str, str], str],
         stopped: str,
     ) -> bool:
         """Print and write all outcomes; say whether they are good."""

@@ -518,7 +518,7 @@ def main() -> int:
     vectors = report.read_vectors(FOLDER, check_steps)
     report.check_options(options, vectors)
     vectors = report.choose(vectors, options.only)
-    sentences: dict[str, str] = {}
+    sentences: dict[tuple[str, str], str] = {}
     if options.spec:
         index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
         sentences = index.sentences(vectors)

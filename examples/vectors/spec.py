@@ -250,14 +250,35 @@ class Index:
 
     # ---- what it is for
 
-    def sentences(self, vectors: list[Json]) -> dict[str, str]:
-        """Find the sentence of each vector's rule: its row's, else its heading."""
-        found: dict[str, str] = {}
-        for words in self.pages.values():
-            for word in words:
+    def sentences(self, vectors: list[Json]) -> dict[tuple[str, str], str]:
+        """Find the sentence of each vector's rule in each of its revisions; if that
+        has none, in the next newer one, else in an older one."""
+        words: dict[str, list[Word]] = {}
+        for page in self.pages.values():
+            for word in page:
                 for name in re.findall("`(.*?)`", word.row.shown if word.row else ""):
-                    found.setdefault(name, f"{word.sentence} ({word.page}.mdx)")
-        return {v["id"]: found[v["id"]] for v in vectors if v["id"] in found}
+                    words.setdefault(name, []).append(word)
+        found = {}
+        for vector in vectors:
+            for revision in vector["revisions"]:
+                if some := words.get(vector["id"]):
+                    best = min(
+                        some, key=lambda one: self._distance(one, vector, revision)
+                    )
+                    place = f"{best.revision} {best.page} §{best.heading}"
+                    found[vector["id"], revision] = f"{best.sentence} ({place})"
+        return found
+
+    def _distance(
+        self, word: Word, vector: Json, revision: str
+    ) -> tuple[bool, bool, bool, int]:
+        """Say how far a word is from the clause of a vector in a revision."""
+        clause = vector.get("places", {}).get(revision, vector["clause"])
+        page, _, heading = re.sub(r"^\[.*?\] ", "", clause).partition(" §")
+        elsewhere = word.page != page and word.page not in FORMER.get(page, [])
+        other = word.heading != plain(heading)
+        newer = self.revisions.index(revision) - self.revisions.index(word.revision)
+        return newer != 0, elsewhere, other, newer if newer >= 0 else 9 - newer
 
     def missing_headings(self, vectors: list[Json]) -> list[str]:
         """Find the vectors whose clause is not in all of their revisions."""

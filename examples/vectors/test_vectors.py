@@ -425,11 +425,11 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
 
 IDLE = A_SERVER.replace(
     '    if "id" in message and',
-    '''    if method in ("late", "tools/call"):
+    """    if method in ("late", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
         threading.Timer(0.6, print, [words], {"flush": True}).start()
-    elif "id" in message and''',
+    elif "id" in message and""",
 )
 
 
@@ -456,11 +456,11 @@ def test_silence_is_one_finding(tmp_path):
 
 CHOOSY = A_SERVER.replace(
     "        print(",
-    '''        if method == "tools/list" or message.get("params", {}).get("name") == "no":
+    """        if method == "tools/list" or message.get("params", {}).get("name") == "no":
             code = {"code": -32601, "message": "Method not found"}
             print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": code}), flush=True)
             continue
-        print(''',
+        print(""",
 )
 
 
