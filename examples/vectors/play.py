@@ -94,10 +94,6 @@ class Failed(Exception):
     """The server did something else than the vector demands: why, what it said."""
 
 
-class NotOffered(Failed):
-    """The answer is -32601 where the vector demands another: also the method."""
-
-
 class Silent(TimeoutError):
     """Something did not come in time: what; a function that finds it later; `due` is
     true if it is the answer to a request."""
@@ -160,6 +156,7 @@ class Talk:
         self.sent = ""  # the last thing that was sent, as text
         self.sound = True  # false: it is no request that must be answered
         self.forbidden = False  # something came that must never come
+        self.refused: set[str] = set()  # methods that were answered with -32601
         self.grace = 1  # how many times as long as usual an answer may take
         self.transcript: list[Json] = []
         self.others: dict[str, Talk] = {}  # of other clients, by their names
@@ -239,8 +236,9 @@ class Talk:
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
-        if inside(item, "error.code") != NO_METHOD:
-            self.scene.served.add(self.link.methods.get(name, ""))
+        unknown = inside(item, "error.code") == NO_METHOD
+        methods = self.refused if unknown else self.scene.served
+        methods.add(self.link.methods.get(name, ""))
         if name in self.link.dropped:
             self.link.dropped.remove(name)
             return None
@@ -399,10 +397,6 @@ class Talk:
     def judge(self, pattern: Any, value: Any) -> None:
         """Fail if a value is not what the vector demands."""
         if why := mismatch(pattern, value, self.saved):
-            if inside(value, "error.code") == NO_METHOD:
-                method = self.link.methods.get(json.dumps(value.get("id")), "")
-                if method in OPTIONAL:
-                    raise NotOffered(why, value, method)
             raise Failed(why, value)
 
     def check_of(self, step: Json) -> None:
@@ -567,6 +561,11 @@ class Talk:
             talk.saved, talk.transcript = self.saved, self.transcript
             self.others[name] = talk
         return self.others[name]
+
+    def all_refused(self) -> set[str]:
+        """Return the methods that no page demands, and that were unknown."""
+        talks = [self, *self.others.values()]
+        return set().union(*(talk.refused for talk in talks)) & OPTIONAL
 
     def all_heard(self) -> list[Json]:
         """Return what all clients of this vector have heard."""

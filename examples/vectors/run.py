@@ -39,7 +39,6 @@ from play import (
     Ended,
     Failed,
     NotAnswered,
-    NotOffered,
     NotSetUp,
     Scene,
     Talk,
@@ -253,11 +252,11 @@ class Server(Scene):
         except (Failed, OSError) as failure:
             self.silences = 0
             row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
-            if isinstance(failure, NotOffered):
-                row.update(method=failure.args[2])
             row.update(received=failure.args[1] if len(failure.args) > 1 else None)
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
+            if talk and talk.all_refused():
+                row.update(refused=sorted(talk.all_refused()))
         if link and clean and "own" not in vector:
             links[kind] = link
         elif link:
@@ -273,7 +272,7 @@ class Server(Scene):
         with self.turns.take(vector.get("alone", False)):
             row, heard = self.play(vector, links)
         not_set_up = row["verdict"] == report.NOT_SET_UP
-        failed = row["verdict"] in report.FAILED and "method" not in row
+        failed = row["verdict"] in report.FAILED and "refused" not in row
         failed |= "finding" in row
         if ((used and failed) or not_set_up) and self.silences < 2:
             fresh: dict[str, Link] = {}
@@ -317,7 +316,7 @@ class Server(Scene):
             if "every" in vector:
                 continue
             row, heard = self.play_twice(vector, links)
-            if "method" in row:
+            if "refused" in row:
                 refused.append(row)
             else:
                 tell(row)
@@ -330,8 +329,9 @@ class Server(Scene):
                 close_all(links)
         close_all(links)
         for row in refused:
-            if row["method"] not in self.served:  # what is not offered is not demanded
-                row.update(verdict="skipped", why=f"the server has no {row['method']}")
+            lacks = sorted(set(row["refused"]) - self.served)
+            if lacks:  # what is not offered is not demanded
+                row.update(verdict="skipped", why=f"the server has no {lacks[0]}")
         if self.gone:
             self.findings["no-answer"] = self.finding("no-answer", self.gone)
         for row in [*refused, *rows.values(), *self.findings.values()]:
