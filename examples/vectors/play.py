@@ -80,6 +80,8 @@ def meta_for(version: str, capabilities: Json, **more: Any) -> Json:
 
 # A request that must be answered, whatever else is wrong with it.
 SOUND = {"jsonrpc": "2.0", "method": {"$type": "string"}}
+# ... and an answer that says of it that it is not JSON.
+UNREAD = {"id": {"$any": [{"$absent": True}, None]}, "error": {"code": -32700}}
 
 
 def encode(message: Any) -> bytes:
@@ -103,7 +105,7 @@ class Silent(TimeoutError):
         self.found, self.due = found, due
 
 
-class NotAnswered(Exception):
+class NotAnswered(Failed):
     """A request has no answer, though the runner waited five times as long: why."""
 
 
@@ -381,6 +383,8 @@ class Talk:
             answer = self.until(
                 lambda: self._answer(ids, number), "answer", due=self.sound
             )
+            if self.sound and fits(UNREAD, answer, {}):
+                raise NotAnswered(f"it was not read: {show(answer)}")
             self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
             exchange = self.link.exchanges[number]
@@ -469,8 +473,12 @@ class Talk:
 
     def barrier(self, step: Json) -> Any:
         """Ask something harmless and wait for the answer."""
+        before = self.sent  # that is what a report shows
         method = "ping" if self.scene.legacy else "server/discover"
-        return self.send({**step, "request": method})
+        try:
+            return self.send({**step, "request": method})
+        finally:
+            self.sent = before or self.sent
 
     def read_pages(self, step: Json) -> None:
         """Read all pages of a list; match the array of all items with `expect`."""
@@ -523,6 +531,8 @@ class Talk:
                 raise Missing(step["given"]) from None
             if isinstance(problem, Silent):
                 talk.explain(problem, step)
+            if "waits" in step:
+                talk.refused.clear()  # -32601 is no excuse where an answer is the rule
             if ended:
                 raise Failed(str(problem)) from None
             raise
@@ -550,7 +560,7 @@ class Talk:
         try:
             for one in step.get("excuse", []):
                 self._play_step(one)
-        except (Failed, Silent, NotAnswered, Missing, Ended):
+        except (Failed, Silent, Missing, Ended):
             return False
         return True
 

@@ -32,6 +32,8 @@ from typing import Any
 from play import LISTS, META, OPTIONAL, REVISIONS, VERSION, encode
 
 Json = dict[str, Any]
+# A modern server that declares tools, prompts or resources must answer its list.
+DEMANDED = {"tools/list", "prompts/list", "resources/list"}
 MEMBERS = {method: one.member for method, one in LISTS.items()}
 
 
@@ -678,10 +680,13 @@ class Without(Change):
 
     def request(self, message: Json, headers: Json) -> Json | None:
         asked = is_request(message) and message["method"] == self.lacks
+        modern = VERSION in str(message)
         if not asked or not isinstance(message.get("params", {}), dict):
             return message
+        if modern and self.lacks in DEMANDED:
+            return message
         reply = answer(message, error=error(-32601, "Method not found"))
-        return {**reply, "_status": 404} if VERSION in str(message) else reply
+        return {**reply, "_status": 404} if modern else reply
 
 
 class Plain(Change):
