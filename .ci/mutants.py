@@ -33,9 +33,9 @@ sys.path += [str(Path(__file__).resolve().parents[1] / "examples" / "vectors")]
 import report
 import run
 import strange
-from play import REVISIONS, check_steps
+from play import REVISIONS, VERSION, check_steps
 from pool import Pool
-from strange import VERSION, Change, Json, answer
+from strange import Change, Json, answer
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = str(ROOT / ".ci" / "everything_server.py")

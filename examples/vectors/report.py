@@ -28,7 +28,7 @@ COLUMNS = ["passed", "skipped", *FAILED]
 FINDINGS = {"half-spoken", "no-answer", "server-ended"}  # ids of what no vector shows
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
-    "id clause places level rule doubtful harms follows checks carriers needs client own "
+    "id clause places level rule says doubtful harms follows checks carriers needs client own "
     "alone foreign server steps never every".split()
 )
 SET = "3.1"  # the version of the vectors, servers' and clients'; CHANGES.md has it

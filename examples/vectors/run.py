@@ -58,6 +58,10 @@ FINDINGS = {
 }
 
 
+# A finding that breaks no rule for sure.
+UNSURE = {"verdict": "remark", "harms": "a client that sends this loses its server"}
+
+
 class Server(Scene):
     """The server under test, in one revision over one carrier."""
 
@@ -295,13 +299,14 @@ class Server(Scene):
         last, whatever the vector is about."""
         name = row["finding"]
         found = self.findings.setdefault(
-            name, {**self.finding(name, row["why"]), "verdict": "remark", "alike": ""}
+            name, {**self.finding(name, row["why"]), **UNSURE, "alike": ""}
         )
         found["alike"] = f"{found['alike']} {row['id']}".strip()
         if found["verdict"] == "remark":
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
+            found.pop("harms", "")
 
     def play_all(
         self, vectors: list[Json], fresh: bool, tell: Callable[[Json], None]
@@ -383,7 +388,9 @@ def is_sure(link: Link, ended: bool) -> bool:
     """Say whether a missing answer breaks a rule: no page limits the time of a tool,
     and a server may do one thing at a time."""
     waiting = {link.methods.get(name) for name in link.waiting}
-    return bool(waiting) and (ended or waiting.isdisjoint({"tools/call"}))
+    if ended:
+        return bool(waiting - {""})  # a barrier shows only that the server has ended
+    return bool(waiting) and "tools/call" not in waiting
 
 
 def close_all(links: dict[str, Link]) -> None:
