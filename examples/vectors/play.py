@@ -384,7 +384,7 @@ class Talk:
                 lambda: self._answer(ids, number), "answer", due=self.sound
             )
             if self.sound and fits(UNREAD, answer, {}):
-                raise NotAnswered(f"it was not read: {show(answer)}")
+                raise NotAnswered(f"it was not read: {show(answer)}", answer)
             self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
             exchange = self.link.exchanges[number]

@@ -58,10 +58,6 @@ FINDINGS = {
 }
 
 
-# A finding that breaks no rule for sure.
-UNSURE = {"verdict": "remark", "harms": "a client that sends this loses its server"}
-
-
 class Server(Scene):
     """The server under test, in one revision over one carrier."""
 
@@ -249,7 +245,8 @@ class Server(Scene):
             row.update(finding="server-ended" if ended else "no-answer")
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
-                row.update(sure=is_sure(talk.link, ended))
+                unread = len(failure.args) > 1
+                row.update(sure=unread or is_sure(talk.link, ended))
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -299,14 +296,16 @@ class Server(Scene):
         last, whatever the vector is about."""
         name = row["finding"]
         found = self.findings.setdefault(
-            name, {**self.finding(name, row["why"]), **UNSURE, "alike": ""}
+            name,
+            {**self.finding(name, row["why"]), "verdict": "remark", "alike": ""},
         )
         found["alike"] = f"{found['alike']} {row['id']}".strip()
         if found["verdict"] == "remark":
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-            found.pop("harms", "")
+        elif name == "server-ended":
+            found["harms"] = "a client that sends this loses its server"
 
     def play_all(
         self, vectors: list[Json], fresh: bool, tell: Callable[[Json], None]
