@@ -77,6 +77,55 @@ def test_the_vectors_find_a_fault_in_a_client():
     assert done.stdout.count("BROKEN client") == 1
 
 
+A_DRIVER = """
+import json, sys
+for line in sys.stdin:
+    action = json.loads(line)
+    if action["do"] == "call_tool":
+        raise LookupError("no such tool")
+    print(json.dumps({"id": action["id"], "result": []}), flush=True)
+"""
+
+
+def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
+    """The vectors in which it ends are not set up, whatever their steps are."""
+    for path in VECTORS.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    (tmp_path / "clients").mkdir()
+    runner = tmp_path / "clients" / "run_client.py"
+    runner.write_text(
+        (VECTORS / "clients" / "run_client.py").read_text("utf-8"), "utf-8"
+    )
+    call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
+    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
+    head |= {"carriers": ["stdio"], "since": ORDER[0]}
+    steps = {
+        "given": [{**call, "given": "tool"}],
+        "step": [call],
+        "fine": [{"do": "ping"}],
+    }
+    some = [{"id": name, **head, "steps": one} for name, one in steps.items()]
+    file = json.dumps({"format": 3, "vectors": some})
+    (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
+    options = [
+        "--revisions",
+        ORDER[0],
+        "--carriers",
+        "stdio",
+        "--json",
+        str(tmp_path / "rows"),
+    ]
+    done = command(
+        str(runner), *options, sys.executable, "-c", A_DRIVER, seconds=9 * PATIENCE
+    )
+    rows = json.loads((tmp_path / "rows").read_text("utf-8"))
+    found = {row["id"]: row["verdict"] for row in rows}
+    assert found == {"given": "not set up", "step": "not set up", "fine": "passed"}, (
+        done
+    )
+    assert "LookupError: no such tool" in done.stdout and done.returncode == 1
+
+
 def test_the_vectors_are_in_their_format(tmp_path):
     """Both schemas are closed; a runner refuses what it does not know."""
     vectors = HERE / "examples" / "vectors"

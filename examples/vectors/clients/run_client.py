@@ -700,7 +700,7 @@ class Client:
         except Missing as missing:
             row.update(verdict="skipped", why=f"the client has no {missing}")
         except Ended as ended:
-            row.update(verdict="skipped", why=str(ended), finding="client-ended")
+            row.update(verdict=report.NOT_SET_UP, why=str(ended))
             row.update(transcript=talk.transcript)
         except (Failed, OSError) as failure:
             row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
@@ -789,25 +789,27 @@ class Run:
         rules = [(make_row(*task), task[1]) for task in tasks if "every" in task[0]]
         others = [task for task in tasks if "every" not in task[0]]
 
+        again_if = [*report.FAILED, report.NOT_SET_UP]
+
         def attempt(client: Client, task: tuple[Json, Place]) -> Json:
             row, heard = client.play(*task)
             for rule, place in rules:
                 if place == task[1]:
                     charge(rule, heard, row["id"])
-            if self.recorder and row["verdict"] not in report.FAILED:
+            if self.recorder and row["verdict"] not in again_if:
                 self.recorder.add(row)
             return row
 
         if self.recorder:
             self.recorder.total = len(tasks)
         rows = self.each(attempt, others)
-        failed = [n for n, row in enumerate(rows) if row["verdict"] in report.FAILED]
+        failed = [n for n, row in enumerate(rows) if row["verdict"] in again_if]
         again = self.second().each(attempt, [others[n] for n in failed])
         for number, row in zip(failed, again):
             rows[number] = row
-            if row["verdict"] in report.FAILED and self.recorder:
+            if row["verdict"] in again_if and self.recorder:
                 self.recorder.add(row)
-            if row["verdict"] not in report.FAILED:
+            if row["verdict"] not in again_if:
                 report.say(f"{report.where(row)}: failed at first, passed later")
         return rows + [rule for rule, _ in rules]
 
