@@ -45,12 +45,11 @@ client opens a *session* with an `initialize` request, which names the revision 
 client's capabilities once. Since 2026-07-28 (the *modern* era) there are no sessions:
 every request names them in `params._meta`.
 
-This file serves both eras. Part I is a server on stdio, part II adds HTTP, part III
-adds legacy clients. Lines of parts I and II that need part III end in `# [legacy]`. You
-can cut the file in two ways: delete part III and these lines, or everything from part
-II on and these lines. Names are defined before they are used, except in a few calls,
-such as serve_stdio() in Server.run(). So you can read the file from the top; "How a
-message travels", before part I, is the map.
+This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
+delete everything from part II on, the rest is a complete server on stdio. Names are
+defined before they are used, except in a few calls, such as serve_stdio() in
+Server.run(). So you can read the file from the top; "How a message travels", before
+part I, is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -60,16 +59,16 @@ In docstrings, `NotFound: there is none` names an exception and its reason.
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
-          7  one function per method
-          8  requests: what a handler sees, and what becomes of its result
-          9  the peer: running requests, cancellation
-         10  the server
-         11  stdio
-    II   12  the endpoint: the rules of HTTP, without sockets
-         13  serve_http: the endpoint on sockets
-         14  the command line
-    III  15  sessions, questions as requests, batches
-         16  sessions over HTTP, resumable streams, HTTP+SSE
+          7  requests: what a handler sees, and what becomes of its result
+          8  the peer: running requests, cancellation
+          9  the server
+         10  one function per method
+         11  sessions, questions as requests, batches
+         12  stdio
+    II   13  the endpoint: the rules of HTTP, without sockets
+         14  sessions over HTTP, resumable streams, HTTP+SSE
+         15  serve_http: the endpoint on sockets
+         16  the command line
 
 References such as `basic/patterns/mrtr §Error Handling` name a page and a heading of
 the newest revision of the specification; a page of an older revision has its date in
@@ -132,33 +131,33 @@ Send = Callable[[Any], None]  # sends one message
 # ======== How a message travels =======================================================
 # On stdio, from the bytes of a request to the bytes of its response:
 #
-#     Pipe._read()             reads a line                                 section 11
+#     Pipe._read()             reads a line                                 section 12
 #     decode()                 bytes to a message                           section 2
-#     Server.handle()          which kind of message, which era             section 10
-#       Context._admit()       checks the request                            section 8
+#     Server.handle()          which kind of message, which era             section 9
+#       Context._admit()       checks the request                            section 7
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
 #         _response()          an RpcError becomes the error of the response
 #           _result()          any other exception becomes one of the two:
 #             _run_method()    takes the user's answers, or asks
-#               serve_*()      one for each method                          section 7
-#                 Server.call_handler()    calls the author's function      section 10
+#               serve_*()      one for each method                          section 10
+#                 Server.call_handler()    calls the author's function      section 9
 #             _explain()       ... an exception becomes a result or an error
 #             _shape()         fits the result to the revision
 #         _finish()            ends the request
-#     Pipe._write()            encode() and a line of bytes                 section 11
+#     Pipe._write()            encode() and a line of bytes                 section 12
 #
 # Over HTTP, only the beginning and the end differ:
 #
-#     Connections.next_request()    reads the head                          section 13
-#     Endpoint.serve()         the ladder of refusals                       section 12
+#     Connections.next_request()    reads the head                          section 15
+#     Endpoint.serve()         the ladder of refusals                       section 13
 #       Endpoint.post()        reads and decodes the body
 #         Server.handle()      ... as above, until _finish() ...
-#         Answer.__call__()    JSON, or events in an Outbox                 section 12
-#     SocketExchange.start(), write(), end()     bytes                      section 13
+#         Answer.__call__()    JSON, or events in an Outbox                 section 13
+#     SocketExchange.start(), write(), end()     bytes                      section 15
 #
-# A request in a session goes the same way: LegacyContext (section 15) is a Context with
+# A request in a session goes the same way: LegacyContext (section 11) is a Context with
 # its own way to admit a request and to ask the client.
 #
 # On the wire, a modern call and its answer are two lines (here folded):
@@ -208,15 +207,15 @@ Send = Callable[[Any], None]  # sends one message
 #
 # One thread at a time writes to a connection: to stdout, the thread that holds its
 # lock; to a socket, the thread that carries the connection. The others put their
-# messages into an `Outbox` (section 12). The only one that waits there is a handler
+# messages into an `Outbox` (section 13). The only one that waits there is a handler
 # that is far ahead of its own client.
 
 
 # ======== Part I: a server on stdio ===================================================
 # Sections 1 to 4 know nothing of servers: the protocol's tables, messages and errors,
-# logging and threads, JSON Schema. Sections 5 to 7 turn an author's functions into the
-# answers to a client's requests. Sections 8 to 11 follow a message: the request, the
-# peer that sent it, the server, and the pipe.
+# logging and threads, JSON Schema. Sections 5 and 6 turn an author's functions into
+# definitions and results. Sections 7 to 12 follow a message: the request, the peer that
+# sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
 # The specification's lists are tables here, and the code reads their rows. Every
@@ -270,7 +269,7 @@ for _number, _date in enumerate(reversed(REVISIONS), 1):
 R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 
 # To add a method: a row, its params in PARAMS, and for ">" a function in SERVED
-# (section 7). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
+# (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
 Method = namedtuple(
@@ -344,7 +343,7 @@ for _row in _PARAMS.strip().splitlines():
     for _word in _words:
         _name, _kind = _word.split(":")
         PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
-RETRY = "inputResponses", "requestState"  # params of a retry: see section 8
+RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
 # Server.changed. `filter` is the member of a subscription's filter that asks for it.
@@ -504,13 +503,7 @@ rules = cache(Rules)
 
 def versions(era: str = "") -> list[str]:
     """List the revisions of an era, or all that are served, newest first."""
-    served = ["modern"]
-    served.append("legacy")  # [legacy]
-    return [
-        row.date
-        for row in REVISIONS.values()
-        if row.era in served and era in ("", row.era)
-    ]
+    return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
 # ======== 2. Messages and errors ======================================================
@@ -533,7 +526,7 @@ def versions(era: str = "") -> list[str]:
 # surrogate, which os.fsdecode() may put into a Python string, becomes U+FFFD.
 #
 # Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 8 says what each becomes.
+# here, and section 7 says what each becomes.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -2760,339 +2753,7 @@ class Registry:
         return declared
 
 
-# ======== 7. One function per method ==================================================
-# Each function takes a Server and a Context (section 8), and returns a result or raises
-# an exception, which becomes an error (see the table there). server.call_handler()
-# calls the author's function.
-
-MAX_URIS = 1000  # that a session or a subscription watches
-_MAX_NAMES = 100  # other notifications that a subscription asks for
-MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
-
-
-def check_params(method: str, params: Message) -> None:
-    """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value = params.get(name)
-        if isinstance(expected, list):
-            is_right = value in expected
-        else:
-            is_right = isinstance(value, expected)
-        if not is_right:
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
-
-
-def serve_discover(server: Server, ctx: Context) -> Message:
-    """Describe this server: server/discover §Response.
-
-    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
-    `instructions` if there are any. Clients may call it first, or not at all.
-    """
-    return without_none(
-        supportedVersions=versions(),
-        capabilities=server.capabilities(ctx.version),
-        instructions=server.instructions,
-        _meta={META_SERVER: server.info},
-    )
-
-
-def serve_list(server: Server, ctx: Context) -> Message:
-    """Serve a page of definitions: server/utilities/pagination.
-
-    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it. Entries that
-    the caller may not see do not count: see Server.offered().
-    """
-    kind = ctx.method.split("/")[-2]
-    entries = list(server.offered(kind, ctx).values())
-    size = server.page_size or len(entries) or 1
-    cursor = ctx.params.get("cursor") or "0"
-    if cursor not in map(str, range(0, len(entries) + 1, size)):
-        raise invalid("unknown cursor; list again without one")
-    start = int(cursor)
-    member = "resourceTemplates" if kind == "templates" else kind
-    page: Message = {
-        member: [entry.definition for entry in entries[start : start + size]]
-    }
-    if start + size < len(entries):
-        page["nextCursor"] = str(start + size)
-    return page
-
-
-# ---- tools and prompts
-def find_entry(ctx: Context, kind: str, name: str) -> Entry:
-    """Return the "tool" or "prompt" of this name, or RpcError."""
-    table = ctx.server.offered(f"{kind}s", ctx)
-    if name not in table:
-        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
-    return table[name]
-
-
-def serve_call_tool(server: Server, ctx: Context) -> Message:
-    """Call a tool: server/tools §Calling Tools, §Error Handling.
-
-    params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again with others; an unknown name, to the client, which must list again.
-    """
-    name = ctx.params["name"]
-    arguments = ctx.params.get("arguments") or {}
-    entry = find_entry(ctx, "tool", name)
-    arguments, flaw = entry.fit(arguments, (dict, list))
-    if flaw:
-        if "argument errors" in ctx._rules.features:
-            return tool_error(f"Invalid arguments for {name}: {flaw}")
-        field, _, reason = flaw.partition(": ")
-        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
-    ctx._in_tool = True
-    value = server.call_handler(entry, arguments, ctx)
-    if isinstance(value, Result) and ctx._rules.modern:
-        return value
-    return tool_result(entry, value)
-
-
-def serve_get_prompt(server: Server, ctx: Context) -> Message:
-    """Fill in a prompt: server/prompts §Getting a Prompt, §PromptMessage.
-
-    params: {"name": ..., "arguments": {name: text}}; result: {"messages": [{"role":
-    "user" or "assistant", "content": {...}}]}. Arguments are strings on the wire.
-    """
-    entry = find_entry(ctx, "prompt", ctx.params["name"])
-    arguments = entry.parse(ctx.params.get("arguments") or {})
-    value = server.call_handler(entry, arguments, ctx)
-    messages = []
-    for item in value if isinstance(value, list) else [value]:
-        if not (isinstance(item, dict) and "role" in item):
-            item = {"role": "user", "content": item}
-        if flaw := shape_of("role content", "role content").flaw(item):
-            raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
-        messages.append({**item, "content": content(item["content"])})
-    description = entry.definition.get("description")
-    return without_none(description=description, messages=messages)
-
-
-# ---- resources
-# server/resources §Security Considerations: a variable may become part of a path.
-# Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
-# invalid characters.
-_ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
-
-
-def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
-    """Return the entry behind a URI and the values of its variables; or NotFound.
-
-    A resource goes before a template; of several templates, the first one registered
-    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
-    """
-    resources = ctx.server.offered("resources", ctx)
-    if uri in resources:
-        return resources[uri], {}
-    for template, entry in list(ctx.server.offered("templates", ctx).items()):
-        if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
-
-            values = {name: unquote(value) for name, value in match.groupdict().items()}
-            for name, value in values.items():
-                is_one_segment = f"{{{name}}}" in template
-                leaves = is_one_segment and re.search(r"[/\\]", value)
-                if leaves or re.match(_ESCAPES, value):
-                    raise invalid(f"the value of {name} escapes its path segment")
-            return entry, entry.parse(values)
-    raise NotFound
-
-
-def serve_read(server: Server, ctx: Context) -> Message:
-    """Read a resource: server/resources §Reading Resources.
-
-    params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
-    One URI may have several contents, such as the files of a folder.
-    """
-    uri = ctx.params["uri"]
-    entry, variables = find_resource(ctx, uri)
-    value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
-    mime_type = entry.definition.get("mimeType")
-    found = [
-        contents(uri, mime_type, part) for part in (value if are_parts else [value])
-    ]
-    return {**entry.cache_hints, "contents": found}
-
-
-class Subscription:
-    """A client that listens for changes: basic/patterns/subscriptions.
-
-        methods     the notifications that the client gets: of changed lists, and others
-                    that it named (see Server.notify())
-        uris        uri_key() of each URI that it watches
-        _granted    the filter to be acknowledged, until begin() has sent it
-
-    It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 15) is the other kind of listener; both have `uris`, hears() and
-    tell().
-
-    The client is told what is granted, which leaves out features that the server lacks.
-    The request stays open for long, but on stdio no thread waits for it, and it does
-    not count as a slow handler.
-    """
-
-    def __init__(self, ctx: Context) -> None:
-        """Work out what is granted; RpcError: too much, or not allowed."""
-        self.ctx = ctx
-        self.methods: set[str] = set()
-        self.uris: set[str] = set()
-        server = ctx.server
-        wanted = ctx.params["notifications"]
-        uris = wanted.get("resourceSubscriptions", [])
-        if not isinstance(uris, list) or len(uris) > MAX_URIS:
-            raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-        self._granted: Message = {}
-        for method in CHANGES:
-            row = NOTIFICATIONS[method]
-            if method not in ctx._rules.notifications:
-                continue
-            if row.capability not in server.declared:
-                continue
-            if method == UPDATED and uris:
-                self._granted[row.filter] = uris
-                self.uris = set(map(uri_key, uris))
-                for uri in uris:
-                    if uri in server.resources or any(
-                        one.pattern.fullmatch(uri) for one in server.templates.values()
-                    ):
-                        find_resource(ctx, uri)  # NotFound: hidden from this caller
-                    server.on_watch(uri, ctx)
-            elif wanted.get(row.filter) is True:
-                self._granted[row.filter] = True
-                self.methods.add(method)
-        # Other names, with a slash, are for Server.notify().
-        names = [name[:200] for name in wanted if "/" in name and wanted[name]]
-        for name in names[:_MAX_NAMES]:
-            if name not in CHANGES and ctx._rules.has_notification(name):
-                self.methods.add(name)
-
-    def begin(self) -> None:
-        """Start listening, and acknowledge. No thread waits for the end."""
-        ctx = self.ctx
-        meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen before acknowledging, or a change in between would be lost. The lock
-        # keeps the order of the messages.
-        with ctx._sending:
-            ctx.server.listeners[self] = None
-            try:
-                ctx.notify(
-                    "notifications/subscriptions/acknowledged",
-                    {"notifications": self._granted, "_meta": meta},
-                )
-            except BaseException:  # it is answered with an error
-                del ctx.server.listeners[self]
-                raise
-            ctx._subscription = self
-        # Free the request's memory: the subscription may last for long.
-        self._granted = {}
-        ctx.params = {}
-        ctx.meta = {}
-        ctx._identify({META_CAPABILITIES: {}})
-        ctx._wake_with(self.end)
-        if ctx.peer.closed:  # close() may not have seen it
-            self.end()
-
-    def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
-        return method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        """Tell the client of a change."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self.ctx.peer.push(message, self.ctx._emit)
-
-    def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled. Only the first
-        call does anything."""
-        ctx = self.ctx
-        ctx.server.listeners.pop(self, None)
-        if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
-            meta = {META_SUBSCRIPTION: ctx.id}
-            if ctx.peer.ordered:
-                ctx.notify(
-                    "notifications/cancelled",
-                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
-                )
-            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
-
-
-def serve_listen(server: Server, ctx: Context) -> Message:
-    """Begin a subscription, which is answered when it ends.
-
-    params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
-    [uris], ...}}. Each notification names the request, in `_meta`.
-    """
-    subscription = Subscription(ctx)
-    ctx.peer.prepare(ctx)
-    subscription.begin()
-    return {}
-
-
-# ---- completions, extensions
-def serve_complete(server: Server, ctx: Context) -> Message:
-    """Complete an argument: server/utilities/completion §Requesting Completions.
-
-    params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
-    "uri": a template}, "argument": {"name", "value": the text so far}}; result:
-    {"completion": {"values": [...]}}. Without a completer there are no values.
-    """
-    reference = ctx.params["ref"]
-    argument = ctx.params["argument"]
-    name = argument.get("name")
-    typed = argument.get("value")
-    if reference.get("type") == "ref/prompt":
-        entry = find_entry(ctx, "prompt", str(reference.get("name")))
-    else:
-        uri = str(reference.get("uri"))
-        templates = server.offered("templates", ctx)
-        entry = templates.get(uri) or find_resource(ctx, uri)[0]
-    if name not in entry.parameters or not isinstance(typed, str):
-        raise invalid(
-            "`argument` must have the name of an argument, and a string as its value"
-        )
-
-    others = (ctx.params.get("context") or {}).get("arguments") or {}
-    key = entry.definition.get("uriTemplate", entry.definition["name"])
-    completer = server.completions.get((key, name))
-    values = []
-    if completer:
-        values = server.call_handler(completer, {}, ctx, typed, others)
-    if isinstance(values, str):
-        raise TypeError("a completer must return a list of str, not a str")
-    values = [as_text(to_json(value)) for value in values]
-    completion = {
-        "values": values[:MAX_COMPLETIONS],
-        "total": len(values),
-        "hasMore": len(values) > MAX_COMPLETIONS,
-    }
-    return {"completion": completion}
-
-
-def serve_extension(server: Server, ctx: Context) -> Message:
-    """Serve a method that was registered with @server.method."""
-    return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
-
-
-SERVED: dict[str, Func] = {
-    "server/discover": serve_discover,
-    "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
-    "tools/call": serve_call_tool,
-    "resources/read": serve_read,
-    "prompts/get": serve_get_prompt,
-    "completion/complete": serve_complete,
-}
-
-
-# ======== 8. Requests: what a handler sees, and what becomes of its result ============
+# ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # The map before part I shows how a request passes through this section. A handler uses
 # its Context to report progress, and to ask the client.
 #
@@ -3120,7 +2781,7 @@ SERVED: dict[str, Func] = {
 #     < 2  {"resultType": "complete", "content": [...]}
 #
 # In a legacy session, one request is enough: the server sends `elicitation/create` as a
-# request of its own, and the handler waits (section 15). To the handler both look
+# request of its own, and the handler waits (section 11). To the handler both look
 # alike, except that in a session it does not start again.
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
@@ -3146,7 +2807,7 @@ SERVED: dict[str, Func] = {
 # before the author's function is called is an error for the client, except wrong
 # arguments, which are for the model.
 #
-# The *peer* is the other end of a pipe, of a session, or of one POST (section 9); the
+# The *peer* is the other end of a pipe, of a session, or of one POST (section 8); the
 # *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
@@ -3271,7 +2932,7 @@ class Context:
 
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
-        _function      one of section 7
+        _function      one of section 10
         _may_ask       true if its handler may ask the client
         _in_tool       true from the call of a tool's function on, unless it asks
         _subscription  the Subscription that the request has begun, if any
@@ -3482,16 +3143,14 @@ class Context:
     def _admit(self, start: Func) -> None:
         """Start the handler; RpcError if the request may not be served.
 
-        The checks are in the order of the HTTP statuses (section 12): `_meta`, the
+        The checks are in the order of the HTTP statuses (section 13): `_meta`, the
         headers, the version, the method, its params.
         """
         version: Any = self.meta.get(META_VERSION, "")
-        # Without part III, `initialize` from a legacy client comes here, too.
-        if self.method != "initialize" or version:
-            check_params("_meta", self.meta)
-            self._identify(self.meta)
-            self.version = version  # checked below
-            self.peer.check(self)
+        check_params("_meta", self.meta)
+        self._identify(self.meta)
+        self.version = version  # checked below
+        self.peer.check(self)
 
         if version not in REVISIONS or not rules(version).modern:
             raise RpcError(
@@ -3768,7 +3427,7 @@ class Context:
         wake()
 
 
-# ======== 9. The peer: running requests, cancellation =================================
+# ======== 8. The peer: running requests, cancellation =================================
 # A peer sends messages, and has the state that outlives one of them. On stdio there is
 # one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
 # which ends with its answer. These events set `ctx.cancelled`; then nothing more is
@@ -3814,10 +3473,10 @@ class Peer:
         self.running: dict[Any, Context] = {}
         self.closed = False
         self.null_ids = False
-        self.session: Session | None = None  # [legacy]
-        self.opening = threading.Lock()  # [legacy]
-        self.questions: dict[Any, Any] = {}  # [legacy]
-        self.question_ids = itertools.count(1)  # [legacy]
+        self.session: Session | None = None
+        self.opening = threading.Lock()
+        self.questions: dict[Any, Any] = {}
+        self.question_ids = itertools.count(1)
 
     def check(self, ctx: Context) -> None:
         """Compare a modern request with its transport's headers, before its version."""
@@ -3833,6 +3492,18 @@ class Peer:
     def prepare(self, ctx: Context) -> None:
         """Prepare to send the messages of a subscription."""
 
+    def register(self) -> None:
+        """[legacy] Make a new session known to later requests."""
+
+    def disconnect(self, send: Send) -> None:
+        """[legacy] Have the client come back for the rest of an answer."""
+
+    def hold(self, send: Send) -> None:
+        """[legacy] Count an answer that waits for the user; HttpError: too many."""
+
+    def release(self, send: Send) -> None:
+        """[legacy] Stop counting the answer."""
+
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
         name = MISNAMED.get(message["method"], message["method"])
@@ -3842,8 +3513,8 @@ class Peer:
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx:
                 ctx._cancel()
-        elif name == "notifications/initialized" and self.session:  # [legacy]
-            self.session.ready = True  # [legacy]
+        elif name == "notifications/initialized" and self.session:
+            self.session.ready = True
 
     def cancel_all(self) -> None:
         """Cancel all requests that run."""
@@ -3853,16 +3524,16 @@ class Peer:
     def close(self) -> None:
         """End everything that waits for the client: subscriptions, questions."""
         self.closed = True
-        if self.session:  # [legacy]
-            self.session.server.listeners.pop(self.session, None)  # [legacy]
+        if self.session:
+            self.session.server.listeners.pop(self.session, None)
         for ctx in list(self.running.values()):
             if ctx._subscription:
                 with suppress(Exception):  # cannot be sent; end the others
                     ctx._subscription.end()
-        fail_questions(self, list(self.questions), "the session is closing")  # [legacy]
+        fail_questions(self, list(self.questions), "the session is closing")
 
 
-# ======== 10. The server ==============================================================
+# ======== 9. The server ===============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. It
 # knows nothing of sockets and files, and only these threads:
 #
@@ -4052,8 +3723,8 @@ class Server(Registry):
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
             message = {**message, "params": {}}  # some clients send null
-        if isinstance(message, list):  # [legacy]
-            return serve_batch(self, message, send, peer, principal, start)  # [legacy]
+        if isinstance(message, list):
+            return serve_batch(self, message, send, peer, principal, start)
         try:
             kind = kind_of(message)
             if kind == "request":
@@ -4066,13 +3737,13 @@ class Server(Registry):
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
                 # The era is decided for each request: some hosts mix both on one pipe.
                 era = Context
-                if META_VERSION not in meta:  # [legacy]
-                    era = LegacyContext  # [legacy]
+                if META_VERSION not in meta:
+                    era = LegacyContext
                 era(self, peer, send, message, meta, principal)._admit(start)
             elif kind == "notification":
                 peer.take_notification(message)
-            elif is_id(message.get("id")):  # [legacy]
-                take_response(peer, message)  # [legacy]
+            elif is_id(message.get("id")):
+                take_response(peer, message)
         except RpcError as error:
             send(error_response(error, message, peer.null_ids))
 
@@ -4265,7 +3936,665 @@ class Server(Registry):
             self.hook.put = None
 
 
-# ======== 11. stdio ===================================================================
+# ======== 10. One function per method =================================================
+# Each function takes a Server and a Context (section 7), and returns a result or raises
+# an exception, which becomes an error (see the table there). server.call_handler()
+# calls the author's function.
+
+MAX_URIS = 1000  # that a session or a subscription watches
+_MAX_NAMES = 100  # other notifications that a subscription asks for
+MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
+
+
+def check_params(method: str, params: Message) -> None:
+    """Check the types of a request's params, or of its `_meta`."""
+    for name, expected in PARAMS.get(method, {}).items():
+        value = params.get(name)
+        if isinstance(expected, list):
+            is_right = value in expected
+        else:
+            is_right = isinstance(value, expected)
+        if not is_right:
+            raise invalid(f"{method}: {name} is missing or has the wrong type")
+
+
+def serve_discover(server: Server, ctx: Context) -> Message:
+    """Describe this server: server/discover §Response.
+
+    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
+    `instructions` if there are any. Clients may call it first, or not at all.
+    """
+    return without_none(
+        supportedVersions=versions(),
+        capabilities=server.capabilities(ctx.version),
+        instructions=server.instructions,
+        _meta={META_SERVER: server.info},
+    )
+
+
+def serve_list(server: Server, ctx: Context) -> Message:
+    """Serve a page of definitions: server/utilities/pagination.
+
+    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
+    index of the page's first item, as text; clients must not interpret it. Entries that
+    the caller may not see do not count: see Server.offered().
+    """
+    kind = ctx.method.split("/")[-2]
+    entries = list(server.offered(kind, ctx).values())
+    size = server.page_size or len(entries) or 1
+    cursor = ctx.params.get("cursor") or "0"
+    if cursor not in map(str, range(0, len(entries) + 1, size)):
+        raise invalid("unknown cursor; list again without one")
+    start = int(cursor)
+    member = "resourceTemplates" if kind == "templates" else kind
+    page: Message = {
+        member: [entry.definition for entry in entries[start : start + size]]
+    }
+    if start + size < len(entries):
+        page["nextCursor"] = str(start + size)
+    return page
+
+
+# ---- tools and prompts
+def find_entry(ctx: Context, kind: str, name: str) -> Entry:
+    """Return the "tool" or "prompt" of this name, or RpcError."""
+    table = ctx.server.offered(f"{kind}s", ctx)
+    if name not in table:
+        raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
+    return table[name]
+
+
+def serve_call_tool(server: Server, ctx: Context) -> Message:
+    """Call a tool: server/tools §Calling Tools, §Error Handling.
+
+    params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
+    can call again with others; an unknown name, to the client, which must list again.
+    """
+    name = ctx.params["name"]
+    arguments = ctx.params.get("arguments") or {}
+    entry = find_entry(ctx, "tool", name)
+    arguments, flaw = entry.fit(arguments, (dict, list))
+    if flaw:
+        if "argument errors" in ctx._rules.features:
+            return tool_error(f"Invalid arguments for {name}: {flaw}")
+        field, _, reason = flaw.partition(": ")
+        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
+    ctx._in_tool = True
+    value = server.call_handler(entry, arguments, ctx)
+    if isinstance(value, Result) and ctx._rules.modern:
+        return value
+    return tool_result(entry, value)
+
+
+def serve_get_prompt(server: Server, ctx: Context) -> Message:
+    """Fill in a prompt: server/prompts §Getting a Prompt, §PromptMessage.
+
+    params: {"name": ..., "arguments": {name: text}}; result: {"messages": [{"role":
+    "user" or "assistant", "content": {...}}]}. Arguments are strings on the wire.
+    """
+    entry = find_entry(ctx, "prompt", ctx.params["name"])
+    arguments = entry.parse(ctx.params.get("arguments") or {})
+    value = server.call_handler(entry, arguments, ctx)
+    messages = []
+    for item in value if isinstance(value, list) else [value]:
+        if not (isinstance(item, dict) and "role" in item):
+            item = {"role": "user", "content": item}
+        if flaw := shape_of("role content", "role content").flaw(item):
+            raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
+        messages.append({**item, "content": content(item["content"])})
+    description = entry.definition.get("description")
+    return without_none(description=description, messages=messages)
+
+
+# ---- resources
+# server/resources §Security Considerations: a variable may become part of a path.
+# Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
+# invalid characters.
+_ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
+
+
+def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
+    """Return the entry behind a URI and the values of its variables; or NotFound.
+
+    A resource goes before a template; of several templates, the first one registered
+    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
+    """
+    resources = ctx.server.offered("resources", ctx)
+    if uri in resources:
+        return resources[uri], {}
+    for template, entry in list(ctx.server.offered("templates", ctx).items()):
+        if match := entry.pattern.fullmatch(uri):
+            from urllib.parse import unquote  # it is slow to import
+
+            values = {name: unquote(value) for name, value in match.groupdict().items()}
+            for name, value in values.items():
+                is_one_segment = f"{{{name}}}" in template
+                leaves = is_one_segment and re.search(r"[/\\]", value)
+                if leaves or re.match(_ESCAPES, value):
+                    raise invalid(f"the value of {name} escapes its path segment")
+            return entry, entry.parse(values)
+    raise NotFound
+
+
+def serve_read(server: Server, ctx: Context) -> Message:
+    """Read a resource: server/resources §Reading Resources.
+
+    params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
+    One URI may have several contents, such as the files of a folder.
+    """
+    uri = ctx.params["uri"]
+    entry, variables = find_resource(ctx, uri)
+    value = server.call_handler(entry, variables, ctx)
+    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
+    mime_type = entry.definition.get("mimeType")
+    found = [
+        contents(uri, mime_type, part) for part in (value if are_parts else [value])
+    ]
+    return {**entry.cache_hints, "contents": found}
+
+
+class Subscription:
+    """A client that listens for changes: basic/patterns/subscriptions.
+
+        methods     the notifications that the client gets: of changed lists, and others
+                    that it named (see Server.notify())
+        uris        uri_key() of each URI that it watches
+        _granted    the filter to be acknowledged, until begin() has sent it
+
+    It is one of `server.listeners` from begin() to end(), which any thread may call.
+    A Session (section 11) is the other kind of listener; both have `uris`, hears() and
+    tell().
+
+    The client is told what is granted, which leaves out features that the server lacks.
+    The request stays open for long, but on stdio no thread waits for it, and it does
+    not count as a slow handler.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        """Work out what is granted; RpcError: too much, or not allowed."""
+        self.ctx = ctx
+        self.methods: set[str] = set()
+        self.uris: set[str] = set()
+        server = ctx.server
+        wanted = ctx.params["notifications"]
+        uris = wanted.get("resourceSubscriptions", [])
+        if not isinstance(uris, list) or len(uris) > MAX_URIS:
+            raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
+        self._granted: Message = {}
+        for method in CHANGES:
+            row = NOTIFICATIONS[method]
+            if method not in ctx._rules.notifications:
+                continue
+            if row.capability not in server.declared:
+                continue
+            if method == UPDATED and uris:
+                self._granted[row.filter] = uris
+                self.uris = set(map(uri_key, uris))
+                for uri in uris:
+                    if uri in server.resources or any(
+                        one.pattern.fullmatch(uri) for one in server.templates.values()
+                    ):
+                        find_resource(ctx, uri)  # NotFound: hidden from this caller
+                    server.on_watch(uri, ctx)
+            elif wanted.get(row.filter) is True:
+                self._granted[row.filter] = True
+                self.methods.add(method)
+        # Other names, with a slash, are for Server.notify().
+        names = [name[:200] for name in wanted if "/" in name and wanted[name]]
+        for name in names[:_MAX_NAMES]:
+            if name not in CHANGES and ctx._rules.has_notification(name):
+                self.methods.add(name)
+
+    def begin(self) -> None:
+        """Start listening, and acknowledge. No thread waits for the end."""
+        ctx = self.ctx
+        meta = {META_SUBSCRIPTION: ctx.id}
+        # Listen before acknowledging, or a change in between would be lost. The lock
+        # keeps the order of the messages.
+        with ctx._sending:
+            ctx.server.listeners[self] = None
+            try:
+                ctx.notify(
+                    "notifications/subscriptions/acknowledged",
+                    {"notifications": self._granted, "_meta": meta},
+                )
+            except BaseException:  # it is answered with an error
+                del ctx.server.listeners[self]
+                raise
+            ctx._subscription = self
+        # Free the request's memory: the subscription may last for long.
+        self._granted = {}
+        ctx.params = {}
+        ctx.meta = {}
+        ctx._identify({META_CAPABILITIES: {}})
+        ctx._wake_with(self.end)
+        if ctx.peer.closed:  # close() may not have seen it
+            self.end()
+
+    def hears(self, method: str) -> bool:
+        """Tell whether the client gets a notification of this name."""
+        return method in self.methods
+
+    def tell(self, method: str, params: Message) -> None:
+        """Tell the client of a change."""
+        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self.ctx.peer.push(message, self.ctx._emit)
+
+    def end(self) -> None:
+        """Stop listening, and respond unless the client has cancelled. Only the first
+        call does anything."""
+        ctx = self.ctx
+        ctx.server.listeners.pop(self, None)
+        if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
+            meta = {META_SUBSCRIPTION: ctx.id}
+            if ctx.peer.ordered:
+                ctx.notify(
+                    "notifications/cancelled",
+                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                )
+            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+
+
+def serve_listen(server: Server, ctx: Context) -> Message:
+    """Begin a subscription, which is answered when it ends.
+
+    params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
+    [uris], ...}}. Each notification names the request, in `_meta`.
+    """
+    subscription = Subscription(ctx)
+    ctx.peer.prepare(ctx)
+    subscription.begin()
+    return {}
+
+
+# ---- completions, extensions
+def serve_complete(server: Server, ctx: Context) -> Message:
+    """Complete an argument: server/utilities/completion §Requesting Completions.
+
+    params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
+    "uri": a template}, "argument": {"name", "value": the text so far}}; result:
+    {"completion": {"values": [...]}}. Without a completer there are no values.
+    """
+    reference = ctx.params["ref"]
+    argument = ctx.params["argument"]
+    name = argument.get("name")
+    typed = argument.get("value")
+    if reference.get("type") == "ref/prompt":
+        entry = find_entry(ctx, "prompt", str(reference.get("name")))
+    else:
+        uri = str(reference.get("uri"))
+        templates = server.offered("templates", ctx)
+        entry = templates.get(uri) or find_resource(ctx, uri)[0]
+    if name not in entry.parameters or not isinstance(typed, str):
+        raise invalid(
+            "`argument` must have the name of an argument, and a string as its value"
+        )
+
+    others = (ctx.params.get("context") or {}).get("arguments") or {}
+    key = entry.definition.get("uriTemplate", entry.definition["name"])
+    completer = server.completions.get((key, name))
+    values = []
+    if completer:
+        values = server.call_handler(completer, {}, ctx, typed, others)
+    if isinstance(values, str):
+        raise TypeError("a completer must return a list of str, not a str")
+    values = [as_text(to_json(value)) for value in values]
+    completion = {
+        "values": values[:MAX_COMPLETIONS],
+        "total": len(values),
+        "hasMore": len(values) > MAX_COMPLETIONS,
+    }
+    return {"completion": completion}
+
+
+# ---- [legacy] methods of a session
+def set_level(server: Server, ctx: Any) -> Message:
+    """[2025-11-25] server/utilities/logging §Setting Log Level."""
+    ctx.peer.session.meta[META_LOG_LEVEL] = ctx.params["level"]
+    return {}
+
+
+def subscribe_resource(server: Server, ctx: Any) -> Message:
+    """[2025-11-25] server/resources §Subscriptions."""
+    uri = ctx.params["uri"]
+    watched = ctx.peer.session.uris
+    key = uri_key(uri)
+    if "resources/read" not in server.methods:
+        find_resource(ctx, uri)
+    if len(watched) >= MAX_URIS and key not in watched:
+        raise invalid(f"uri: a session watches at most {MAX_URIS}")
+    server.on_watch(uri, ctx)
+    watched.add(key)
+    return {}
+
+
+def unsubscribe_resource(server: Server, ctx: Any) -> Message:
+    """[2025-11-25] server/resources §Subscriptions."""
+    ctx.peer.session.uris.discard(uri_key(ctx.params["uri"]))
+    return {}
+
+
+# ---- extensions, and the table
+def serve_extension(server: Server, ctx: Context) -> Message:
+    """Serve a method that was registered with @server.method."""
+    return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
+
+
+SERVED: dict[str, Func] = {
+    "server/discover": serve_discover,
+    "subscriptions/listen": serve_listen,
+    "tools/list": serve_list,
+    "resources/list": serve_list,
+    "resources/templates/list": serve_list,
+    "prompts/list": serve_list,
+    "tools/call": serve_call_tool,
+    "resources/read": serve_read,
+    "prompts/get": serve_get_prompt,
+    "completion/complete": serve_complete,
+    "logging/setLevel": set_level,
+    "resources/subscribe": subscribe_resource,
+    "resources/unsubscribe": unsubscribe_resource,
+}
+
+
+# ======== 11. Sessions, questions as requests, batches ================================
+# A legacy client opens a session with `initialize`. The session keeps what that says,
+# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
+# differs in two things: how the client is known (_admit), and how it is asked
+# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
+# A session on the wire:
+#
+#     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
+#              "clientInfo": {"name": "host", "version": "1"}}
+#     < 0  {"protocolVersion": "2025-11-25", "capabilities": {"tools": {...}},
+#              "serverInfo": {"name": "hello", "version": "1.0"}}
+#     >    notifications/initialized
+#     > 1  tools/call {"name": "where"}
+#     < 1  roots/list                            the server asks: an id of its own
+#     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
+#     < 1  {"content": [...]}
+#
+# The ids of the client's requests and of the server's are independent: both may use 1.
+
+
+# The parts of capabilities, and the names of a client, that a session keeps.
+_PARTS = ("form", "url", "tools", "context", "listChanged")
+_NAMES = ("name", "title", "version")
+MAX_NAME_LENGTH = 1000  # of each name
+
+
+class Session:
+    """The client's `initialize`, kept; it listens for all changes.
+
+        rules      the rules of its revision
+        meta       who the client is and what it can do, as in a modern `_meta`
+        ready      true once notifications/initialized has come; changes are sent then
+        methods    the notifications that its revision and its server have
+        uris       uri_key() of each URI that it has subscribed to
+
+    It is one of `server.listeners` while its peer is open and can be sent messages. A
+    Subscription (section 10) is the other kind of listener.
+    """
+
+    def __init__(
+        self, server: Server, peer: Peer, version: str, params: Message
+    ) -> None:
+        self.server = server
+        self.peer = peer
+        self.rules = rules(version)
+        info = params.get("clientInfo", {})
+        named = {key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info}
+        self.meta: Message = {
+            META_CLIENT: named,
+            META_CAPABILITIES: {},
+            META_LOG_LEVEL: "info",
+        }
+        # The capabilities, as far as its revision has them.
+        declared = params.get("capabilities", {})
+        for row in METHODS.values():
+            given = declared.get(row.capability)
+            is_asked = row.way == "<" and row.name in self.rules.methods
+            if is_asked and isinstance(given, dict):
+                parts: Message = {part: {} for part in _PARTS if part in given}
+                usable = downgrade(self.rules, row.capability, parts)
+                self.meta[META_CAPABILITIES][row.capability] = usable
+        self.ready = False
+        self.methods = {
+            method
+            for method in self.rules.notifications
+            if NOTIFICATIONS[method].capability in server.declared
+        }
+        self.uris: set[str] = set()
+
+    def open(self) -> None:
+        """Become the session of the peer, which follows its revision from now on."""
+        self.peer.session = self
+        self.peer.null_ids = "null id in errors" in self.rules.features
+
+    def hears(self, method: str) -> bool:
+        """Tell whether the client gets a notification of this name."""
+        return method not in NOTIFICATIONS or method in self.methods
+
+    def tell(self, method: str, params: Message) -> None:
+        """Send a notification that belongs to no request."""
+        if self.ready:
+            message = without_none(jsonrpc="2.0", method=method, params=params or None)
+            self.peer.push(message, self.peer.send)
+
+
+# ---- open questions are in peer.questions, each with a function that takes its answer,
+# or an AskError. Any thread may take a question out, and must then call the function.
+def take_response(peer: Peer, response: Message) -> None:
+    """Pass a response to the question that it answers; ignore any other response."""
+    question, settle = peer.questions.pop(response["id"], (None, drop))
+    error = response.get("error")
+    try:
+        if isinstance(error, dict):
+            raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
+        if question:
+            settle(usable_answer(question, response.get("result")))
+    except AskError as problem:
+        settle(problem)
+
+
+def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
+    """Pass an AskError to those of these questions that are still open."""
+    for ident in idents:
+        _, settle = peer.questions.pop(ident, (None, drop))
+        settle(AskError(reason))
+
+
+def answers_in(outcome: Any) -> Message:
+    """Return the answers by key; AskError: one is missing, or not usable."""
+    if not outcome.done():
+        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
+    answers: Message = outcome.result()
+    for answer in answers.values():
+        if isinstance(answer, AskError):
+            raise answer
+    return answers
+
+
+class LegacyContext(Context):
+    """A request in a session.
+
+    Also `initialize`, which opens a session, and `ping`, which needs none.
+    """
+
+    def _admit(self, start: Func) -> None:
+        """Answer `initialize` and `ping` at once; other requests need a session."""
+        if self.method == "initialize":
+            return self._send(self._success(self._initialize()))
+        if self.method == "ping":
+            return self._send(self._success({}))
+        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
+        # not ask servers to refuse requests that come before notifications/initialized.
+        session = self.peer.session
+        if session is None:
+            raise invalid("send initialize first, or use _meta")
+        self._identify(session.meta)
+        self._resolve(session.rules.version)
+        self._submit(start)
+
+    def _initialize(self) -> Message:
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
+
+        We answer an unknown revision with our newest legacy one; the client may accept
+        it, or leave. A second `initialize` replaces the session.
+        """
+        check_params(self.method, self.params)
+        version = self.params["protocolVersion"]
+        if version not in versions("legacy"):
+            version = versions("legacy")[0]
+        server = self.server
+        peer = self.peer
+        session = Session(server, peer, version, self.params)
+        peer.register()
+        declared = server.capabilities(version)
+        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
+            server.listeners.pop(peer.session, None)
+            session.open()
+            if peer.send is not drop:
+                server.listeners[session] = None
+        if peer.send is drop:  # it cannot be told of changes
+            for name in CAPABILITIES.keys() & declared.keys():
+                declared[name] = {}
+        if peer.closed:  # close() may not have seen the session
+            server.listeners.pop(session, None)
+        return without_none(
+            protocolVersion=version,
+            capabilities=declared,
+            serverInfo=downgrade(session.rules, "server", server.info),
+            instructions=server.instructions,
+        )
+
+    def close_stream(self) -> None:
+        with self._sending:
+            self.peer.disconnect(self._send)
+
+    # ---- asking
+    def _obtain(self, questions: Message) -> Message:
+        """Send the questions as requests, and wait for the answers."""
+        from concurrent.futures import wait
+
+        with self._asking(questions) as outcome:
+            wait([outcome], ASK_SECONDS)
+            return answers_in(outcome)
+
+    async def _obtain_later(self, questions: Message) -> Message:
+        """Do the same for a coroutine, which must not block."""
+        from asyncio import wait, wrap_future
+
+        with self._asking(questions) as outcome:
+            await wait([wrap_future(outcome)], timeout=ASK_SECONDS)
+            return answers_in(outcome)
+
+    @contextmanager
+    def _asking(self, questions: Message) -> Iterator[Any]:
+        """Send questions as requests; the Future gets the answers, by key.
+
+        The Future is set when all answers are there, or at the first AskError. In the
+        end, questions that are still open are cancelled.
+        """
+        from concurrent.futures import Future
+
+        peer = self.peer
+        outcome: Future[Any] = Future()
+        answers: Message = dict.fromkeys(questions)  # None: it has not come
+        idents = []
+
+        def settle(key: str, answer: Any) -> None:
+            with self._ending:  # two answers may come at the same moment
+                if outcome.done():
+                    return
+                answers[key] = answer
+                if isinstance(answer, AskError) or None not in answers.values():
+                    outcome.set_result(answers)
+
+        peer.hold(self._send)
+        try:
+            for key, question in questions.items():
+                ident = next(peer.question_ids)
+                idents.append(ident)
+                peer.questions[ident] = question, partial(settle, key)
+                request = as_asked(self._rules, question)
+                request = {"jsonrpc": "2.0", "id": ident, **request}
+                # [2025-11-25] client/elicitation
+                if "url" in request.get("params", {}):
+                    request["params"].setdefault("elicitationId", os.urandom(16).hex())
+                self._emit(request)
+            self._wake_with(partial(fail_questions, peer, idents, "it was cancelled"))
+            if peer.closed:  # close() may not have seen them
+                fail_questions(peer, idents, "the session is closing")
+            if not questions:
+                outcome.set_result(answers)
+            yield outcome
+        finally:
+            peer.release(self._send)
+            for ident in idents:
+                if peer.questions.pop(ident, None) and not peer.closed:
+                    self.notify("notifications/cancelled", {"requestId": ident})
+
+
+# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
+# when the last request has ended; other messages are sent at once.
+class Batch:
+    """Sends the messages of a batch's requests; their responses are collected."""
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.responses: list[Message] = []
+
+    def __call__(self, message: Message) -> None:
+        encode(message)  # a message that cannot be sent fails alone
+        if "method" in message:
+            self.send(message)
+        else:
+            self.responses.append(message)
+
+
+def serve_batch(
+    server: Server,
+    batch: list[Any],
+    send: Send,
+    peer: Peer,
+    principal: Any,
+    start: Func,
+) -> None:
+    """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
+    refusal = RpcError(
+        INVALID_REQUEST,
+        f"Invalid request: only {R2} has batches, of 1 to "
+        f"{MAX_BATCH} messages, none of them `initialize`",
+    )
+    features = peer.session.rules.features if peer.session else ()
+    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+        return send(error_response(refusal, None, peer.null_ids))
+    collect = Batch(send)
+
+    def serve_all() -> None:
+        for member in batch:
+            if isinstance(member, dict) and member.get("method") != "initialize":
+                server.handle(member, collect, peer=peer, principal=principal)
+            else:
+                collect(error_response(refusal, member, peer.null_ids))
+        try:
+            if collect.responses:
+                send(collect.responses)
+        except ValueError as problem:  # they are too large together
+            error = RpcError(INTERNAL_ERROR, str(problem))
+            send(error_response(error, None, peer.null_ids))
+
+    # Without a request, nothing has to run: the answer over HTTP is 202.
+    if any(map(is_request, batch)):
+        start(serve_all)
+    else:
+        serve_all()
+
+
+# ======== 12. stdio ===================================================================
 # One thread, the reader, reads a line and runs its handler on the spot. It leaves its
 # post meanwhile: see the map before part I. While slow handlers run, every further one
 # goes to a thread of its own, or waits in a queue until fewer than MAX_THREADS run; the
@@ -4576,12 +4905,12 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Section 12 has the rules of HTTP, for any HTTP server; section
-# 13 is such a server; section 14 is the command line, because `--http` is most of it.
+# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
+# server; section 15 is such a server; section 16 is the command line.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
-# ======== 12. The endpoint: the rules of HTTP, without sockets ========================
+# ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request comes in, and an answer goes out, on the thread that carries it. Every message
 # is a POST of its own. The answer is one JSON object, or a stream of events if
@@ -4828,7 +5157,7 @@ class Outbox:
 
     def __init__(self, reader: Exchange | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
-        self.name = os.urandom(16).hex()  # of its events; see section 16
+        self.name = os.urandom(16).hex()  # of its events; see section 14
         self.waiting: deque[bytes] = deque()
         self.kept: deque[bytes] = deque()
         self.count = 0
@@ -5309,9 +5638,9 @@ class Endpoint:
         self.answers: dict[Answer, Peer] = {}
         self.lasting: dict[Answer, None] = {}
         self.watch = Watch(0.2)
-        self.sessions: dict[str, HttpSession] = {}  # [legacy]
-        self.kept: dict[Outbox, Any] = {}  # [legacy]
-        self.calls = Crew("mcp-call", MAX_CONNECTIONS)  # [legacy]
+        self.sessions: dict[str, HttpSession] = {}
+        self.kept: dict[Outbox, Any] = {}
+        self.calls = Crew("mcp-call", MAX_CONNECTIONS)
 
     # ---- one request
     def serve(self, exchange: Exchange) -> None:
@@ -5345,7 +5674,7 @@ class Endpoint:
         verbs = {}
         if path == self.path:
             verbs = {"POST": Endpoint.post}
-        verbs = legacy_verbs(self, exchange, path) or verbs  # [legacy]
+        verbs = legacy_verbs(self, exchange, path) or verbs
         # Its metadata: basic/authorization §Protected Resource Metadata Discovery.
         is_open = self.metadata and path in (_METADATA, _METADATA + self.path)
         if is_open and exchange.method in ("GET", "HEAD"):
@@ -5403,7 +5732,7 @@ class Endpoint:
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, lasts=listens)
         peer: Peer = PostPeer(answer)
-        answer, peer = legacy_answer(self, answer, peer, message)  # [legacy]
+        answer, peer = legacy_answer(self, answer, peer, message)
 
         start = partial(self.run_handler, answer, peer)
         self.server.handle(
@@ -5490,15 +5819,346 @@ class Endpoint:
         answered. A session whose user is being asked goes on until the second call."""
         self.closed = True
         peers = list(self.answers.values())
-        peers += self.sessions.values()  # [legacy]
+        peers += self.sessions.values()
         for peer in peers:
-            if peer.questions and not self.watch.closed:  # [legacy]
-                continue  # [legacy]
+            if peer.questions and not self.watch.closed:
+                continue
             peer.close()
         self.watch.closed = True
 
 
-# ======== 13. serve_http: the endpoint on sockets =====================================
+# ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
+# The answer to `initialize` has a session id, which the client repeats in a header; 404
+# means only that this session is gone. Events are numbered and kept for a while: a
+# client that lost its connection names the last event it saw in a GET, and gets the
+# rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
+# the transport of 2024-11-05, all messages.
+#
+# An event's id is the name of its outbox and its number. The session's id is the name
+# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
+# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
+# told which request has failed, although nothing is kept of it:
+#
+#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
+#
+# The life of a call whose connection breaks:
+#
+#     POST tools/call               an Answer with an Outbox; events 1, 2 are written
+#     the connection breaks         the watch detaches the reader; the handler goes on,
+#                                   and its events wait, REPLAY_BYTES of them
+#     GET, Last-Event-ID: ...-1     attach(after=1): event 2 is taken again, and then
+#                                   the rest
+#     the response is written       the outbox has ended; for ASK_SECONDS it may be
+#                                   resumed again; then it is forgotten
+
+MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
+SESSION_SECONDS = 3600  # without a request, until a session expires
+REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
+MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
+RETRY_MS = 500  # until a client comes back after close_stream()
+__all__ += """
+    MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
+""".split()
+
+
+class HttpSession(Peer):
+    """The client behind a session over HTTP.
+
+    Its messages come in many POSTs, on many connections, several at a time.
+
+        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
+        principal   a digest of its opener: only this caller may use it
+        used        when the last request came
+        own         the outbox for messages that belong to no POST
+        outboxes    `own` and those of POSTs, by name, the oldest first
+
+    It is one of `endpoint.sessions` from register() to close(). After that, running
+    requests are still answered; then its own stream ends, too.
+    """
+
+    def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
+        """Make a session; `headers` are those of the answer that opens it."""
+        super().__init__(self.push, ordered=False)
+        self.endpoint = endpoint
+        self.principal = digest(principal)
+        self._headers = headers
+        self.used = time.monotonic()
+        self.own = Outbox(keeps=REPLAY_BYTES)
+        self.id = self.own.name
+        self.outboxes = {self.id: self.own}
+
+    def push(self, message: Message, send: Send = drop) -> None:
+        """Send a message that belongs to no POST."""
+        self.own.add_change(encode(message))
+        if self.own.ended:  # its client has missed something; 404 says so
+            self.close()
+
+    def register(self) -> None:
+        """Add the session to the endpoint's, if need be in place of an idle one."""
+        endpoint = self.endpoint
+        expire(endpoint)
+        with endpoint.lock:
+            sessions = endpoint.sessions
+            if len(sessions) >= MAX_SESSIONS:
+                counts = Counter(one.principal for one in sessions.values())
+                idle = set(sessions.values()).difference(endpoint.answers.values())
+                if not idle:
+                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
+                # The caller with most sessions loses one, so that nobody evicts
+                # another's.
+                min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
+            sessions[self.id] = self
+            endpoint.watch.leave(endpoint, expire)
+        self._headers["Mcp-Session-Id"] = self.id
+        if endpoint.closed:  # close() may not have seen it
+            self.close()
+
+    def disconnect(self, send: Send) -> None:
+        if isinstance(send, SessionAnswer):
+            send.disconnect()
+
+    def hold(self, send: Send) -> None:
+        answer = send.send if isinstance(send, Batch) else send
+        if isinstance(answer, SessionAnswer):
+            self.endpoint.hold(answer)
+
+    def release(self, send: Send) -> None:
+        answer = send.send if isinstance(send, Batch) else send
+        if isinstance(answer, SessionAnswer):
+            self.endpoint.release(answer)
+
+    def settle(self) -> None:
+        """End the session's own stream once the session has ended, and nothing runs.
+
+        In HTTP+SSE the answers of running calls go to this stream, too.
+        """
+        if self.closed and not self.running:
+            self.own.end()
+
+    def close(self) -> None:
+        """End the session; requests that are running are still answered."""
+        self.endpoint.sessions.pop(self.id, None)
+        super().close()
+        self.settle()
+
+
+def expire(endpoint: Endpoint) -> None:
+    """End sessions that have not been used for long, and forget outboxes whose answers
+    have ended, the oldest first. A look of the watch, while there are any."""
+    now = time.monotonic()
+    with endpoint.lock:
+        sessions = set(endpoint.sessions.values())
+        idle = sessions.difference(endpoint.answers.values())
+    for session in idle:
+        if session.used + SESSION_SECONDS < now:
+            session.close()
+
+    size = 0
+    for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
+        size += outbox.size + 2**12  # and the outbox itself
+        if size > MAX_KEPT_BYTES or until < now:
+            endpoint.kept.pop(outbox, None)
+            outboxes.pop(outbox.name, None)
+    with endpoint.lock:
+        if not (endpoint.sessions or endpoint.kept):
+            endpoint.watch.take(endpoint)
+
+
+class SessionAnswer(Answer):
+    """The answer to a POST in a session: it outlives its connection."""
+
+    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
+        super().__init__(exchange)
+        self.owner = owner
+        self.ident = ident  # of the request; None: a batch
+
+    def new_outbox(self) -> Outbox:
+        """Make an outbox in the session; some revisions begin with a priming event."""
+        outbox = Outbox(self.exchange, REPLAY_BYTES)
+        session = self.owner.session
+        # Once the outbox is forgotten, its name still says whose response is missing.
+        ident = encode(self.ident).hex()
+        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.owner.outboxes[outbox.name] = outbox
+        if session and "priming events" in session.rules.features:
+            self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
+        return outbox
+
+    def disconnect(self) -> None:
+        """Disconnect, if the client's revision lets it come back for the rest.
+
+        This needs a stream: its first event, the priming event, tells the client where
+        to go on, and when.
+        """
+        outbox = self.carry_aside()
+        if self.greeting:
+            outbox.detach(outbox.reader)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.outbox:
+            until = time.monotonic() + ASK_SECONDS
+            endpoint = self.owner.endpoint
+            with endpoint.lock:  # its session may have ended, and nobody looks
+                endpoint.kept[self.outbox] = until, self.owner.outboxes
+                endpoint.watch.leave(endpoint, expire)
+        self.owner.settle()
+
+
+# ---- the endpoint for legacy clients
+def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
+    """Return the session that a request names; 404 if it is gone, or someone else's.
+
+    A client that gets 404 opens another session. So nothing else may be 404 here: a
+    wrong version is 400, and a path that does not exist was refused before.
+    """
+    named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
+    ident = exchange.headers.get("mcp-session-id", named)
+    session = endpoint.sessions.get(ident)
+    if session is None or session.principal != digest(exchange.principal):
+        raise HttpError(404, "the session is gone; send `initialize` to open another")
+    if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
+        raise HttpError(400, "MCP-Protocol-Version must be legacy")
+    session.used = time.monotonic()
+    return session
+
+
+def legacy_answer(
+    endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
+) -> tuple[Answer, Peer]:
+    """Return the answer and the peer for a message; a modern message keeps its own."""
+    with suppress(KeyError, TypeError):  # a message without these is legacy
+        if META_VERSION in message["params"]["_meta"]:
+            return answer, peer
+    # [2025-11-25] basic/transports §Session Management.
+    exchange = answer.exchange
+    version = exchange.headers.get("mcp-protocol-version", R2)
+    if version not in REVISIONS:
+        raise HttpError(400, "MCP-Protocol-Version is unknown")
+    request = message if isinstance(message, dict) else {}
+    if endpoint.stateless:
+        if version in versions("legacy"):
+            Session(endpoint.server, peer, version, {}).open()
+    elif request.get("method") == "initialize" and "id" in request:
+        peer = HttpSession(endpoint, exchange.principal, exchange.extra)
+    elif "mcp-session-id" in exchange.headers:
+        peer = find_session(endpoint, exchange)
+    if isinstance(peer, HttpSession):
+        answer = SessionAnswer(exchange, peer, request.get("id"))
+    # Answers in a session have status 200, except to a refused batch.
+    if peer.session and not isinstance(message, list):
+        answer.is_early = False
+    return answer, peer
+
+
+# An event's id: the name of an outbox, perhaps with a request's id at its end; a
+# number.
+_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
+
+
+def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
+    """Listen, or resume a stream: [2025-11-25] basic/transports §Listening for Messages
+    from the Server, §Resumability and Redelivery."""
+    session = find_session(endpoint, exchange)
+    seen = exchange.headers.get("last-event-id", "")
+    last = re.fullmatch(_EVENT_ID, seen)
+    name = last[1] if last else session.id
+    outbox = session.outboxes.get(name)
+    answer = Answer(exchange, lasts=True)
+
+    def listen() -> None:
+        if last and not outbox and name.startswith(session.id[:8]):
+            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
+            ident = decode(bytes.fromhex(last[2]))
+            answer.carry_here()
+            answer(error_response(lost, {"id": ident}))
+            return
+        after = int(last[3]) if last else None
+        if not outbox or not outbox.attach(exchange, after):
+            raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
+        answer.outbox = outbox
+
+    endpoint.run_handler(answer, session, listen)
+
+
+def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
+    """End a session: [2025-11-25] basic/transports §Session Management."""
+    find_session(endpoint, exchange).close()
+    reply(exchange, 200)
+
+
+def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
+    """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
+    POST.
+
+    The session lives as long as this connection does: its stream cannot be resumed.
+    """
+    session = HttpSession(endpoint, exchange.principal, {})
+    # A relative reference: a proxy may have taken a prefix from the path.
+    address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
+    answer = Answer(exchange, lasts=True)
+    answer.greeting = event(address.encode(), event="endpoint")
+    answer.outbox = session.own
+    session.own.attach(exchange)
+    with closing(session):
+        endpoint.run_handler(answer, session, session.register)
+
+
+def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
+    """Serve a message; answers go to the session's stream.
+
+    The POST is answered 202 before its handler has run. So the handler needs a thread
+    of its own; sessions and endpoints have a limited number of these.
+    """
+    session = find_session(endpoint, exchange)
+    message = endpoint.read_message(exchange)
+    # Answers and cancellations are always taken: they end calls.
+    is_call = isinstance(message, list) or is_request(message)
+    is_full = endpoint.calls.busy >= MAX_CONNECTIONS
+    if is_call and (is_full or len(session.running) > MAX_THREADS):
+        raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
+
+    def send(message: Any) -> None:
+        session.own.add(encode(message))
+
+    def start(work: Func) -> None:
+        def run() -> None:
+            work()
+            session.settle()
+
+        endpoint.calls.add(run)  # the next POST may use this connection
+
+    endpoint.server.handle(
+        message, send, peer=session, principal=exchange.principal, start=start
+    )
+    reply(exchange, 202)
+
+
+def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
+    """Return the functions for legacy clients on a path, by verb.
+
+    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
+    Endpoint._route() answers everything else with 404 or 405.
+    """
+    if path == endpoint.path and "mcp-session-id" in exchange.headers:
+        return {
+            "GET": serve_session_get,
+            "POST": Endpoint.post,
+            "DELETE": serve_session_delete,
+        }
+    if path == endpoint.path.rstrip("/") + "/messages":
+        return {"POST": serve_sse_post}
+    if path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
+    # Older gateways open HTTP+SSE on the endpoint itself.
+    is_sse_get = exchange.method == "GET" and path == endpoint.path
+    if is_sse_get and endpoint.sse_on_get:
+        if "mcp-protocol-version" not in exchange.headers:
+            return {"GET": serve_sse}
+    return {}
+
+
+# ======== 15. serve_http: the endpoint on sockets =====================================
 # A ThreadingHTTPServer of the standard library: each connection has a thread, which
 # reads requests and lets the endpoint answer them one after the other. We read only the
 # head of a request ourselves: the library's parser takes half the time of a call, and
@@ -5749,7 +6409,7 @@ class SocketExchange(Exchange):
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
         ends = self.connections.endpoint.closed
         # While users are asked, their clients come back with the answers.
-        ends = ends and not self.connections.endpoint.sessions  # [legacy]
+        ends = ends and not self.connections.endpoint.sessions
         # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
@@ -5911,7 +6571,7 @@ def serve_http(
     await_cancelling()
 
 
-# ======== 14. The command line ========================================================
+# ======== 16. The command line ========================================================
 # `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
 # tools. A file that makes a Server is a program of its own, which shows when it is
 # imported. Server.run() understands `--http`, so every program has it.
@@ -6010,673 +6670,6 @@ def main(words: list[str]) -> None:
         usage_error("serve: missing FILE.py")
     else:
         serve_file(words[1], words[2:])
-
-
-# ======== Part III [legacy]: clients up to 2025-11-25 =================================
-# Most clients are still legacy. This part is for them; only the lines that say so
-# depend on it. When the last of these clients is gone, both can go.
-
-# ======== 15. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps what that says,
-# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
-# differs in two things: how the client is known (_admit), and how it is asked
-# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
-# A session on the wire:
-#
-#     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
-#              "clientInfo": {"name": "host", "version": "1"}}
-#     < 0  {"protocolVersion": "2025-11-25", "capabilities": {"tools": {...}},
-#              "serverInfo": {"name": "hello", "version": "1.0"}}
-#     >    notifications/initialized
-#     > 1  tools/call {"name": "where"}
-#     < 1  roots/list                            the server asks: an id of its own
-#     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
-#     < 1  {"content": [...]}
-#
-# The ids of the client's requests and of the server's are independent: both may use 1.
-
-
-# The parts of capabilities, and the names of a client, that a session keeps.
-_PARTS = ("form", "url", "tools", "context", "listChanged")
-_NAMES = ("name", "title", "version")
-MAX_NAME_LENGTH = 1000  # of each name
-
-
-class Session:
-    """The client's `initialize`, kept; it listens for all changes.
-
-        rules      the rules of its revision
-        meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come; changes are sent then
-        methods    the notifications that its revision and its server have
-        uris       uri_key() of each URI that it has subscribed to
-
-    It is one of `server.listeners` while its peer is open and can be sent messages. A
-    Subscription (section 7) is the other kind of listener.
-    """
-
-    def __init__(
-        self, server: Server, peer: Peer, version: str, params: Message
-    ) -> None:
-        self.server = server
-        self.peer = peer
-        self.rules = rules(version)
-        info = params.get("clientInfo", {})
-        named = {key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info}
-        self.meta: Message = {
-            META_CLIENT: named,
-            META_CAPABILITIES: {},
-            META_LOG_LEVEL: "info",
-        }
-        # The capabilities, as far as its revision has them.
-        declared = params.get("capabilities", {})
-        for row in METHODS.values():
-            given = declared.get(row.capability)
-            is_asked = row.way == "<" and row.name in self.rules.methods
-            if is_asked and isinstance(given, dict):
-                parts: Message = {part: {} for part in _PARTS if part in given}
-                usable = downgrade(self.rules, row.capability, parts)
-                self.meta[META_CAPABILITIES][row.capability] = usable
-        self.ready = False
-        self.methods = {
-            method
-            for method in self.rules.notifications
-            if NOTIFICATIONS[method].capability in server.declared
-        }
-        self.uris: set[str] = set()
-
-    def open(self) -> None:
-        """Become the session of the peer, which follows its revision from now on."""
-        self.peer.session = self
-        self.peer.null_ids = "null id in errors" in self.rules.features
-
-    def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
-        return method not in NOTIFICATIONS or method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
-        if self.ready:
-            message = without_none(jsonrpc="2.0", method=method, params=params or None)
-            self.peer.push(message, self.peer.send)
-
-
-# ---- open questions are in peer.questions, each with a function that takes its answer,
-# or an AskError. Any thread may take a question out, and must then call the function.
-def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to the question that it answers; ignore any other response."""
-    question, settle = peer.questions.pop(response["id"], (None, drop))
-    error = response.get("error")
-    try:
-        if isinstance(error, dict):
-            raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
-        if question:
-            settle(usable_answer(question, response.get("result")))
-    except AskError as problem:
-        settle(problem)
-
-
-def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Pass an AskError to those of these questions that are still open."""
-    for ident in idents:
-        _, settle = peer.questions.pop(ident, (None, drop))
-        settle(AskError(reason))
-
-
-def answers_in(outcome: Any) -> Message:
-    """Return the answers by key; AskError: one is missing, or not usable."""
-    if not outcome.done():
-        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-    answers: Message = outcome.result()
-    for answer in answers.values():
-        if isinstance(answer, AskError):
-            raise answer
-    return answers
-
-
-class LegacyContext(Context):
-    """A request in a session.
-
-    Also `initialize`, which opens a session, and `ping`, which needs none.
-    """
-
-    def _admit(self, start: Func) -> None:
-        """Answer `initialize` and `ping` at once; other requests need a session."""
-        if self.method == "initialize":
-            return self._send(self._success(self._initialize()))
-        if self.method == "ping":
-            return self._send(self._success({}))
-        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
-        # not ask servers to refuse requests that come before notifications/initialized.
-        session = self.peer.session
-        if session is None:
-            raise invalid("send initialize first, or use _meta")
-        self._identify(session.meta)
-        self._resolve(session.rules.version)
-        self._submit(start)
-
-    def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
-
-        We answer an unknown revision with our newest legacy one; the client may accept
-        it, or leave. A second `initialize` replaces the session.
-        """
-        check_params(self.method, self.params)
-        version = self.params["protocolVersion"]
-        if version not in versions("legacy"):
-            version = versions("legacy")[0]
-        server = self.server
-        peer = self.peer
-        session = Session(server, peer, version, self.params)
-        if isinstance(peer, HttpSession):
-            peer.register()
-        declared = server.capabilities(version)
-        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
-            server.listeners.pop(peer.session, None)
-            session.open()
-            if peer.send is not drop:
-                server.listeners[session] = None
-        if peer.send is drop:  # it cannot be told of changes
-            for name in CAPABILITIES.keys() & declared.keys():
-                declared[name] = {}
-        if peer.closed:  # close() may not have seen the session
-            server.listeners.pop(session, None)
-        return without_none(
-            protocolVersion=version,
-            capabilities=declared,
-            serverInfo=downgrade(session.rules, "server", server.info),
-            instructions=server.instructions,
-        )
-
-    def close_stream(self) -> None:
-        if isinstance(self._send, SessionAnswer):
-            with self._sending:
-                self._send.disconnect()
-
-    # ---- asking
-    def _obtain(self, questions: Message) -> Message:
-        """Send the questions as requests, and wait for the answers."""
-        from concurrent.futures import wait
-
-        with self._asking(questions) as outcome:
-            wait([outcome], ASK_SECONDS)
-            return answers_in(outcome)
-
-    async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
-        from asyncio import wait, wrap_future
-
-        with self._asking(questions) as outcome:
-            await wait([wrap_future(outcome)], timeout=ASK_SECONDS)
-            return answers_in(outcome)
-
-    @contextmanager
-    def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests; the Future gets the answers, by key.
-
-        The Future is set when all answers are there, or at the first AskError. In the
-        end, questions that are still open are cancelled.
-        """
-        from concurrent.futures import Future
-
-        peer = self.peer
-        outcome: Future[Any] = Future()
-        answers: Message = dict.fromkeys(questions)  # None: it has not come
-        idents = []
-
-        def settle(key: str, answer: Any) -> None:
-            with self._ending:  # two answers may come at the same moment
-                if outcome.done():
-                    return
-                answers[key] = answer
-                if isinstance(answer, AskError) or None not in answers.values():
-                    outcome.set_result(answers)
-
-        holding = self._held()
-        if holding:
-            holding.owner.endpoint.hold(holding)
-        try:
-            for key, question in questions.items():
-                ident = next(peer.question_ids)
-                idents.append(ident)
-                peer.questions[ident] = question, partial(settle, key)
-                request = as_asked(self._rules, question)
-                request = {"jsonrpc": "2.0", "id": ident, **request}
-                # [2025-11-25] client/elicitation
-                if "url" in request.get("params", {}):
-                    request["params"].setdefault("elicitationId", os.urandom(16).hex())
-                self._emit(request)
-            self._wake_with(partial(fail_questions, peer, idents, "it was cancelled"))
-            if peer.closed:  # close() may not have seen them
-                fail_questions(peer, idents, "the session is closing")
-            if not questions:
-                outcome.set_result(answers)
-            yield outcome
-        finally:
-            if holding:
-                holding.owner.endpoint.release(holding)
-            for ident in idents:
-                if peer.questions.pop(ident, None) and not peer.closed:
-                    self.notify("notifications/cancelled", {"requestId": ident})
-
-    def _held(self) -> SessionAnswer | None:
-        """Return the answer that holds a connection while the user is asked."""
-        send = self._send
-        if isinstance(send, Batch):
-            send = send.send
-        return send if isinstance(send, SessionAnswer) else None
-
-
-# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
-# when the last request has ended; other messages are sent at once.
-class Batch:
-    """Sends the messages of a batch's requests; their responses are collected."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.responses: list[Message] = []
-
-    def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
-        if "method" in message:
-            self.send(message)
-        else:
-            self.responses.append(message)
-
-
-def serve_batch(
-    server: Server,
-    batch: list[Any],
-    send: Send,
-    peer: Peer,
-    principal: Any,
-    start: Func,
-) -> None:
-    """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
-    refusal = RpcError(
-        INVALID_REQUEST,
-        f"Invalid request: only {R2} has batches, of 1 to "
-        f"{MAX_BATCH} messages, none of them `initialize`",
-    )
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
-        return send(error_response(refusal, None, peer.null_ids))
-    collect = Batch(send)
-
-    def serve_all() -> None:
-        for member in batch:
-            if isinstance(member, dict) and member.get("method") != "initialize":
-                server.handle(member, collect, peer=peer, principal=principal)
-            else:
-                collect(error_response(refusal, member, peer.null_ids))
-        try:
-            if collect.responses:
-                send(collect.responses)
-        except ValueError as problem:  # they are too large together
-            error = RpcError(INTERNAL_ERROR, str(problem))
-            send(error_response(error, None, peer.null_ids))
-
-    # Without a request, nothing has to run: the answer over HTTP is 202.
-    if any(map(is_request, batch)):
-        start(serve_all)
-    else:
-        serve_all()
-
-
-# ---- methods
-def set_level(server: Server, ctx: Any) -> Message:
-    """[2025-11-25] server/utilities/logging §Setting Log Level."""
-    ctx.peer.session.meta[META_LOG_LEVEL] = ctx.params["level"]
-    return {}
-
-
-def subscribe_resource(server: Server, ctx: Any) -> Message:
-    """[2025-11-25] server/resources §Subscriptions."""
-    uri = ctx.params["uri"]
-    watched = ctx.peer.session.uris
-    key = uri_key(uri)
-    if "resources/read" not in server.methods:
-        find_resource(ctx, uri)
-    if len(watched) >= MAX_URIS and key not in watched:
-        raise invalid(f"uri: a session watches at most {MAX_URIS}")
-    server.on_watch(uri, ctx)
-    watched.add(key)
-    return {}
-
-
-def unsubscribe_resource(server: Server, ctx: Any) -> Message:
-    """[2025-11-25] server/resources §Subscriptions."""
-    ctx.peer.session.uris.discard(uri_key(ctx.params["uri"]))
-    return {}
-
-
-SERVED.update(
-    {
-        "logging/setLevel": set_level,
-        "resources/subscribe": subscribe_resource,
-        "resources/unsubscribe": unsubscribe_resource,
-    }
-)
-
-
-# ======== 16. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# The answer to `initialize` has a session id, which the client repeats in a header; 404
-# means only that this session is gone. Events are numbered and kept for a while: a
-# client that lost its connection names the last event it saw in a GET, and gets the
-# rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
-# the transport of 2024-11-05, all messages.
-#
-# An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
-#
-#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
-#
-# The life of a call whose connection breaks:
-#
-#     POST tools/call               an Answer with an Outbox; events 1, 2 are written
-#     the connection breaks         the watch detaches the reader; the handler goes on,
-#                                   and its events wait, REPLAY_BYTES of them
-#     GET, Last-Event-ID: ...-1     attach(after=1): event 2 is taken again, and then
-#                                   the rest
-#     the response is written       the outbox has ended; for ASK_SECONDS it may be
-#                                   resumed again; then it is forgotten
-
-MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
-SESSION_SECONDS = 3600  # without a request, until a session expires
-REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
-MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
-RETRY_MS = 500  # until a client comes back after close_stream()
-__all__ += """
-    MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
-""".split()
-
-
-class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
-
-        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   a digest of its opener: only this caller may use it
-        used        when the last request came
-        own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name, the oldest first
-
-    It is one of `endpoint.sessions` from register() to close(). After that, running
-    requests are still answered; then its own stream ends, too.
-    """
-
-    def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
-        """Make a session; `headers` are those of the answer that opens it."""
-        super().__init__(self.push, ordered=False)
-        self.endpoint = endpoint
-        self.principal = digest(principal)
-        self._headers = headers
-        self.used = time.monotonic()
-        self.own = Outbox(keeps=REPLAY_BYTES)
-        self.id = self.own.name
-        self.outboxes = {self.id: self.own}
-
-    def push(self, message: Message, send: Send = drop) -> None:
-        """Send a message that belongs to no POST."""
-        self.own.add_change(encode(message))
-        if self.own.ended:  # its client has missed something; 404 says so
-            self.close()
-
-    def register(self) -> None:
-        """Add the session to the endpoint's, if need be in place of an idle one."""
-        endpoint = self.endpoint
-        expire(endpoint)
-        with endpoint.lock:
-            sessions = endpoint.sessions
-            if len(sessions) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in sessions.values())
-                idle = set(sessions.values()).difference(endpoint.answers.values())
-                if not idle:
-                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
-                # The caller with most sessions loses one, so that nobody evicts
-                # another's.
-                min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
-            sessions[self.id] = self
-            endpoint.watch.leave(endpoint, expire)
-        self._headers["Mcp-Session-Id"] = self.id
-        if endpoint.closed:  # close() may not have seen it
-            self.close()
-
-    def settle(self) -> None:
-        """End the session's own stream once the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
-        if self.closed and not self.running:
-            self.own.end()
-
-    def close(self) -> None:
-        """End the session; requests that are running are still answered."""
-        self.endpoint.sessions.pop(self.id, None)
-        super().close()
-        self.settle()
-
-
-def expire(endpoint: Endpoint) -> None:
-    """End sessions that have not been used for long, and forget outboxes whose answers
-    have ended, the oldest first. A look of the watch, while there are any."""
-    now = time.monotonic()
-    with endpoint.lock:
-        sessions = set(endpoint.sessions.values())
-        idle = sessions.difference(endpoint.answers.values())
-    for session in idle:
-        if session.used + SESSION_SECONDS < now:
-            session.close()
-
-    size = 0
-    for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
-        size += outbox.size + 2**12  # and the outbox itself
-        if size > MAX_KEPT_BYTES or until < now:
-            endpoint.kept.pop(outbox, None)
-            outboxes.pop(outbox.name, None)
-    with endpoint.lock:
-        if not (endpoint.sessions or endpoint.kept):
-            endpoint.watch.take(endpoint)
-
-
-class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
-
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange)
-        self.owner = owner
-        self.ident = ident  # of the request; None: a batch
-
-    def new_outbox(self) -> Outbox:
-        """Make an outbox in the session; some revisions begin with a priming event."""
-        outbox = Outbox(self.exchange, REPLAY_BYTES)
-        session = self.owner.session
-        # Once the outbox is forgotten, its name still says whose response is missing.
-        ident = encode(self.ident).hex()
-        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.outboxes[outbox.name] = outbox
-        if session and "priming events" in session.rules.features:
-            self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
-        return outbox
-
-    def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
-        outbox = self.carry_aside()
-        if self.greeting:
-            outbox.detach(outbox.reader)
-
-    def finish(self) -> None:
-        super().finish()
-        if self.outbox:
-            until = time.monotonic() + ASK_SECONDS
-            endpoint = self.owner.endpoint
-            with endpoint.lock:  # its session may have ended, and nobody looks
-                endpoint.kept[self.outbox] = until, self.owner.outboxes
-                endpoint.watch.leave(endpoint, expire)
-        self.owner.settle()
-
-
-# ---- the endpoint for legacy clients
-def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
-    """Return the session that a request names; 404 if it is gone, or someone else's.
-
-    A client that gets 404 opens another session. So nothing else may be 404 here: a
-    wrong version is 400, and a path that does not exist was refused before.
-    """
-    named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
-    ident = exchange.headers.get("mcp-session-id", named)
-    session = endpoint.sessions.get(ident)
-    if session is None or session.principal != digest(exchange.principal):
-        raise HttpError(404, "the session is gone; send `initialize` to open another")
-    if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must be legacy")
-    session.used = time.monotonic()
-    return session
-
-
-def legacy_answer(
-    endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
-) -> tuple[Answer, Peer]:
-    """Return the answer and the peer for a message; a modern message keeps its own."""
-    with suppress(KeyError, TypeError):  # a message without these is legacy
-        if META_VERSION in message["params"]["_meta"]:
-            return answer, peer
-    # [2025-11-25] basic/transports §Session Management.
-    exchange = answer.exchange
-    version = exchange.headers.get("mcp-protocol-version", R2)
-    if version not in REVISIONS:
-        raise HttpError(400, "MCP-Protocol-Version is unknown")
-    request = message if isinstance(message, dict) else {}
-    if endpoint.stateless:
-        if version in versions("legacy"):
-            Session(endpoint.server, peer, version, {}).open()
-    elif request.get("method") == "initialize" and "id" in request:
-        peer = HttpSession(endpoint, exchange.principal, exchange.extra)
-    elif "mcp-session-id" in exchange.headers:
-        peer = find_session(endpoint, exchange)
-    if isinstance(peer, HttpSession):
-        answer = SessionAnswer(exchange, peer, request.get("id"))
-    # Answers in a session have status 200, except to a refused batch.
-    if peer.session and not isinstance(message, list):
-        answer.is_early = False
-    return answer, peer
-
-
-# An event's id: the name of an outbox, perhaps with a request's id at its end; a
-# number.
-_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
-
-
-def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Listen, or resume a stream: [2025-11-25] basic/transports §Listening for Messages
-    from the Server, §Resumability and Redelivery."""
-    session = find_session(endpoint, exchange)
-    seen = exchange.headers.get("last-event-id", "")
-    last = re.fullmatch(_EVENT_ID, seen)
-    name = last[1] if last else session.id
-    outbox = session.outboxes.get(name)
-    answer = Answer(exchange, lasts=True)
-
-    def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
-            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
-            ident = decode(bytes.fromhex(last[2]))
-            answer.carry_here()
-            answer(error_response(lost, {"id": ident}))
-            return
-        after = int(last[3]) if last else None
-        if not outbox or not outbox.attach(exchange, after):
-            raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-        answer.outbox = outbox
-
-    endpoint.run_handler(answer, session, listen)
-
-
-def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
-    """End a session: [2025-11-25] basic/transports §Session Management."""
-    find_session(endpoint, exchange).close()
-    reply(exchange, 200)
-
-
-def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
-    POST.
-
-    The session lives as long as this connection does: its stream cannot be resumed.
-    """
-    session = HttpSession(endpoint, exchange.principal, {})
-    # A relative reference: a proxy may have taken a prefix from the path.
-    address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
-    answer = Answer(exchange, lasts=True)
-    answer.greeting = event(address.encode(), event="endpoint")
-    answer.outbox = session.own
-    session.own.attach(exchange)
-    with closing(session):
-        endpoint.run_handler(answer, session, session.register)
-
-
-def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream.
-
-    The POST is answered 202 before its handler has run. So the handler needs a thread
-    of its own; sessions and endpoints have a limited number of these.
-    """
-    session = find_session(endpoint, exchange)
-    message = endpoint.read_message(exchange)
-    # Answers and cancellations are always taken: they end calls.
-    is_call = isinstance(message, list) or is_request(message)
-    is_full = endpoint.calls.busy >= MAX_CONNECTIONS
-    if is_call and (is_full or len(session.running) > MAX_THREADS):
-        raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
-
-    def send(message: Any) -> None:
-        session.own.add(encode(message))
-
-    def start(work: Func) -> None:
-        def run() -> None:
-            work()
-            session.settle()
-
-        endpoint.calls.add(run)  # the next POST may use this connection
-
-    endpoint.server.handle(
-        message, send, peer=session, principal=exchange.principal, start=start
-    )
-    reply(exchange, 202)
-
-
-def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return the functions for legacy clients on a path, by verb.
-
-    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
-    """
-    if path == endpoint.path and "mcp-session-id" in exchange.headers:
-        return {
-            "GET": serve_session_get,
-            "POST": Endpoint.post,
-            "DELETE": serve_session_delete,
-        }
-    if path == endpoint.path.rstrip("/") + "/messages":
-        return {"POST": serve_sse_post}
-    if path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
-    # Older gateways open HTTP+SSE on the endpoint itself.
-    is_sse_get = exchange.method == "GET" and path == endpoint.path
-    if is_sse_get and endpoint.sse_on_get:
-        if "mcp-protocol-version" not in exchange.headers:
-            return {"GET": serve_sse}
-    return {}
-
-
-# ======== The end of part III =========================================================
 
 
 if __name__ == "__main__":

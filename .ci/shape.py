@@ -1,57 +1,107 @@
 #!/usr/bin/env python3
-"""Measure what makes a file slow to read: `python3 .ci/shape.py [FILE ...]`.
+"""Measure how long a file takes to read: `python3 .ci/shape.py [FILE ...]`.
 
-Each row is a file, mcp_ref.py and the client if none is named:
-
-    tokens    what `tokenize` yields without comments and layout
-    prose     lines of comments and docstrings, of all lines, in percent
+    minutes   tokens / 75 + words / 200: what readers took for h11 and bottle, without
+              the time for what stopped them
+    first     ... without sections that say "skip on first reading"
+    tokens    of the code, on every Python the same: no comments and layout, and an
+              f-string is one
+    words     of comments and docstrings
     longest   lines of the longest function
     if-else   conditional expressions, `a if b else c`
     double    assignments of several values to several names, `a, b = x, y`
-    suppress  `with suppress(...)`
     forward   pairs of a function and a name of the module that it uses more than 50
               lines before it is defined; annotations do not count
-    fields    different attributes of `self`
-    yields    places where a function is left and entered again
+    early     attributes of other objects used more than 50 lines before the first class
+              that has them
+    what/who  these words and `whoever` in comments and docstrings, per 1,000 lines
 
-Of mcp_ref.py, the statements and functions that one `tools/call` passes follow.
-None of these is a goal in itself: .github/CONTRIBUTING.md says what they are for.
+Files without a name on the command line are mcp_ref.py and the client; then each
+section of the module follows. CONTRIBUTING.md says what each figure is for.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import json
+import re
 import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+FILES = [ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"]
 LAYOUT = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FAR = 50  # lines
+# An attribute of one of these is not one of our classes.
+MODULES = {"self", "sys", "os", "re", "time", "threading", "json", "typing"}
 
 
-def tokens_of(source: str) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(source).readline))
+class Section(NamedTuple):
+    """A part of a file, and what it costs to read."""
+
+    title: str
+    tokens: int
+    words: int
+    skip: bool
+
+    @property
+    def minutes(self) -> float:
+        return self.tokens / 75 + self.words / 200
 
 
-def prose_of(source: str, tree: ast.Module) -> set[int]:
-    """Return the numbers of the lines that are only a comment, or in a docstring."""
-    lines = source.split("\n")
-    found = set()
+def tokens_of(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield all tokens; of an f-string only the first (3.12 has several for one)."""
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        depth -= name == "FSTRING_END"
+        if not depth and name != "FSTRING_END":
+            yield token
+        depth += name == "FSTRING_START"
+
+
+def prose_of(source: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the comments and docstrings, each with the number of its first line."""
     for token in tokens_of(source):
-        row = token.start[0]
-        if token.type == tokenize.COMMENT and lines[row - 1].lstrip().startswith("#"):
-            found.add(row)
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#")
     for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, False) is not None:
-            first = node.body[0]
-            found.update(range(first.lineno, (first.end_lineno or 0) + 1))
+        if isinstance(node, DOCUMENTED):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def sections(source: str) -> list[Section]:
+    """Return the sections of a file; without banners, it is one section."""
+    lines = source.split("\n")
+    tokens = [0] * (len(lines) + 1)
+    words = [0] * (len(lines) + 1)
+    for token in tokens_of(source):
+        tokens[token.start[0]] += tokenize.tok_name[token.type] not in LAYOUT
+    for number, text in prose_of(source, ast.parse(source)):
+        words[number] += len(text.split())
+    starts = [(1, "head")]
+    for number, line in enumerate(lines, 1):
+        if line.startswith("# ======== "):
+            starts.append((number, line.strip("#= ")))
+    found = []
+    ends = [start for start, title in starts[1:]] + [len(lines) + 1]
+    for (start, title), end in zip(starts, ends):
+        opening = " ".join(lines[start : start + 14]).replace("# ", "").lower()
+        found.append(
+            Section(
+                title,
+                sum(tokens[start:end]),
+                sum(words[start:end]),
+                "skip on first reading" in opening,
+            )
+        )
     return found
 
 
@@ -104,6 +154,40 @@ def forward_references(tree: ast.Module) -> set[tuple[int, str]]:
     return found
 
 
+def of_self(node: Any) -> str:
+    """Return the name of the attribute of `self` that is set here, or ""."""
+    is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    if is_set and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return str(node.attr)
+    return ""
+
+
+def attributes_of(tree: ast.Module) -> dict[str, int]:
+    """Return each attribute and method, and the line of the first class that has it."""
+    where: dict[str, int] = {}
+    for owner in tree.body:
+        if isinstance(owner, ast.ClassDef):
+            names = {of_self(node) for node in ast.walk(owner)}
+            for node in owner.body:
+                if isinstance(node, FUNCTIONS):
+                    names.add(node.name)
+                elif isinstance(node, ast.AnnAssign):
+                    names.add(getattr(node.target, "id", ""))
+            for name in names:
+                where.setdefault(name, owner.lineno)
+    return where
+
+
+def early_attributes(tree: ast.Module) -> int:
+    where = attributes_of(tree)
+    found = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if getattr(node.value, "id", "") not in MODULES:
+                found += where.get(node.attr, 0) - node.lineno > FAR
+    return found
+
+
 def is_double(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Assign)
@@ -112,95 +196,47 @@ def is_double(node: ast.AST) -> bool:
     )
 
 
-def is_suppress(node: ast.AST) -> bool:
-    if not isinstance(node, ast.With):
-        return False
-    calls = [one.context_expr for one in node.items]
-    return any(
-        getattr(getattr(one, "func", None), "id", "") == "suppress" for one in calls
-    )
-
-
-def field_of(node: ast.AST) -> str:
-    """Return the name of the attribute of `self` that is set here, or ""."""
-    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-        if isinstance(node.value, ast.Name) and node.value.id == "self":
-            return node.attr
-    return ""
-
-
-def measured(path: Path) -> dict[str, Any]:
+def measured(source: str) -> dict[str, Any]:
     """Return the measures of a file, by the names of the columns."""
-    source = path.read_text("utf-8")
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
-    code = [
-        one for one in tokens_of(source) if tokenize.tok_name[one.type] not in LAYOUT
-    ]
+    parts = sections(source)
     lengths = [
         (node.end_lineno or 0) - node.lineno + 1
         for node in nodes
         if isinstance(node, FUNCTIONS)
     ]
-    lines = source.count("\n")
+    prose = " ".join(text for _, text in prose_of(source, tree))
+    asked = len(re.findall(r"(?i)\b(?:what|who|whoever)\b", prose))
     return {
-        "lines": lines,
-        "tokens": len(code),
-        "prose": f"{100 * len(prose_of(source, tree)) / lines:.0f} %",
+        "minutes": round(sum(part.minutes for part in parts)),
+        "first": round(sum(part.minutes for part in parts if not part.skip)),
+        "tokens": sum(part.tokens for part in parts),
+        "words": sum(part.words for part in parts),
         "longest": max(lengths, default=0),
         "if-else": sum(isinstance(node, ast.IfExp) for node in nodes),
         "double": sum(map(is_double, nodes)),
-        "suppress": sum(map(is_suppress, nodes)),
         "forward": len(forward_references(tree)),
-        "fields": len({field_of(node) for node in nodes} - {""}),
-        "yields": sum(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes),
+        "early": early_attributes(tree),
+        "what/who": round(1000 * asked / (source.count("\n") or 1), 1),
     }
 
 
-def walk_of_a_call() -> tuple[int, int]:
-    """Return how many statements and functions of mcp_ref.py one call passes, from
-    decode() to encode()."""
-    sys.path.insert(0, str(ROOT))
-    import mcp_ref
-
-    server = mcp_ref.Server("s")
-    server.tool(lambda: "x", name="x")
-    meta = {mcp_ref.META_VERSION: mcp_ref.versions()[0], mcp_ref.META_CAPABILITIES: {}}
-    params = {"name": "x", "_meta": meta}
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    line = json.dumps(call).encode()
-    passed: set[tuple[str, int]] = set()
-    functions: set[int] = set()
-
-    def trace(frame: Any, kind: str, value: Any) -> Any:
-        if frame.f_code.co_filename == mcp_ref.__file__:
-            if kind == "line":
-                passed.add((frame.f_code.co_name, frame.f_lineno))
-            functions.add(id(frame.f_code))
-        return trace
-
-    def send(answer: Any) -> None:
-        mcp_ref.encode(answer)
-
-    for tracer in (None, trace):  # the first one fills caches
-        sys.settrace(tracer)
-        server.handle(mcp_ref.decode(line), send)
-        sys.settrace(None)
-    return len(passed), len(functions)
-
-
 def main(words: list[str]) -> None:
-    """Print the table."""
+    """Print the table, and the sections of the module."""
     if {"-h", "--help"} & set(words):
         return print(__doc__)
-    paths = [ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"]
-    rows = {path: measured(path) for path in map(Path, words or paths)}
+    sources = {path: path.read_text("utf-8") for path in map(Path, words or FILES)}
+    rows = {path: measured(source) for path, source in sources.items()}
     columns = next(iter(rows.values()))
     print(f"{'':14}" + "".join(f"{name:>9}" for name in columns))
     for path, row in rows.items():
         print(f"{path.name:14}" + "".join(f"{row[name]:>9}" for name in columns))
     if not words:
-        print("one tools/call: {} statements in {} functions".format(*walk_of_a_call()))
+        print("\nminutes   tokens    words")
+        for part in sections(sources[FILES[0]]):
+            title = part.title + ", to be skipped on first reading" * part.skip
+            print(f"{part.minutes:7.0f}{part.tokens:9}{part.words:9}   {title}")
 
 
 if __name__ == "__main__":

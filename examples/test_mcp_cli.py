@@ -17,20 +17,20 @@ import queue
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import zipapp
 from pathlib import Path
 from unittest import mock
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from test_mcp_ref import (
+from testing.places import JSON, answering, command, program_of
+from testing.scripts import (
     HERE,
-    JSON,
     MCP_REF,
     MODERN,
     PATIENCE,
@@ -49,7 +49,241 @@ from test_mcp_ref import (
     status_of,
 )
 
+
+@needs_posix
+def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
+    """A server's text is shown without control characters; questions are answered."""
+    import pty
+
+    (tmp_path / "evil.py").write_text(
+        """if True:
+        from mcp_ref import Context
+        def good(ctx: Context) -> str:
+            "\x1b[2J"
+            print("\x1b[2Jon stderr")
+            found = ctx.elicit("Which \x1b]0;branch?", branch=str)
+            ctx.progress(1, 2, "\x1b[31mred")
+            return f"\x1b]52;c;AAAA\x07{found['content']['branch']}\x9b2J"
+        """
+    )
+    words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "call"]
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*words, "--env", "PYTHONPATH", str(tmp_path / "evil.py"), "good"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
+    ) as process:
+        os.close(slave)
+        said = b""
+        with contextlib.suppress(OSError):  # the end of a terminal, on Linux
+            while data := os.read(master, 1000):
+                said += data
+                if b"branch (str)" in said and b"main" not in said:
+                    os.write(master, b"main\n")
+    os.close(master)
+    assert process.returncode == 0 and b"AAAA" in said and b"main\\x9b2J" in said, said
+    assert b"\\x1b[2Jon stderr" in said, said
+    # the command's own, around the line that moves
+    assert b"\x1b" not in said.replace(b"\r\x1b[K", b""), said
+    assert b"\x07" not in said and b"\xc2\x9b" not in said, said
+
+
+@needs_posix
+@parametrize("moment", ["waiting", "connected", "started"])
+def test_the_command_line_ends_its_server_when_it_is_ended(
+    tmp_path, monkeypatch, moment
+):
+    """By `timeout`, for instance: not every server ends with its input. Also at the
+    moments when there is a process, but no connection, and then no request."""
+
+    def interrupted(target, **settings):
+        client.connect(target, **settings)
+        raise KeyboardInterrupt
+
+    class Started(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            signal.raise_signal(signal.SIGINT)
+
+    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
+    end = begin((tmp_path / "held").read_bytes)
+    server = program_of(
+        f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)",
+        "os.write(2, b'ready\\n'); signal.pause()",
+    )
+    if moment == "connected":
+        monkeypatch.setattr(cli, "connect", interrupted)
+        assert cli.main(["list", "--", *server]) == 130
+    elif moment == "started":
+        monkeypatch.setattr(subprocess, "Popen", Started)
+        assert cli.main(["list", "--", *server]) == 130
+    else:
+        words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]
+        with subprocess.Popen([*words, *server], stderr=-1) as process:
+            assert process.stderr.readline() == b"ready\n"
+            process.terminate()
+            assert process.wait(PATIENCE) == 130
+    os.close(os.open(tmp_path / "held", os.O_RDWR))  # it may have ended before
+    assert end.result(PATIENCE) == b""
+
+
+@needs_posix
+@parametrize(
+    "words, stream, end, status",
+    [
+        ("--help", 1, "closed", 0),
+        ("list nothing.py --json", 1, "closed", 2),
+        ("list nothing.py", 2, "closed", 2),
+        ("list nothing.py", 0, "closed", 2),
+        ("--help", 1, "unread", 0),
+        ("list nothing.py --json", 1, "unread", 2),
+        ("list nothing.py", 2, "unread", 2),
+        ("--help", 1, "full", 3),
+    ],
+)
+def test_the_command_line_has_a_status_without_a_stream(words, stream, end, status):
+    """That it was closed before is something else than that its reader has left."""
+    if end == "full" and not Path("/dev/full").exists():
+        pytest.skip("only Linux has it")
+    reader, unread = os.pipe()
+    os.close(reader)
+    target = {"closed": "&-", "unread": "&0", "full": "/dev/full"}[end]
+    program = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), *words.split()]
+    found = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stream}>{target}', "sh", *program],
+        stdin=unread,
+        stdout=-1,
+        stderr=-1,
+        timeout=PATIENCE,
+    )
+    os.close(unread)
+    assert found.returncode == status and b"Traceback" not in found.stderr
+
+
+def test_a_form_can_be_changed_before_it_is_sent(monkeypatch):
+    """client/elicitation: allow users to review and modify their responses."""
+
+    class Typed(io.StringIO):
+        def isatty(self):
+            return True
+
+    fields = {"a": {"type": "string"}, "b": {"type": "integer"}}
+    form = {"message": "m", "requestedSchema": {"properties": fields}}
+    for typed, wanted in (
+        ("x\n1\n\n", {"a": "x", "b": 1}),
+        ("x\n1\nn\ny\n2\ny\n", {"a": "y", "b": 2}),
+        ("x\n1\n", "decline"),
+        ("x\n", "decline"),
+    ):
+        monkeypatch.setattr(sys, "stdin", Typed(typed))
+        assert cli.Terminal({}).elicit(form) == wanted
+    given = cli.Terminal({})
+    given.answers = {"a": "x", "b": "1"}
+    assert given.elicit(form) == {"a": "x", "b": 1}
+
+
+def test_questions_are_asked_one_after_the_other(monkeypatch):
+    terminal, asked, gate = cli.Terminal({}), queue.Queue(), threading.Event()
+
+    def ask(text: str):
+        asked.put(text)
+        gate.wait(PATIENCE)
+        return "x"
+
+    monkeypatch.setattr(sys, "stdin", mock.Mock(isatty=lambda: True))
+    monkeypatch.setattr(terminal, "ask", ask)
+    form = {"message": "m", "requestedSchema": {"properties": {"a": {}}}}
+    both = [begin(terminal.elicit, form) for _ in "ab"]
+    assert asked.get(timeout=PATIENCE)
+    with pytest.raises(queue.Empty):
+        asked.get(timeout=0.03)
+    gate.set()
+    assert [one.result(PATIENCE) for one in both] == [{"a": "x"}] * 2
+
+
+def test_binary_output_does_not_reach_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(["read", "--output", "-", "http://127.0.0.1:1/", "a://b"]) == 2
+    assert "terminal" in capsys.readouterr().err
+
+
+def test_names_and_errors_of_a_server_are_printed_in_plain(capsys):
+    def answer(verb: str, headers: dict, method: str, text: str):
+        message = json.loads(text)
+        if method == "tools/list":
+            message["result"]["tools"] = [{"name": "a\x1b[2J", "inputSchema": {}}]
+        elif method == "x/y":
+            error = {"code": 7, "message": "no \x1b]0;title\x07"}
+            message = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        yield http_answer(200, JSON, json.dumps(message))
+
+    with answering(answer) as site:
+        assert [cli.main([*words, site.url]) for words in (["list"], ["ping"])] == [
+            0,
+            0,
+        ]
+        assert cli.main(["request", site.url, "x/y"]) == 4
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "a\\x1b[2J" in printed.out and "no \\x1b]0;title\\x07" in printed.err
+
+
+def test_the_command_in_an_archive_serves_a_file(tmp_path):
+    """As README makes it; the file is not run with a path inside the archive."""
+    (tmp_path / "mcp").mkdir()
+    for file in (MCP_REF, Path(client.__file__), Path(cli.__file__)):
+        shutil.copy(file, tmp_path / "mcp")
+    archive = tmp_path / "mcp.pyz"
+    zipapp.create_archive(tmp_path / "mcp", archive, main="mcp_cli:start")
+    (tmp_path / "tools.py").write_text("def seven() -> int: return 7\n")
+    found = command(str(archive), "call", str(tmp_path / "tools.py"), "seven")
+    assert (found.returncode, found.stdout) == (0, "7\n"), found.stderr
+
+
+def test_the_command_line_finds_servers_and_files(tmp_path, capsys, monkeypatch):
+    (tmp_path / "functions.py").write_text(
+        "def join(words: list[str], n: int = 1, on: bool = False, x: dict = {}) -> str:\n"
+        "    return repr((words, n, on, x))\n"
+    )
+    (tmp_path / "text").write_text("from a file")
+    entry = {"command": sys.executable, "args": ["-m", "mcp_ref"]}
+    entry["env"] = {"PYTHONPATH": "${WHERE:-" + str(MCP_REF.parent) + "}"}
+    (tmp_path / "c.json").write_text(json.dumps({"mcpServers": {"demo": entry}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"secret\n")))
+
+    for words, wanted in (
+        ("call --config c.json demo echo text=5", "5"),
+        (
+            "call functions.py join words=a --words b --on n=2",
+            "(['a', 'b'], 2, True, {})",
+        ),
+        ('call functions.py join words=["a"] x={"y":1}', "(['a'], 1, False, {'y': 1})"),
+        (
+            "call functions.py join words=@text --no-on",
+            "(['from a file'], 1, False, {})",
+        ),
+        ("call functions.py join words=-", "(['secret'], 1, False, {})"),
+        ("call functions.py join words=@@x", "(['@x'], 1, False, {})"),
+    ):
+        status = cli.main(words.split())
+        printed = capsys.readouterr()
+        assert (status, printed.out.strip()) == (0, wanted), printed
+    assert cli.main("list --config c.json dem --json".split()) == 2
+    assert "'demo'" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_a_server_that_only_exits_tells_its_status():
+    for _ in range(3):  # it may exit before, while and after something is sent
+        with pytest.raises(client.Disconnected) as problem:
+            client.connect([sys.executable, "-c", "raise SystemExit(5)"])
+        assert problem.value.exit_status == 5
+
+
 host_files = load("host_files", HERE / "examples" / "host_files.py")
+
 
 # ======== The files of hosts
 
@@ -346,6 +580,7 @@ def test_the_users_entry_comes_before_the_folders(home):
 
 
 # ======== The command, and servers that are unusual
+
 
 EVERYTHING = ("tools", "prompts", "resources")
 
@@ -774,6 +1009,7 @@ def test_the_members_of_objects_are_explained(run):
 
 
 # ======== Where the server is
+
 
 # a server in one line: it answers with the variables that it got, or with a name
 SERVER = """if True:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import CODES, LEGACY, MODERN, client, command, load, mcp, parametrize
+from testing.places import command
+from testing.scripts import CODES, LEGACY, MODERN, client, load, mcp, parametrize
 
 HERE = Path(__file__).resolve().parent
 company = load("company", HERE / "11_for_a_company.py")

@@ -21,14 +21,12 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 from unittest import mock
 
+import gateway as gw
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import (
+from testing.places import core_questions, is_refused, listening, modern
+from testing.scripts import (
     COVERAGE,
     LEGACY,
     MCP_REF,
@@ -38,24 +36,18 @@ from test_mcp_ref import (
     Stage,
     begin,
     client,
-    core_questions,
     event_of,
     exchange,
     fixture,
     http_answer,
     http_serving,
-    is_refused,
-    listening,
     mcp,
-    modern,
     needs_posix,
     parametrize,
     request_to,
     scripts,
     wait_until,
 )
-
-import gateway as gw
 
 GATEWAY = [sys.executable, gw.__file__]
 ENDS = []  # ends what gateway() started

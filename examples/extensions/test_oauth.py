@@ -16,32 +16,26 @@ import re
 import socket
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import oauth
+import oauth_server as guard
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import (
-    cli,
+from testing.places import command
+from testing.scripts import (
     PATIENCE,
     POSIX,
     Site,
     Stage,
+    cli,
     client,
-    command,
     fixture,
     http_answer,
     http_serving,
     mcp,
     parametrize,
 )
-
-import oauth
-import oauth_server as guard
-
 
 real_fetch: Any = vars(oauth)["fetch"]
 MCP, ISSUER, CIMD = (

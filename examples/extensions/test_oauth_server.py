@@ -12,22 +12,16 @@ import contextlib
 import importlib.util
 import json
 import socket
-import sys
 import threading
 import time
 import types
-from pathlib import Path
 from urllib.parse import parse_qs
-
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import PATIENCE, begin, client, mcp, parametrize
 
 import oauth
 import oauth_server as guard
+import pytest
 from test_oauth import ISSUER, MCP, RESOURCE, visited
+from testing.scripts import PATIENCE, begin, client, mcp, parametrize
 
 world = pytest.fixture(visited, name="world")
 

@@ -11,18 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import PATIENCE, POSIX, Context, client, differences, mcp, parametrize
-
 import skills
+from testing.scripts import (
+    PATIENCE,
+    POSIX,
+    Context,
+    client,
+    differences,
+    mcp,
+    parametrize,
+)
 
 FOLDER = """a a/x~y.md a/p.png a/q.zzz a/in a/.env a/.git/z.md .h b/c big big/1.md link o.md UP many
     many/1.x many/2.x many/3.x many/4.x many/5.x no/SKILL.md no2/SKILL.md/x.md"""

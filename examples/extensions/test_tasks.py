@@ -9,29 +9,23 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import (
-    Context,
+import tasks
+from testing.places import modern
+from testing.scripts import (
     LEGACY,
     PATIENCE,
+    Context,
     client,
     differences,
     mcp,
-    modern,
     parametrize,
 )
-
-import tasks
 
 KNOWS_TASKS = {**tasks.DECLARE, "elicitation": {}}
 TASK_ERROR: Any = {"code": 7, "message": "seven", "data": [7]}

@@ -1,4 +1,4 @@
-"""Tests of config, check, tap, reload and walk.py; more are in test_mcp_ref.py."""
+"""Tests of config, check, tap, reload and walk.py."""
 
 # What has no types here is not checked; the rest must be right.
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
@@ -22,19 +22,14 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from test_mcp_ref import (
-    COURSE,
+from testing.places import COURSE, TOOLS, draw
+from testing.scripts import (
     LEGACY,
     MODERN,
     PATIENCE,
-    TOOLS,
     Site,
     begin,
     client,
-    draw,
     http_answer,
     http_serving,
     load,
@@ -832,7 +827,7 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     )[0]
     assert "return a + b" in author and "→ 5" in author and "(2, 3)" in author
     assert "is_id(1) → True" in page and "<p>false" in page and "⋯ 1" in page
-    assert "thread mcp-reader" in page and "§8 Requests" in page
+    assert "thread mcp-reader" in page and "§7 Requests" in page
     assert "Pipe._finish" in named(parts["The client closes stdin"])
     # So does the statement that waits for the bytes; and what came is text, not a tag.
     assert "self._source.readline(" in page
@@ -842,6 +837,7 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     assert not re.search(r"<script|<link|<img|\bsrc=|url\(|@import|\bon\w+=", page)
 
 
+@pytest.mark.slow
 @needs_posix
 def test_the_ends_of_a_walk_are_walked_too():
     part = walked(HELLO, "call", "add", "a=2", "b=3", "--end", "signal")[1]["SIGTERM"]
@@ -995,6 +991,7 @@ def test_what_is_known_is_still_said_at_the_end_of_a_message():
     assert "_shape(" in after and "_finish(" in after  # which send the answer
 
 
+@pytest.mark.slow
 def test_two_walks_side_by_side():
     page, _ = walked("--compare", HELLO, "call", "add", "a=2", "b=3", "--", "--session")
     assert page.count('<div class="two">') == 1 and page.count("<h2 id=") == 3 + 5
@@ -1048,6 +1045,7 @@ def test_a_wrong_walk_is_said(words, problem):
     assert status and not out and problem in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_what_lessons_say_of_the_code_is_true():
     """Where this fails because the module has changed, one command writes it again."""
     status, out, err = tool("walk.py", "--check", patience=20 * PATIENCE)

@@ -1,0 +1,493 @@
+"""Checks of pages, figures, links and layout: `.ci/run pages_and_figures`."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import textwrap
+import tokenize
+import typing
+import uuid
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
+
+import pytest
+from testing.places import (
+    EXERCISES,
+    HOST,
+    LESSONS,
+    ask,
+    command,
+    listening,
+    make_certificate,
+    modern,
+    run_printed,
+    serve_tool,
+)
+from testing.scripts import (
+    HERE,
+    MCP_CLIENT,
+    MCP_REF,
+    OTHER,
+    PATIENCE,
+    POSIX,
+    begin,
+    exchange,
+    headers_of,
+    load,
+    mcp,
+    needs_posix,
+    parametrize,
+    wait_until,
+)
+
+# ---- the page of hints: its table, and its programs
+
+
+class Rainbow(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Spot:
+    """A point."""
+
+    x: int
+    y: int = 0
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+HINTS_PAGE = (HERE / "examples" / "hints.md").read_text("utf-8")
+
+
+HINT_NAMES = {
+    "AbstractSet": AbstractSet,
+    "Annotated": Annotated,
+    "Any": Any,
+    "Collection": Collection,
+    "Color": Rainbow,
+    "Decimal": decimal.Decimal,
+    "Iterable": Iterable,
+    "Literal": Literal,
+    "Mapping": Mapping,
+    "Optional": Optional,
+    "Options": Options,
+    "Pair": Pair,
+    "Path": Path,
+    "Point": Spot,
+    "PurePath": PurePath,
+    "Sequence": Sequence,
+    "UUID": uuid.UUID,
+    "Union": Union,
+    "UserId": typing.NewType("UserId", int),
+    "date": datetime.date,
+    "datetime": datetime.datetime,
+    "deque": deque,
+    "keywords": mcp.keywords,
+    "time": datetime.time,
+    "timezone": datetime.timezone,
+}
+
+
+def hint_rows():
+    """Yield the rows of the table: each hint, and the other cells."""
+    for line in HINTS_PAGE.splitlines():
+        if line.startswith("| `"):
+            cells = re.findall(r"`([^`]+)`", line)
+            for hint in cells[:-4]:
+                yield (hint, *cells[-4:])
+
+
+@parametrize("hint, schema, sent, got, returned", [*hint_rows()])
+def test_the_page_of_hints_is_true(hint, schema, sent, got, returned):
+    kind, value = eval(hint, HINT_NAMES), eval(got, HINT_NAMES)
+    assert mcp.schema_of(kind) == json.loads(schema)
+    seen = []
+
+    def takes(x):
+        seen.append(x)
+        return value
+
+    takes.__annotations__ = {"x": kind, "return": kind}
+    server, tool = serve_tool(takes)
+    result = ask(server, "tools/call", name="t", arguments={"x": json.loads(sent)})
+    assert seen == [value], result
+    shown = result["content"]
+    text = shown[0]["text"] if shown else "null"
+    if os.name == "nt":  # a Path has the separators of its platform
+        text = text.replace("\\", "/")
+    assert returned in (text, json.dumps(text))
+    if "outputSchema" in tool:
+        structured = result["structuredContent"]
+        assert mcp.Schema(tool["outputSchema"]).flaw(structured) is None
+
+
+def programs_of(page: str) -> list[str]:
+    text = (HERE / "examples" / page).read_text("utf-8")
+    return re.findall("(?s)```python\n(.*?)```", text)
+
+
+@parametrize("source", programs_of("hints.md") + programs_of("howto.md"))
+def test_the_programs_of_the_pages_run(source):
+    exec(source, {"__name__": "page"})
+
+
+RUN = [
+    path
+    for path in sorted((HERE / "examples").rglob("*.py"))
+    if '\nif __name__ == "__main__":' in path.read_text("utf-8")
+    or path.name == "00_client_by_hand.py"
+    if path.parent.name != "hosts"  # they run inside an application
+]
+
+
+@needs_posix
+@parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_example_that_is_run_answers_help(path):
+    """A server takes the words for its program's, and ends with its input."""
+    done = command(str(path), "--help")
+    assert done.returncode == 0, done.stderr
+
+
+# ======== Documents: printed commands print what they say; cut copies work; figures
+
+
+README = (HERE / "README.md").read_text("utf-8")
+
+
+DOCUMENTS = {
+    "README": "\n".join(re.findall(r"(?ms)^```console\n(.*?)^```", README)),
+    **{
+        path.stem: str(ast.get_docstring(ast.parse(path.read_text("utf-8")))) + "\n"
+        for path in sorted((HERE / "examples").rglob("*.py"))
+        if "\n    $ "
+        in str(ast.get_docstring(ast.parse(path.read_text("utf-8")), clean=False))
+        and path != MCP_CLIENT
+    },
+}
+
+
+@parametrize("name", DOCUMENTS)
+def test_a_document_shows_what_its_commands_print(name):
+    # Under Wine, a server may take longer to start than 02_long_work waits.
+    others = "02_long_work 09_socket check config mount server tap".split()
+    if ("by_hand" in name or name in others) and not POSIX:
+        pytest.skip(OTHER)
+    # `$ command`, perhaps on several lines, and the output, where `...` stands for
+    # anything
+    found = re.findall(
+        r"(?m)^( *)\$ ((?:.*\\\n)*.+)\n((?:\1(?!\$ ) *\S.*\n)*)", DOCUMENTS[name]
+    )
+    assert found, "there is no command"
+    came = [begin(run_printed, line) for _, line, _ in found]  # all at the same time
+    for (_, line, shown), output in zip(found, [future.result() for future in came]):
+        pattern = re.escape(textwrap.dedent(shown).strip()).replace(
+            re.escape("..."), ".*"
+        )
+        assert re.fullmatch(pattern, output.strip(), re.DOTALL), (
+            f"{line}\n{shown}\ncame:\n{output}"
+        )
+
+
+def test_the_python_of_the_readme_runs():
+    start = f"import sys\nsys.path += {[str(HERE / 'examples'), str(HERE / 'examples' / 'extensions')]}\n"
+    guide = (HERE / "examples" / "guide.md").read_text("utf-8")
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```", README + guide):
+        done = command("-c", start + block, cwd=HERE)
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+# The page for operators: its server and its nginx, together.
+OPERATE = (HERE / "examples" / "operate.md").read_text("utf-8")
+
+
+def block_of(language: str) -> str:
+    return re.search(rf"(?ms)^```{language}\n(.*?)^```", OPERATE)[1]
+
+
+@pytest.fixture
+def operated(tmp_path, monkeypatch):
+    """Let the page's server be started, with the key "k"; return its path."""
+    (tmp_path / "keys.json").write_text('{"k": "ann"}')
+    for name, value in (
+        ("MCP_KEYS", str(tmp_path / "keys.json")),
+        ("MCP_STATE_KEY", "s" * 32),
+        ("PYTHONPATH", str(MCP_REF.parent)),
+    ):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "server.py").write_text(block_of("python"))
+    return tmp_path / "server.py"
+
+
+def call_whoami(key: str, host: str = HOST) -> tuple[dict, str]:
+    message = modern("tools/call", name="whoami", arguments={})
+    headers = {**headers_of(message), "Host": host, "Authorization": f"Bearer {key}"}
+    return headers, json.dumps(message)
+
+
+def test_the_operators_server_tells_its_health_and_takes_new_keys(operated):
+    with listening(str(operated)) as (process, url):
+        port = int(url.split(":")[2].partition("/")[0])
+        health = exchange(port, "GET", "/health", {"Host": "10.0.0.1"})
+        assert (health[0], health[2]) == (200, b"ok\n")
+
+        def status(*who):
+            headers, body = call_whoami(*who)
+            return exchange(port, "POST", "/mcp", headers, body)[0]
+
+        assert [status("k"), status("new")] == [200, 401]
+        (operated.parent / "keys.json").write_text('{"new": "ann"}')
+        assert [status("k"), status("new"), status("new", "x")] == [401, 200, 403]
+        process.terminate()
+        assert process.wait(PATIENCE) == 0 or not POSIX
+        log = process.stdout.read()
+        assert re.findall("POST /mcp: (...) ", log) == ["401", "401", "403"], log
+        assert "health" not in log
+
+
+def configure_nginx(folder: str, ports: list[str]) -> list[str]:
+    """Write the page's block, with other places in it; return the command."""
+    block = block_of("nginx")
+    for old, new in (
+        ("/etc/tools/key.pem", f"{folder}/key"),
+        ("/etc/tools/cert.pem", f"{folder}/cert"),
+        ("listen 443 ", f"listen unix:{folder}/front "),
+        ("127.0.0.1:8001", ports[0]),
+        ("127.0.0.1:8002", ports[1]),
+    ):
+        assert block.count(old) == 1, old
+        block = block.replace(old, new)
+    places = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    Path(folder, "conf").write_text(
+        f"daemon off; master_process off; pid {folder}/pid;\n"
+        f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n"
+    )
+    return ["nginx", "-e", f"{folder}/log", "-c", f"{folder}/conf"]
+
+
+def ask_nginx(folder: str) -> bytes:
+    headers, body = call_whoami("k")
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    plain = socket.socket(socket.AF_UNIX)
+    plain.settimeout(PATIENCE)
+    plain.connect(f"{folder}/front")
+    context = ssl.create_default_context(cafile=f"{folder}/cert")
+    with context.wrap_socket(plain, server_hostname=HOST) as link:
+        link.sendall(
+            f"POST /tools/mcp HTTP/1.1\r\n{head}Connection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        with link.makefile("rb") as answer:
+            return answer.read()
+
+
+@needs_posix
+@pytest.mark.skipif(not shutil.which("nginx"), reason="there is no nginx")
+@pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
+@parametrize("gone", [0, 1])
+def test_the_operators_nginx_finds_the_process_that_is_left(gone, operated):
+    folder = tempfile.mkdtemp()  # the path of a Unix socket must be short
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as link:
+            return link.connect_ex(f"{folder}/front") == 0
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        make_certificate(folder)
+        started = [stack.enter_context(listening(str(operated))) for _ in "ab"]
+        words = configure_nginx(folder, [url.split("/")[2] for _, url in started])
+        subprocess.run([*words, "-t"], check=True, capture_output=True)
+        nginx = stack.enter_context(subprocess.Popen(words))
+        stack.callback(nginx.kill)
+        wait_until(listens)
+        assert b'"text":"ann"' in ask_nginx(folder)
+        started[gone][0].kill()
+        started[gone][0].wait(PATIENCE)
+        assert b'"text":"ann"' in ask_nginx(folder)
+
+
+def test_the_operators_page_has_the_true_limits():
+    source = MCP_REF.read_text("utf-8")  # the tests set some of them
+    found = dict(re.findall(r"(?m)^([A-Z_]+) = ([\d.* ]*\d)", source))
+    rows = re.findall(r"(?m)^\| `(\w+)` \| ([\d.]+)( [KM]iB)? \|", OPERATE)
+    assert len(rows) > 9
+    for name, value, unit in rows:
+        size = {"": 1, " KiB": 2**10, " MiB": 2**20}[unit]
+        assert float(eval(found[name])) == float(value) * size, name
+
+
+# ---- the layout of the repository's Python
+
+
+FILES = sorted(
+    path
+    for folder in (HERE, HERE / ".ci", HERE / "examples")
+    for path in (folder.glob("*.py") if folder == HERE else folder.rglob("*.py"))
+)
+
+
+MOST_LINES, MOST_COLUMNS = 50, 88  # of a function; of a comment or docstring
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def prose_of(source: str) -> set[int]:
+    """Return the numbers of the lines with comments and docstrings.
+
+    But for commands with what they print, `# mypy:` lines, and what `# fmt: off` leaves
+    as it is.
+    """
+    lines, found = ["", *source.split("\n")], set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
+            shown = False
+            for number in range(node.body[0].lineno, node.body[0].end_lineno + 1):
+                line = lines[number].strip()
+                shown = bool(line) and (shown or line.startswith("$ "))
+                found.update(() if shown else [number])
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith("# mypy:"):
+            found.add(token.start[0])
+    off = 0
+    for number, line in enumerate(lines):
+        if line.strip() in ("# fmt: off", "# fmt: on"):
+            off = number if "off" in line else 0
+        found.difference_update([number] if off else ())
+    return found
+
+
+@parametrize("path", FILES, ids=lambda path: path.relative_to(HERE).as_posix())
+def test_functions_are_short_and_prose_is_narrow(path):
+    source = path.read_text("utf-8")
+    lines = source.split("\n")
+    long = [
+        f"{path}:{node.lineno}: {node.name} has more than {MOST_LINES} lines"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.end_lineno - node.lineno >= MOST_LINES
+    ]
+    wide = [
+        f"{path}:{number}: more than {MOST_COLUMNS} columns: {lines[number - 1]}"
+        for number in sorted(prose_of(source))
+        if len(lines[number - 1]) > MOST_COLUMNS
+    ]
+    assert not long + wide, "\n".join(long + wide)
+
+
+# The wall: minutes of reading. CONTRIBUTING.md says how a file may grow.
+MOST_MINUTES = {"mcp_ref.py": 512, "examples/mcp_client.py": 200}
+SHAPE = load("shape", HERE / ".ci" / "shape.py")
+
+
+def minutes_of(path: str) -> int:
+    return SHAPE.measured((HERE / path).read_text("utf-8"))["minutes"]
+
+
+@parametrize("path", MOST_MINUTES)
+def test_a_file_to_copy_is_read_in_its_time(path):
+    minutes = minutes_of(path)
+    assert minutes <= MOST_MINUTES[path], (
+        f"{path} takes {minutes} minutes to read, {MOST_MINUTES[path]} are allowed: "
+        "simplify it, or leave a feature out and say so (`python3 .ci/shape.py`)"
+    )
+
+
+def test_a_figure_of_the_shape_is_the_same_on_every_python():
+    source = 'x = f"{a!r} of {b}"  # two words\n'
+    (part,) = SHAPE.sections(source)
+    assert (part.tokens, part.words, part.skip) == (3, 2, False)
+
+
+def is_about(stated: str, true: int) -> bool:
+    """Tell whether a figure of the README is true, to 10 %."""
+    return abs(int(stated.replace(",", "")) - true) <= true / 10
+
+
+def test_the_sizes_in_the_readme_are_true():
+    said = re.search(
+        r"one file of ([\d,]+) lines \((\d+) minutes of reading\), the client another of "
+        r"([\d,]+) \((\d+)\)",
+        README,
+    )
+    files = ["mcp_ref.py", "examples/mcp_client.py"]
+    lines = [len((HERE / one).read_bytes().splitlines()) for one in files]
+    minutes = [minutes_of(one) for one in files]
+    assert is_about(said[1], lines[0]) and is_about(said[2], minutes[0])
+    assert is_about(said[3], lines[1]) and is_about(said[4], minutes[1])
+    together = re.search(r"lines of Python, including dependencies \| ([\d,]+)", README)
+    assert is_about(together[1], sum(lines))
+    vectors = sum(
+        len(json.loads(path.read_text("utf-8")).get("vectors", ()))
+        for path in (HERE / "examples" / "vectors").rglob("*.json")
+    )
+    said = re.search(r"beside (\d+) recorded conversations", README)
+    assert int(said[1]) == len(LESSONS) and len(EXERCISES) == 8  # "eight"
+    least = int(re.search(r"more than (\d+) \[test vectors\]", README)[1])
+    assert least < vectors <= least + 150
+
+
+# ---- references: no file of the repository mentions one that it does not contain
+
+
+TEXTS = sorted(
+    path
+    for folder in (HERE, HERE / ".github", HERE / ".ci", HERE / "examples")
+    for path in (folder.glob("*") if folder == HERE else folder.rglob("*"))
+    if path.suffix in (".md", ".py", ".yml") or path.parent.name == ".ci"
+    if path.is_file() and "__pycache__" not in path.parts
+)
+
+
+@parametrize("path", TEXTS, ids=lambda path: path.relative_to(HERE).as_posix())
+def test_what_a_file_refers_to_exists(path):
+    text = path.read_text("utf-8")
+    names = {one.name for one in TEXTS} | {"SKILL.md", "NN_name.md", "t.md"}
+    missing = []
+    if path.suffix == ".md":
+        links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text)
+        missing += [one for one in links if not (path.parent / one).exists()]
+    if not path.name.startswith("test_"):
+        pages = re.findall(r"(?<![\w/*.-])((?:\w+/)*\w+\.md)\b", text)
+        missing += [one for one in pages if one.rpartition("/")[2] not in names]
+    paths = re.findall(
+        r"(?<![\w/.-])((?:examples|\.ci|\.github)/[\w/.-]*\w\.(?:py|md|json|html))",
+        text,
+    )
+    missing += [one for one in paths if not (HERE / one).exists() and "NN_" not in one]
+    assert not missing, missing

@@ -1,0 +1,226 @@
+"""Tests of mount.py: WSGI, CGI, clouds."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from testing.places import command, modern, mount, mounted, mounted_answer
+from testing.scripts import (
+    HERE,
+    MCP_CLIENT,
+    MCP_REF,
+    ORDER,
+    PATIENCE,
+    Context,
+    begin,
+    client,
+    headers_of,
+    mcp,
+    needs_posix,
+    parametrize,
+)
+
+
+@parametrize(
+    "how, version",
+    [("cgi", "2025-06-18"), *itertools.product(["wsgi", "cloud"], ORDER)],
+)
+def test_a_client_uses_the_mounted_endpoint(how, version):
+    with mounted(how) as site:
+        with client.connect(site.url, revision=version, timeout=PATIENCE) as found:
+            said = found.call_tool("greet", {"name": "Ada"})
+        assert said["content"][0]["text"] == "Hello, Ada!"
+        assert "mcp-session-id" not in site.asked[-1][1]
+
+
+CLOUD_PING = {
+    "body": "eyJqc29ucnBjIjoiMi4wIiwiaWQiOjEsIm1ldGhvZCI6InBpbmcifQ==",
+    "isBase64Encoded": True,
+    "headers": {"Content-Type": "application/json"},
+}
+
+
+@parametrize(
+    "event, status",
+    [
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp"}, 200),
+        (
+            {
+                **CLOUD_PING,
+                "httpMethod": "POST",
+                "path": "/mcp",
+                "headers": None,
+                "multiValueHeaders": {"content-type": ["application/json"]},
+            },
+            200,
+        ),
+        (
+            {
+                **CLOUD_PING,
+                "rawPath": "/prod/mcp",
+                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
+            },
+            200,
+        ),
+        # a custom domain with a base path, in both formats
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/v1/mcp"}, 200),
+        (
+            {
+                **CLOUD_PING,
+                "rawPath": "/prod/tools/mcp/",
+                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
+            },
+            200,
+        ),
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/mcpx"}, 404),
+        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp/x"}, 404),
+        ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405),
+        (
+            {
+                "httpMethod": "POST",
+                "path": "/mcp",
+                "headers": {"Origin": "http://evil"},
+            },
+            403,
+        ),
+    ],
+)
+def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
+    said = mount.handler(event)
+    headers = said["multiValueHeaders" if "multiValueHeaders" in event else "headers"]
+    assert (
+        said["statusCode"] == status and "application/json" in headers["Content-Type"]
+    )
+    assert status != 200 or json.loads(said["body"]) == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {},
+    }
+
+
+def test_only_the_carrying_thread_touches_a_wsgi_request():
+    users, gone = set(), threading.Event()
+
+    def use(*_):
+        users.add(threading.current_thread())
+        return use  # it is WSGI's write(), too
+
+    @mount.server.tool
+    def helped(ctx: Context):
+        ctx.on_cancel(gone.set)
+        begin(ctx.progress, 1).result(PATIENCE)
+        gone.wait(PATIENCE)
+
+    call = modern("tools/call", name="helped")
+    call["params"]["_meta"]["progressToken"] = 0
+    body = mcp.encode(call)
+    parts = iter(
+        mount.application(
+            {
+                "REQUEST_METHOD": "POST",
+                "PATH_INFO": "/mcp",
+                "CONTENT_LENGTH": str(len(body)),
+                **{
+                    "HTTP_" + name.upper().replace("-", "_"): text
+                    for name, text in headers_of(call).items()
+                },
+                "wsgi.run_once": False,
+                "wsgi.input": mock.Mock(read=lambda size: use() and body[:size]),
+            },
+            use,
+        )
+    )
+    assert any(b"progress" in part for part in parts) and users == {
+        threading.current_thread()
+    }
+    parts.close()
+    assert gone.wait(PATIENCE)
+
+
+@needs_posix
+def test_gunicorn_ends_subscriptions_first(tmp_path):
+    pytest.importorskip("gunicorn")
+    listen = modern("subscriptions/listen", notifications={})
+    call = modern("tools/call", name="greet", arguments={"name": "Ada"})
+
+    def send(message):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        headers = {**headers_of(message), "Connection": "close"}
+        connection.request("POST", "/mcp", mcp.encode(message), headers)
+        return connection.getresponse()
+
+    words = "-m gunicorn --bind 127.0.0.1:0 --worker-class gthread --threads 8 "
+    words += "--graceful-timeout 600 --config python:mount mount:application"
+    with subprocess.Popen(
+        [sys.executable, *words.split()],
+        cwd=Path(mount.__file__).parent,
+        env={**os.environ, "HOME": str(tmp_path)},  # gunicorn keeps a socket there
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            lines: Any = process.stderr
+            port = next(
+                int(found[1])
+                for line in lines
+                if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line))
+            )
+            begin(lines.read)  # or the pipe would fill up
+            streams = [send(listen) for _ in range(8)]
+            assert [one.status for one in streams] == [200] * 6 + [503] * 2
+            assert all("error" in str(one.read()) for one in streams[6:])
+            assert "Hello, Ada!" in str(send(call).read())
+            process.terminate()
+            assert all("result" in str(one.read()) for one in streams[:6])
+            assert process.wait(PATIENCE) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # its worker has left, too
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@parametrize("event", [{"key1": "value1"}, {}, {"requestContext": None}])
+def test_a_function_in_a_cloud_refuses_what_is_no_request(event):
+    """Such as the test event of the console."""
+    said = mount.handler(event)
+    assert said["statusCode"] == 400 and "httpMethod" in said["body"]
+
+
+def test_copies_run_beside_the_module(tmp_path, monkeypatch):
+    source = Path(mount.__file__).read_text("utf-8")
+    app = shutil.copytree(HERE / "examples" / "extensions", tmp_path / "app")
+    (tmp_path / "cmd.py").write_text("raise SystemExit('not the standard library')")
+    for path in (MCP_REF, MCP_CLIENT):
+        shutil.copy(path, app)
+    assert source.startswith("#!")
+    (app / "mount.py").write_text(
+        source.replace("LISTEN_SECONDS = 5", "LISTEN_SECONDS = 0")
+    )
+    assert not command(
+        "-c", "import gateway,mount,oauth_server,skills,tasks,cmd", cwd=app
+    ).stderr
+    monkeypatch.setattr(mount, "__file__", str(app / "mount.py"))
+    listen = modern("subscriptions/listen", notifications={})
+    headers = {name.lower(): text for name, text in headers_of(listen).items()}
+    (answer,) = mounted_answer("cgi", "POST", {":path": "/mcp", **headers}, listen)
+    assert b"200 OK" in answer and b"acknowledged" in answer

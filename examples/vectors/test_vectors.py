@@ -1,0 +1,635 @@
+"""Tests of the vectors and their runners."""
+
+# What has no types here is not checked; the rest must be right.
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
+# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
+# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
+# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import functools
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testing.places import asked, command, listening, play_vectors, unused_port
+from testing.scripts import (
+    EVERYTHING,
+    HERE,
+    ORDER,
+    PATIENCE,
+    Site,
+    begin,
+    client,
+    http_answer,
+    load,
+    mcp,
+    parametrize,
+)
+
+
+@pytest.mark.slow
+def test_the_vectors_find_no_fault():
+    stdio = begin(play_vectors, sys.executable, EVERYTHING)
+    with listening(EVERYTHING) as (_, url):
+        play_vectors(url)
+    stdio.result()
+
+
+@pytest.mark.skipif(
+    sys.implementation.name == "pypy", reason="each client is a process that PyPy warms"
+)
+@pytest.mark.slow
+def test_the_vectors_find_no_fault_in_the_client():
+    clients = HERE / "examples" / "vectors" / "clients"
+    # With more patience, those that a client should leave unanswered take as long.
+    options = ["--revisions", ORDER[0], "--timeout", "10"]
+    done = command(
+        str(clients / "run_client.py"),
+        *options,
+        sys.executable,
+        str(clients / "driver.py"),
+        seconds=9 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_vectors_find_a_fault_in_a_client():
+    """A client that retries under the old id is broken, and the exit status says so."""
+    done = command(
+        str(HERE / "examples" / "vectors" / "clients" / "run_client.py"),
+        *("--revisions", ORDER[0], "--carriers", "stdio", "--timeout", str(PATIENCE)),
+        *("--only", "client-retry-id", "--only", "client-error-told"),
+        sys.executable,
+        str(HERE / ".ci" / "client_mutants.py"),
+        *("drive", "retry-ids"),
+        seconds=9 * PATIENCE,
+    )
+    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
+    assert done.stdout.count("BROKEN client") == 1
+
+
+def test_the_vectors_are_in_their_format(tmp_path):
+    """Both schemas are closed; a runner refuses what it does not know."""
+    vectors = HERE / "examples" / "vectors"
+    for folder in (vectors, vectors / "clients"):
+        schema = mcp.Schema(json.loads((folder / "schema.json").read_text("utf-8")))
+        for path in set(folder.glob("*.json")) - {folder / "schema.json"}:
+            assert schema.flaw(json.loads(path.read_text("utf-8"))) is None, path.name
+    for path in vectors.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    ping = (vectors / "ping.json").read_text("utf-8")
+    for old, new in (
+        ('"format": 3', '"format": 4'),
+        ('"format": 3', '"format": 2'),
+        ('"format": 3', '"format": 3, "com.example": 1'),
+        ('"since": "2024-11-05"', '"since": "2024-11-06"'),
+        ('"level":', '"com.example": 1, "level":'),
+        ('"steps": [{', '"steps": [{"com.example": 1, '),
+        ('"expect": {', '"expect": {"$example": 1, '),
+    ):
+        assert old in ping
+        (tmp_path / "ping.json").write_text(ping.replace(old, new, 1), "utf-8")
+        done = command(str(tmp_path / "run.py"), "true")
+        assert done.returncode and "BadVector" in done.stderr, (new, done.stdout)
+
+
+def test_the_runner_reads_the_format_before(tmp_path):
+    """Format 2 lists all revisions of a vector; since format 3 it says the first and
+    the last."""
+    some = {
+        2: {"revisions": [ORDER[-1], ORDER[1]]},
+        3: {"since": ORDER[-2], "until": ORDER[1]},
+    }
+    head = {"id": "it", "level": "MUST", "steps": []}
+    found = {}
+    for form, dates in some.items():
+        path = tmp_path / f"{form}.json"
+        path.write_text(
+            json.dumps({"format": form, "vectors": [{**head, **dates}]}), "utf-8"
+        )
+        program = f"import report, pathlib as p; print(report.read_file(p.Path({str(path)!r})))"
+        done = command("-c", program, cwd=VECTORS)
+        found[form] = ast.literal_eval(done.stdout)[0]["revisions"]
+    assert found == {2: [ORDER[-1], ORDER[1]], 3: ORDER[-2:0:-1]}
+
+
+@pytest.mark.slow
+def test_the_runner_writes_what_machines_read(tmp_path):
+    """A known failure is none; a line of the baseline that passes is stale."""
+    runner = str(HERE / "examples" / "vectors" / "run.py")
+    mutant = [sys.executable, str(HERE / ".ci" / "mutants.py"), "pong", sys.executable]
+    known = tmp_path / "known"
+    options = ["--revisions", ORDER[1], "--timeout", str(PATIENCE)]
+    options += ["--only", "ping-empty-result", "--only", "id-integer"]
+    for kind in ("json", "junit", "tap"):
+        options += [f"--{kind}", str(tmp_path / kind)]
+    listed = ["--baseline", str(known)]
+    done = command(runner, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    rows = json.loads((tmp_path / "json").read_text("utf-8"))
+    broken = {row["id"]: row for row in rows if row["verdict"] == "broken"}
+    assert done.returncode == 1 and "ping-empty-result" in broken, done.stdout
+    assert {"sent", "received"} <= set().union(
+        *broken["ping-empty-result"]["transcript"]
+    )
+    assert (tmp_path / "junit").read_text("utf-8").count("<failure") == len(broken)
+    assert "not ok" in (tmp_path / "tap").read_text("utf-8")
+    known.write_text("".join(f"{name}  # known\n" for name in broken), "utf-8")
+
+    done = command(runner, *listed, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    assert done.returncode == 0 and "BROKEN" not in done.stdout, done.stdout
+    assert "<failure" not in (tmp_path / "junit").read_text("utf-8")
+    assert "# TODO known" in (tmp_path / "tap").read_text("utf-8")
+
+    with listening(EVERYTHING) as (_, url):  # options after a URL count
+        done = command(runner, url, *options, *listed, seconds=9 * PATIENCE)
+    assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
+
+
+VECTORS = HERE / "examples" / "vectors"
+
+
+def play_copy(folder: Path, vectors: dict, *words: str, revision=ORDER[0]) -> Any:
+    """Play vectors of one revision with a copy of the runner; return what became of
+    the command, and write all reports."""
+    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
+    head |= {"since": revision, "carriers": ["stdio", "http"]}
+    for path in VECTORS.glob("*.py"):
+        (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
+    file = {"format": 3, "vectors": some}
+    (folder / "some.json").write_text(json.dumps(file), "utf-8")
+    options = ["--revisions", revision]
+    for kind in ("json", "junit", "tap"):
+        options += [f"--{kind}", str(folder / f"{kind}.rows")]
+    return command(str(folder / "run.py"), *options, *words, seconds=9 * PATIENCE)
+
+
+def played_rows(folder: Path) -> dict[str, dict]:
+    """Read the rows that play_copy() has written, by the ids of the vectors."""
+    rows = json.loads((folder / "json.rows").read_text("utf-8"))
+    return {row["id"]: row for row in rows}
+
+
+def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of the runner; return their
+    rows."""
+    play_copy(folder, vectors, *target)
+    return played_rows(folder)
+
+
+DISCOVERED = {"supportedVersions": ORDER[:1], "capabilities": {}}
+
+
+STRAY = {"unasked": {"$not": {"$absent": True}}}
+
+
+def answer_badly(verb, headers, message):
+    """Answer as the name of the method says, for a runner that must notice it."""
+    method, answer = message.get("method"), {"jsonrpc": "2.0", "id": message.get("id")}
+    fault = {"code": -32601, "message": "unknown"}
+    status, said = 200, [{**answer, "result": {}}]
+    if verb == "GET":
+        page = {"Content-Type": "application/json"}
+        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        return
+    if method == "server/discover":
+        said = [{**answer, "result": DISCOVERED}]
+    elif method == "gone":
+        return
+    elif method == "html":
+        yield http_answer(500, {"Content-Type": "text/html"}, "<html>")
+        return
+    elif method in ("null", "bare", "notifications/bare", "refused"):
+        status = 400 if method == "refused" else 200
+        content = {"result": {}} if method == "null" else {"error": fault}
+        said = [{"jsonrpc": "2.0", "id": None, **content}]
+    elif method == "neither":
+        said = [answer]
+    elif method == "words":
+        said = [{**answer, "id": str(message["id"]), "result": {}}]
+    elif method == "floats":
+        said = [{**answer, "id": float(message["id"]), "result": {"n": 2.0}}]
+    elif method == "behind":
+        said += [{"jsonrpc": "2.0", "method": "notifications/late"}]
+    elif method.endswith("/list"):
+        status, said = 404, [{**answer, "error": fault}]
+    if len(said) > 1:
+        events = "".join(f"data: {json.dumps(one)}\n\n" for one in said)
+        yield http_answer(200, {"Content-Type": "text/event-stream"}, events)
+    else:
+        kind = {"Content-Type": "application/json"}
+        yield http_answer(status, kind, json.dumps(said[0]))
+
+
+def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
+    """It judges messages, not responses, and reads what comes behind an answer."""
+    strays = {"heard": {"$some": STRAY}}
+    none = {"heard": {"$where": [STRAY, []]}}
+    waits = [{"request": "refused", "label": "it", "later": True}]
+    waits += [{"await": {"id": {"$use": "it"}, "result": {}}}]
+    ended = {"body": {"$not": {"$absent": True}}}
+    note = {"notify": "notifications/bare", "http": ended}
+    vectors = {
+        "no-message": asked("html", {}),
+        "no-response": asked("gone", {}),
+        "no-content": asked("neither", {}),
+        "another-id": asked("words", {}),
+        "another-id-awaited": {"steps": waits},
+        "late": asked("behind", {}, never=[{"method": "notifications/late"}]),
+        "null": asked("null", {"result": {}}, strays),
+        "bare": asked("bare", {"error": {}}, strays),
+        "bare-to-send": {"steps": [{"send": {"id": 1, "method": "bare"}}, none]},
+        "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
+        "refused": asked("refused", {"error": {}}, none),
+        "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
+        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
+    }
+    site = Site(answer_badly)
+    try:
+        rows = verdicts(tmp_path, vectors, site.url)
+    finally:
+        site.close()
+    broken = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert broken == set(list(vectors)[:6]), rows
+    for name in list(vectors)[:5]:
+        assert "in time" not in rows[name]["why"], rows[name]
+    assert "no answer" in rows["another-id"]["why"]
+
+
+TALKATIVE = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    print("INFO a line for the log")
+    print(json.dumps({"jsonrpc": "2.0", "id": "nobody", "result": {}}))
+    result = DISCOVERED
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+    sys.stdout.flush()
+"""
+
+
+def test_the_runner_waits_for_a_message_in_spite_of_others(tmp_path):
+    program = TALKATIVE.replace("DISCOVERED", repr(DISCOVERED))
+    waits = {"await": {"id": {"$use": "it"}, "result": {}}}
+    steps = [{"request": "wait", "label": "it", "later": True}, waits]
+    rows = verdicts(tmp_path, {"it": {"steps": steps}}, sys.executable, "-c", program)
+    assert rows["it"]["verdict"] == "passed", rows["it"]
+
+
+A_SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    method, result = message.get("method"), {}
+    if method == "die":
+        raise LookupError("no database")
+    if method == "initialize" and message["params"]["capabilities"]:
+        break
+    if method == "server/discover":
+        result = DISCOVERED
+    elif method == "initialize":
+        result = {"protocolVersion": message["params"]["protocolVersion"]}
+    elif method == "pages":
+        place = int(message["params"].get("cursor", 1))
+        result = {"items": [{"n": place}, {"n": place + 1}], "nextCursor": str(place % 3 + 1)}
+    elif method == "echo":
+        result = {"text": message["params"]["text"]}
+    if "id" in message and method != "silence":
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+""".replace("DISCOVERED", repr(DISCOVERED))
+
+
+SERVE = [sys.executable, "-c", A_SERVER]
+
+
+def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
+    """What excuses a step is tried after it has failed; a doubtful vector is never
+    more than a remark, and does not decide the exit status."""
+    waits = {"await": {"method": "notifications/none"}, "given": "change"}
+    empty = {"request": "x", "expect": {"result": {"$size": [0, 0]}}}
+    other = {"request": "x", "expect": {"error": {}}}
+    wrong = [{"request": "x", "expect": {"error": {}}}]
+    late = [{"request": "x", "label": "x", "later": True}, waits]
+    vectors = {
+        "excused": {"steps": [*late[:1], {**waits, "excuse": [empty]}]},
+        "premise": {"steps": [{**wrong[0], "given": "error"}]},
+        "doubtful": {"steps": wrong, "doubtful": "pages disagree"},
+        "alike": {"steps": wrong, "level": "SHOULD", "harms": "it hurts"},
+    }
+    done = play_copy(tmp_path, vectors, *SERVE)
+    found = {name: row["verdict"] for name, row in played_rows(tmp_path).items()}
+    said = ["skipped", "skipped", "remark", "unwise"]
+    assert found == dict(zip(vectors, said)), done.stdout
+    assert done.returncode == 0 and "every client is harmed:" in done.stdout
+    assert played_rows(tmp_path)["alike"]["alike"] == "doubtful"
+    not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
+    done = play_copy(tmp_path, not_excused, *SERVE)
+    assert done.returncode == 1 and "BROKEN guilty" in done.stdout
+
+
+def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
+    """What fails behind other vectors only is never broken; that every client is harmed
+    is said of a MUST."""
+    echo = 'elif method == "echo":'
+    counted = 'elif method == "late":\n        result = {"n": message["id"]}\n    '
+    program = A_SERVER.replace(echo, counted + echo)
+    warm = {"steps": [{"request": "x"}] * 3}
+    late = asked("late", {"result": {"n": {"$range": [1, 3]}}})
+    vectors = {
+        "one": warm,
+        "must": late,
+        "two": warm,
+        "text": {**late, "level": "text"},
+    }
+    done = play_copy(tmp_path, vectors, sys.executable, "-c", program)
+    rows = played_rows(tmp_path)
+    assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
+    assert "harms" in rows["must"] and "harms" not in rows["text"]
+    assert done.returncode == 0 and "harmed:\n  basic/index: must (" in done.stdout
+
+
+def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
+    client = {"client": {"roots": {}}, "until": ORDER[1]}
+    vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
+    done = play_copy(tmp_path, vectors, *SERVE, revision=ORDER[1])
+    assert {row["verdict"] for row in played_rows(tmp_path).values()} == {"not set up"}
+    assert done.returncode == 1 and "BROKEN" not in done.stdout
+    assert done.stdout.count("NOT SET UP, so not judged: 2 outcomes") == 1
+    assert 'errors="2"' in (tmp_path / "junit.rows").read_text("utf-8")
+
+
+def test_a_run_that_is_stopped_leaves_whole_reports(tmp_path):
+    vectors = {"good": asked("x", {}), "slow": asked("silence", {})}
+    done = play_copy(tmp_path, vectors, "--limit", "0.5", "--timeout", "60", *SERVE)
+    assert done.returncode == 1 and "STOPPED: the time limit is over" in done.stdout
+    assert list(played_rows(tmp_path)) == ["good"]
+    suite = ElementTree.parse(tmp_path / "junit.rows").getroot()
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors")}
+    assert counts == {"tests": "2", "failures": "0", "errors": "1"}
+    assert "Bail out!" in (tmp_path / "tap.rows").read_text("utf-8")
+
+
+def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
+    baseline = tmp_path / "known"
+    baseline.write_text("id-integr stdio\n", "utf-8")
+    for words, said in (
+        (["--only", "pnig", "true"], "did you mean ping?"),
+        (["--baseline", str(baseline), "true"], "did you mean id-integer?"),
+        (["--revisions", "1999-01-01", "true"], "is not one of"),
+        (["no-such-command-here"], "no such command"),
+        ([f"http://127.0.0.1:{unused_port()}/mcp"], "cannot be reached"),
+    ):
+        done = command(str(VECTORS / "run.py"), *words)
+        assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
+    driver = [sys.executable, "-c", "raise LookupError('no client')"]
+    done = command(str(VECTORS / "clients" / "run_client.py"), *driver)
+    assert done.returncode == 1 and "LookupError: no client" in done.stdout
+
+
+def test_the_cause_of_a_dead_server_is_told(tmp_path):
+    done = play_copy(tmp_path, {"it": asked("die", {})}, *SERVE)
+    assert "the other end has left: LookupError: no database" in done.stdout
+
+
+def test_a_baseline_can_be_written(tmp_path):
+    known = str(tmp_path / "known")
+    vectors = {"it": asked("x", {"error": {}}), "other": asked("x", {"result": {}})}
+    assert play_copy(tmp_path, vectors, "--write-baseline", known, *SERVE).returncode
+    assert Path(known).read_text("utf-8").startswith(f"it stdio {ORDER[0]}  # broken")
+    done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
+    """Texts that are made, pieces of lines, second clients, pages, new operators."""
+    echo = {"request": "echo", "params": {"text": {"$repeat": ["\u00fc", 3000]}}}
+    echo["expect"] = {"result": {"text": {"$match": "^\u00fc{3000}$"}}}
+    half = {"request": "echo", "params": {"text": {"$unit": 0xD83D}}}
+    half["expect"] = {"result": {"text": {"$size": [1, 1]}}}
+    own = [{"request": "x", "as": "b", "id": 9}, {"heard": [], "label": "none"}]
+    own += [{"heard": [{"id": 9}], "as": "b"}]
+    pages = {"request": "pages", "expect": {"result": {"items": {"$save": "first"}}}}
+    next_page = {"request": "pages", "params": {"cursor": "2"}}
+    apart = {"result": {"items": {"$not": {"$apart": ["first", "n"]}}}}
+    deep = {"result": {"$all": [{"$nowhere": "cursor"}, {"$not": {"$nowhere": "n"}}]}}
+    some = {"result": {"$some": {"$match": "^2$"}}}
+    vectors = {
+        "made": {"steps": [{**echo, "pieces": 7}, half]},
+        "second-client": {"steps": own},
+        "apart": {"steps": [pages, {**next_page, "expect": apart}]},
+        "deep": {"steps": [{"request": "pages", "expect": deep}]},
+        "some": {"steps": [{"request": "pages", "params": {}, "expect": some}]},
+        "pages-that-lead-back": {"steps": [{"pages": "pages"}]},
+    }
+    rows = verdicts(tmp_path, vectors, *SERVE)
+    broken = [name for name, row in rows.items() if row["verdict"] != "passed"]
+    assert broken == ["pages-that-lead-back"], rows
+    assert "leads back to itself" in rows["pages-that-lead-back"]["why"]
+
+
+A_SESSION = """
+import json, sys
+kind, lists = sys.argv[1], ("tools/list", "resources/list", "resources/templates/list")
+unknown = {"error": {"code": -32601, "message": "unknown"}}
+cancelled = False
+for line in sys.stdin:
+    message = json.loads(line)
+    method, content = message.get("method"), unknown
+    cancelled |= method == "notifications/cancelled"
+    if method == "initialize" and (message["id"] != "open" or kind == "good"):
+        version = message["params"]["protocolVersion"]
+        content = {"result": {"protocolVersion": version, "capabilities": {}}}
+    elif method == "server/discover" and kind in DISCOVERED:
+        content = {"result": {"supportedVersions": DISCOVERED[kind], "capabilities": {}}}
+    elif method == "prompts/list" and kind == "lists":
+        content = {"result": {"prompts": [{"name": "hidden"}]}}
+    elif method == "no/such/method" and kind == "served":
+        content = {"error": {"code": -32602, "message": "no such method"}}
+    elif method == "subscriptions/listen" and kind == "served":
+        content = {"result": {}}
+    elif method in (*lists, "ping") and not (cancelled and kind == "ended"):
+        content = {"result": {}}
+    if "id" in message and not (kind == "silent" and content is unknown):
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **content}), flush=True)
+""".replace("DISCOVERED", repr({"modern": ORDER[:1], "both": ORDER}))
+
+
+@parametrize(
+    "kind, name, verdict",
+    [
+        ("good", "prompts-undeclared", "passed"),
+        ("lists", "prompts-undeclared", "broken"),
+        ("silent", "prompts-undeclared", "skipped"),
+        ("silent", "unknown-method", "broken"),
+        ("silent", "modern-method-in-session", "skipped"),
+        ("served", "modern-method-in-session", "remark"),
+        ("good", "discover-before-initialize", "passed"),
+        ("old", "discover-before-initialize", "remark"),
+        ("both", "discover-before-initialize", "remark"),
+        ("modern", "discover-before-initialize", "skipped"),
+        ("good", "cancel-late", "passed"),
+        ("ended", "cancel-late", "broken"),
+    ],
+)
+def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdict):
+    """Who is silent on what it does not know has not listed anything; who answers a
+    server/discover needs no initialize; who is broken by a cancellation is found."""
+    words = ["--revisions", ORDER[1], "--only", name, "--json", str(tmp_path / "rows")]
+    patience = "0.5" if kind == "silent" else str(PATIENCE)
+    words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
+    done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    [row] = json.loads((tmp_path / "rows").read_text("utf-8"))
+    assert row["verdict"] == verdict, done.stdout
+
+
+def test_what_is_forbidden_is_judged_where_it_is_there():
+    """No `never` fits an answer that says nothing: `$not` holds on absent members."""
+    bare: list[Any] = [{"content": [], "isError": True}, {"resultType": "complete"}, {}]
+    answers = [{"jsonrpc": "2.0", "id": 1, "result": result} for result in bare]
+    answers += [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": ""}}]
+    program = f"""if True:
+        import json, pathlib, report
+        from patterns import fits
+        paths = [*pathlib.Path().glob("*.json"), *pathlib.Path("clients").glob("*.json")]
+        for path in paths:
+            for vector in report.read_file(path) if path.stem != "schema" else []:
+                for pattern in vector.get("never", []):
+                    if any(fits(pattern, one, {{}}) for one in {answers!r}):
+                        print(vector["id"])"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout == "" and done.returncode == 0, done.stderr
+
+
+def test_a_process_that_has_said_nothing_has_more_time_to_exit():
+    program = """if True:
+        import links, play
+        link = links.Link()
+        link.close = lambda seconds: print(seconds) or "left"
+        talk = play.Talk(play.Scene(), link, {})
+        talk.leave({"exit": 1})
+        link.spoke = True
+        talk.leave({"exit": 1})"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["20.0", "5.0"], done.stderr
+
+
+def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
+    """A file that cannot be written is refused at once; `| head` ends nothing."""
+    runner, to = str(VECTORS / "run.py"), str(tmp_path / "none" / "rows")
+    done = command(runner, "--json", to, "true")
+    assert done.returncode == 2 and to in done.stderr, done.stderr
+    options = [
+        "--only",
+        "ping",
+        "--revisions",
+        ORDER[0],
+        "--json",
+        str(tmp_path / "rows"),
+    ]
+    words = [sys.executable, runner, *options, sys.executable, "-c", "pass"]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert json.loads((tmp_path / "rows").read_text("utf-8")) == []
+
+
+def test_each_rule_has_a_row_that_names_what_exists():
+    """CLAUSES.md says in its last two columns which public name keeps a rule, and which
+    test shows it. So it stays true when private names change."""
+    vectors = HERE / "examples" / "vectors"
+    extensions = sorted((HERE / "examples" / "extensions").glob("*.py"))
+    shown = set()
+    public = {name: vars(one)[name] for one in (mcp, client) for name in one.__all__}
+    for one in extensions:
+        if not one.stem.startswith("test_"):
+            public |= vars(load(one.stem, one))
+    for section in (vectors / "CLAUSES.md").read_text("utf-8").split("\n## ")[2:]:
+        rows = re.findall(r"(?m)^\| (?!§)(.*) \|$", section)
+        counts = re.findall(r" (\d+)\b", section.split("\n")[0])
+        assert sum(map(int, counts)) == len(rows), section[:70]
+        for kept, proof in (row.split(" | ")[-2:] for row in rows):
+            for name in re.findall(r"`([\w.]+)`", kept):
+                assert not re.search(r"(^|\.)_", name), f"{name} is private"
+                first, *parts = name.split(".")
+                functools.reduce(getattr, parts, public[first])
+            shown.update(re.findall("`(.*?)`", proof))
+    tests = {name for name in shown if name.startswith("test_")}
+    files = [HERE / "test_mcp_ref.py", *(HERE / "examples").rglob("test_*.py")]
+    texts = "".join(one.read_text("utf-8") for one in files)
+    known = re.findall(r"(?m)^(?:def )?(test_\w+)(?: =|\()", texts)
+    assert [name for name in tests if not fnmatch.filter(known, name)] == []
+    assert shown - tests == {
+        one["id"]
+        for path in vectors.rglob("*.json")
+        for one in json.loads(path.read_text("utf-8")).get("vectors", [])
+    }
+
+
+def test_the_fixtures_of_the_vectors_are_all_that_they_need():
+    """suite/fixtures.json is what a server has to offer; ours for tests offers it."""
+    table = json.loads((VECTORS / "suite" / "fixtures.json").read_text("utf-8"))
+    kinds = {"tools": "tool", "prompts": "prompt", "resources": "resource"}
+    kinds["templates"] = "template"
+    listed = {f"{kinds[kind]} {one['name']}" for kind in kinds for one in table[kind]}
+    used = {
+        need
+        for path in VECTORS.glob("*.json")
+        for vector in json.loads(path.read_text("utf-8")).get("vectors", [])
+        for need in vector.get("needs", [])
+        if need.split()[0] in kinds.values()
+    }
+    assert used | {"tool test_structured_content"} == listed
+    server = load("everything_server", EVERYTHING).server
+    names = {"tools": "name", "prompts": "name", "resources": "uri"}
+    names["templates"] = "uriTemplate"
+    with client.connect(server) as one:
+        offered = {
+            "tools": one.list_tools(),
+            "prompts": one.list_prompts(),
+            "resources": one.list_resources(),
+            "templates": one.list_resource_templates(),
+        }
+        capabilities = one.capabilities
+    for kind, items in offered.items():
+        there = {item[names[kind]]: item for item in items}
+        for row in table[kind]:
+            item = there[row["name"]]
+            if kind == "tools":
+                schema = mcp.Schema(item["inputSchema"])
+                assert schema.flaw(row["arguments"]) is None, row
+            elif kind == "prompts":
+                required = {
+                    o["name"] for o in item.get("arguments", ()) if o.get("required")
+                }
+                assert required == set(row["arguments"]), row
+    for path in table["capabilities"]:
+        assert functools.reduce(
+            lambda one, part: one[part], path.split("."), capabilities
+        ) in (True, {})
+
+
+def test_each_check_of_the_official_suite_is_on_its_page():
+    """A vector names the checks that it corresponds to; the page lists them all."""
+    named: dict[str, set[str]] = {}
+    for path in VECTORS.rglob("*.json"):
+        for one in json.loads(path.read_text("utf-8")).get("vectors", []):
+            for check in one.get("checks", ()):
+                named.setdefault(check, set()).add(one["id"])
+    page = (VECTORS / "suite" / "README.md").read_text("utf-8")
+    rows = re.findall(r"(?m)^\| `(.*?)` \| (.*) \|$", page)
+    assert {name: set(re.findall("`(.*?)`", ids)) for name, ids in rows} == named
+    total = len(set().union(*named.values()))
+    assert f"{len(named)} checks and {total} vectors" in page.replace("\n", " ")
+    # The version of the set is said in three places.
+    version = re.search(r'(?m)^SET = "(.*?)"', (VECTORS / "report.py").read_text())[1]
+    assert f"\n## {version} " in (VECTORS / "CHANGES.md").read_text("utf-8")
+    assert f'"version": "{version}"' in (VECTORS / "suite/fixtures.json").read_text()
