@@ -1467,7 +1467,7 @@ _RULES: dict[str, Func] = {
 #     a dataclass, a NamedTuple   object; no others                    an instance
 #     Annotated[X, "...", {...}]  X's, described; with keywords        as for X
 #
-# More about each, and about results: examples/hints.md.
+# More about each, and about results: examples/api.md.
 #
 # For example, the hints of
 #

@@ -90,7 +90,7 @@ ROWS = [
         after=f"{CLI} call http://127.0.0.1:PORT/mcp add a=2 b=3",
         serves=True,
     ),
-    # guide.md, howto.md, from_fastmcp.md
+    # guide.md
     Row("mkdir -p mcp ~/bin && *", after="~/bin/mcp list server.py"),
     Row(
         "python3 examples/extensions/gateway.py http://127.0.0.1:8000/mcp",

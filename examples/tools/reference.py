@@ -441,10 +441,12 @@ EXAMPLES = {
         from mcp_client import connect
         from mcp_ref import Server
         server = Server("shop")
-        with connect(server) as client, client.listen(["tools"]) as changes:
-            server.tool(lambda: 7, name="seven")
+        server.tool(lambda: 7, name="seven")
+        with connect(server) as client:
+            changes = client.listen(["tools"])
             server.changed("tools")
             assert next(iter(changes)) == "tools"
+            changes.close()
     """,
 }
 # The calls of classes that inherit __init__ from a class of Python's.
@@ -539,7 +541,11 @@ class Source:
 
     def segment(self, node: Any) -> str:
         """Return the source of a node, on one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or "").split())
+        # ast.get_source_segment() reads the whole text each time.
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join("\n".join(lines).split())
 
     def parameter(self, node: ast.arg, default: Any) -> str:
         """Return a parameter with its hint and default."""
@@ -584,7 +590,7 @@ def fields(paragraph: str) -> str:
     """Return a list of a table of fields, without private ones."""
     rows: list[list[str]] = []
     for line in paragraph.splitlines():
-        names, text = re.match(r" {4}(\w[\w, ]*?)?(?: {2,}|$)(.*)", line).groups()  # type: ignore[union-attr]
+        names, _, text = line[4:].partition("  ")
         if names:
             rows.append([names, text.strip()])
         elif rows:
@@ -645,7 +651,7 @@ def entry(source: Source, name: str) -> str:
         if key[0] != "_":
             label = f"{name}.{key}"
             text = told(getattr(one, "told", None) or ast.get_docstring(one))
-            text = text or f"See [{bases[0]}](#{bases[0].lower()})."
+            text = text or f"[{bases[0]}](#{bases[0].lower()}) says what it does."
             call = source.signature(label, one)
             parts.append(described(label, "#####", text, call))
     return "\n\n".join(parts)
