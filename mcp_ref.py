@@ -100,6 +100,7 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
+from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -516,21 +517,17 @@ def versions(era: str = "") -> list[str]:
 #     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
 #     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
 #     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH: the response repeats it, as do each event of a
-#                  stream and each change for a subscription
+#     in its id    MAX_ID_LENGTH
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
-#
-# Output is JSON that any reader accepts: NaN and Infinity are refused, and a lone
-# surrogate, which os.fsdecode() may put into a Python string, becomes U+FFFD.
 #
 # Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
 # here, and section 7 says what each becomes.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
+MAX_VALUES = 500_000  # in one message
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -602,42 +599,35 @@ def _refuse(found: Any) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-
-# All bytes except brackets, commas and quotes; and the change of depth at each bracket,
-# as a signed byte: 1 or -1.
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
-_DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 
 
 def check_size(data: bytes) -> None:
     """Refuse JSON that is nested too deeply, or has too many values; ValueError.
 
-    An empty array takes three bytes on the wire, and sixty in memory, so this comes
-    before decoding. Only the characters outside of strings are looked at, a piece at a
-    time.
+    This comes before decoding, which takes twenty times the memory.
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
         return  # most messages
-    # An escaped quote does not end a string; brackets in strings do not count.
+    # An escaped quote does not end a string.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
-    inside = 0  # 1 in a string
-    depth = 0
-    values = 0
-    for start in range(0, len(marks), 2**16):
+    outside = bytearray()  # the marks that are not in strings
+    in_string = False
+    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
         parts = marks[start : start + 2**16].split(b'"')
-        outside = b"".join(parts[inside::2])
-        inside ^= len(parts) % 2 ^ 1
-        # Each comma and each opening bracket stands for a value.
-        values += len(outside.translate(None, b"]}"))
-        deltas = memoryview(outside.translate(_DEPTHS, b",")).cast("b")
-        depths = list(itertools.accumulate(deltas, initial=depth))
-        depth = depths[-1]
-        if max(depths) > MAX_DEPTH:
-            raise ValueError("the message is nested too deeply")
-    if values > MAX_VALUES:
+        outside += b"".join(parts[in_string::2])
+        in_string ^= len(parts) % 2 == 0
+
+    # Each comma and each opening bracket stands for a value.
+    if len(outside.translate(None, b"]}")) > MAX_VALUES:
         raise ValueError(f"the message has more than {MAX_VALUES} values")
+    depth = 0
+    for bracket in outside.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if not 0 <= depth <= MAX_DEPTH:
+            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def decode(data: bytes) -> Any:
@@ -652,7 +642,7 @@ def decode(data: bytes) -> Any:
 
 
 # In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which many readers refuse.
+# lone surrogate, which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -671,7 +661,6 @@ def encode(message: Any) -> bytes:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as base64."""
     import base64
 
     return base64.b64encode(data).decode()
@@ -694,10 +683,7 @@ def digest(value: Any) -> str:
 
 # ---- kinds of message
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id or a progress token.
-
-    `0` and "" are ids; `1` and "1" are two ids, and two keys of a dict.
-    """
+    """Tell whether a value may be an id or a progress token: `0` and "" may."""
     source = str(value)
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
@@ -721,23 +707,20 @@ def kind_of(message: Any) -> str:
         return "response"
 
     if message.get("jsonrpc") != "2.0":
-        flaw = 'it must have "jsonrpc": "2.0"'
+        reason = 'it must have "jsonrpc": "2.0"'
     elif not isinstance(method, str):
-        flaw = "its method must be a string"
+        reason = "its method must be a string"
     elif not is_id(message.get("id")):
-        flaw = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
+        reason = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
     elif not isinstance(message.get("params", {}), dict):
-        flaw = "the params of a method must be an object"
+        reason = "the params of a method must be an object"
     else:
         return "request"
-    raise RpcError(INVALID_REQUEST, f"Invalid request: {flaw}")
+    raise RpcError(INVALID_REQUEST, f"Invalid request: {reason}")
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error.
-
-    kind_of() is stricter: it tells whether a request is valid.
-    """
+    """Tell whether a message must be answered, if only with an error."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -757,14 +740,13 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 
 
 # ======== 3. Logging and threads ======================================================
-# Operators read a log on stderr and, in the file MCP_TRACE, a trace of all messages. If
-# nobody reads stderr, entries are dropped, and nothing waits. An entry begins with
-# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge an entry:
-# control characters are escaped.
-#
-# All threads are daemons, so that none delays the exit after run() has returned. Their
-# names, which debuggers show, begin with "mcp-". If no thread can be started, the
-# caller does the work itself, or the work waits for a thread.
+# Skip on first reading. log() writes an entry to stderr; it never fails, and never
+# waits. log_failure() logs a handler's exception. tracer() makes a function that records
+# messages in the file MCP_TRACE. spawn() starts a thread; run_aside() also does the work
+# if no thread can be started. A Flag is an event that a signal handler may set.
+
+# An entry begins with "mcp_ref: ", each further line of it with "mcp_ref| ". Control
+# characters are escaped, so that clients cannot forge an entry.
 
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 
@@ -895,33 +877,36 @@ def log_failure(what: str, problem: BaseException) -> None:
     _log(printable("\n".join(lines), "\n"))
 
 
-# ---- threads
-def spawn(name: str, work: Func) -> bool:
-    """Start a daemon thread; False if none can be started."""
+# ---- threads: all are daemons, so that none delays the exit after run() has returned.
+# Their names, which debuggers show, begin with "mcp-".
+def spawn(name: str, work: Func, owner: Any = None) -> bool:
+    """Start a thread, for join_threads(owner); False if none can be started."""
+    thread: Any = threading.Thread(target=work, name=name, daemon=True)
+    thread.owner = owner
     try:
-        threading.Thread(target=work, name=name, daemon=True).start()
+        thread.start()
     except RuntimeError:
         return False
     return True
 
 
-def run_aside(name: str, work: Func) -> None:
+def run_aside(name: str, work: Func, owner: Any = None) -> None:
     """Do work on a thread of its own, or here if none can be started."""
-    if not spawn(name, work):
+    if not spawn(name, work, owner):
         with suppress(BaseException):  # the caller goes on
             work()
 
 
-def join_threads(names: str, deadline: float) -> None:
-    """Wait until the threads of these names have ended, or until a deadline."""
+def join_threads(owner: Any, deadline: float) -> None:
+    """Wait until the threads of an owner have ended, or until a deadline."""
     for thread in threading.enumerate():
-        if thread.name in names.split():
+        if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
 
 
-def await_cancelling() -> None:
+def await_cancelling(server: Any) -> None:
     """At the end, give running on_cancel() functions 0.1 s, all together."""
-    join_threads("mcp-cancel", time.monotonic() + 0.1)
+    join_threads(server, time.monotonic() + 0.1)
 
 
 class Flag:
@@ -950,6 +935,7 @@ class Flag:
             self._gate.acquire(timeout=seconds)
 
 
+# ---- to be deleted with the old HTTP model
 class Watch:
     """The posts that threads have left, each with what looks after it: see the map.
 
@@ -1050,34 +1036,32 @@ class Crew:
 
 
 # ======== 4. JSON Schema validation ===================================================
-# The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Nothing is fetched. A schema that cannot
-# be checked is refused when it is compiled: another dialect, an unknown type, a bad
-# pattern, an external reference, or a keyword that tool schemas hardly ever use
-# (_REFUSED).
+# `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
+# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
+# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+#
+# The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
+# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
+# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its *flaw*: None, or ": reason". Each level prepends its location on the way
-# out: "/items/3/price: reason". Checks have no state, so any thread may call them. For
-# example,
+# returns its errors, each as ": reason"; every level prepends its location. Checks have
+# no state, so any thread may call them. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
-# becomes two checks, one of the type and one of the members. The latter calls the check
-# of `n`, if the value has an `n`. That is again two checks, a limit and a type. For
-# {"n": -1} the limit returns ": must be at least 0", and the check of the members makes
-# this "/n: must be at least 0". The first flaw is returned; the rest is not checked.
-#
-# An interpreter would be shorter. But a tool's schema is made once, and its arguments
-# are checked in every call. Compiled checks of three arguments take less than a tenth
-# of a call's time in decode(), handle() and encode().
+# becomes a check of the type and a check of the members, which calls the check of `n`.
+# For {"n": -1} that one returns ": must be at least 0", and the check of the members
+# makes this "/n: must be at least 0". All members are checked, but a value that breaks
+# one keyword is not checked against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Flaw = typing.Optional[str]
-Check = Callable[[Any], Flaw]
+MAX_ERRORS = 10  # listed for one value
+Errors = typing.Sequence[str]
+Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
@@ -1101,16 +1085,19 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become text: a client could choose numbers with the same hash, which would
+    Numbers become bytes: a client could choose numbers with the same hash, which would
     make a set slow.
     """
     if isinstance(value, dict):
-        return "object", frozenset((name, _key(item)) for name, item in value.items())
+        return frozenset((name, _key(item)) for name, item in value.items())
     if isinstance(value, list):
-        return ("array", *map(_key, value))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return isinstance(value, str), str(value)
+        return tuple(map(_key, value))
+    if not _is_number(value):
+        return value
+    with suppress(OverflowError):  # no float is equal
+        if float(value) == value:
+            value = float(value) + 0.0  # -0.0 becomes 0.0
+    return repr(value).encode()
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
@@ -1122,9 +1109,8 @@ def _is_multiple(value: Any, of: Any) -> bool:
 
 @lru_cache(1000)
 def _regex(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern as JSON Schema means it: ECMA-262."""
-    # There, \d and \w are ASCII, and `$`, outside of escapes and [sets], is the very
-    # end.
+    """Compile a pattern of ECMA-262: \\d and \\w are ASCII, `$` is the very end."""
+    # Escapes and [sets] stay as they are.
     python = re.sub(
         r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
     )
@@ -1165,25 +1151,19 @@ _EMPTY: Message = {"number": 0, "string": "", "array": [], "object": {}}
 def _limit(keyword: str, limit: Any) -> Check:
     """Make the check of a keyword in _LIMITS; TypeError, re.error: a bad limit."""
     kind, test, reason = _LIMITS[keyword]
-    flaw = f": {reason.format(limit)}"
+    errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-
-    def check(value: Any) -> Flaw:
-        if applies(value) and not test(value, limit):
-            return flaw
-        return None
-
-    return check
+    return lambda value: () if not applies(value) or test(value, limit) else errors
 
 
-def _at(key: Any, flaw: str) -> str:
-    """Prepend a location to a flaw, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
+def _at(key: Any, error: str) -> str:
+    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1") + error
 
 
 class TypedSchema(dict[str, Any]):
-    """A schema whose values must also convert: a ValueError of `convert` is a flaw.
+    """A schema whose values must also convert: a ValueError of `convert` is an error.
 
     `convert` turns a value into what the handler gets.
     """
@@ -1192,59 +1172,73 @@ class TypedSchema(dict[str, Any]):
         super().__init__(schema)
         self.convert = convert
 
-    def flaw(self, value: Any) -> Flaw:
+    def errors(self, value: Any) -> Errors:
         try:
             self.convert(value)
         except ValueError as problem:
-            return str(problem)
-        return None
+            return str(problem).split("\n")
+        return ()
 
 
-# Flaws that rule out a branch of a union, the surest first: the branch is null; it has
-# another type; a member has another constant, such as {"kind": "cat"}; a member is
-# missing.
-_NOT_MEANT = (
-    ": must be of type null",
-    ": must be of type ",
-    "/[^/]*: must be one of ",
-    "/[^/]*: is required",
-)
+_WRONG_TYPE = ": must be of type "
+_WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _closest(branches: list[Errors]) -> Errors:
+    """Return the errors of the branch of a union that is meant; (): none, or several.
+
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
+    """
+    for sign in _WRONG_TYPE, _WRONG_MEMBER:
+        fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
+        branches = fitting or branches
+    first, *others = sorted(branches, key=len)
+    if not others or len(first) < len(others[0]):
+        return first
+    if not first[0].startswith(_WRONG_TYPE):
+        return ()
+    types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
+    words = " or ".join(dict(types))
+    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
     def __init__(self, schema: Message | bool) -> None:
-        # A schema may refer to itself, so the target of a $ref is compiled later, and
-        # only once, however many references it has.
-        self._targets: list[Any] = [schema]  # the schema, and the target of each $ref
-        self._checks: dict[int, Check] = {}  # of these, by id()
+        self._root = schema
+        # A schema may refer to itself, so the target of a $ref is compiled later.
+        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
+        self._refs = ["#"]  # still to be compiled
         try:
-            for node in self._targets:  # _ref() adds to them
-                if id(node) not in self._checks:
-                    self._checks[id(node)] = self._compile(node)
+            while self._refs:
+                ref = self._refs.pop()
+                if ref not in self._checks:
+                    self._checks[ref] = self._compile(self._target(ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
-        self._check = self._checks[id(schema)]
 
-    def flaw(self, value: Any) -> Flaw:
-        """Return None for a valid value, else "/items/3/price: must be at least 0"."""
+    def errors(self, value: Any) -> list[str]:
+        """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            flaw = self._check(value)
+            found = self._checks["#"](value)
         except RecursionError:
-            flaw = ": must not be nested so deeply"
-        if flaw and flaw.startswith(":"):
-            return "/" + flaw
-        return flaw
+            found = [": must not be nested so deeply"]
+        return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
+
+    def flaw(self, value: Any) -> str | None:
+        """Return the errors of a value, one a line; None: it is valid."""
+        return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
         """Return the check of a subschema."""
         if isinstance(node, bool):
-            return lambda value: None if node else ": must not be there"
+            return lambda value: () if node else [": must not be there"]
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
-            if name in _REFUSED or (name == "$id" and node is not self._targets[0]):
+            if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
         checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
@@ -1253,30 +1247,34 @@ class Schema:
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.flaw)
+            checks.append(node.errors)
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for one in checks:
-                if (flaw := one(value)) is not None:
-                    return flaw
-            return None
+                if errors := one(value):
+                    return errors
+            return ()
 
         return checks[0] if len(checks) == 1 else check
 
-    def _ref(self, node: Message) -> Check:
-        """Make the check of a reference, which stays inside the schema."""
+    def _target(self, ref: str) -> Any:
+        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
         from urllib.parse import unquote  # it is slow to import
 
-        target = {"#": self._targets[0]}
+        target: Any = {"#": self._root}
         try:
-            for step in unquote(node["$ref"]).split("/"):
+            for step in unquote(ref).split("/"):
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step) if isinstance(target, list) else step]
         except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
-        # __init__() compiles it later.
-        self._targets.append(target)
-        return lambda value: self._checks[id(target)](value)
+            raise ValueError(f"$ref {ref}: no such place in this schema")
+        return target
+
+    def _ref(self, node: Message) -> Check:
+        """Make the check of a reference."""
+        ref = node["$ref"]
+        self._refs.append(ref)
+        return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
         """Make the check of a type, or of several types, of which one must fit."""
@@ -1286,21 +1284,22 @@ class Schema:
         if not _IS_TYPE.keys() >= set(kinds):
             raise ValueError(f"unknown type in {kinds}: expected {', '.join(_IS_TYPE)}")
         tests = [_IS_TYPE[kind] for kind in kinds]
-        flaw = ": must be of type " + " or ".join(kinds)
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for test in tests:
                 if test(value):
-                    return None
-            return f"{flaw}, found {reprlib.repr(value):.40}"
+                    return ()
+            return [
+                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
+            ]
 
         return check
 
     def _choice(self, values: list[Any]) -> Check:
         """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
-        flaw = ": must be one of " + json.dumps(values)[1:-1]
-        return lambda value: None if _key(value) in known else flaw
+        errors = [": must be one of " + json.dumps(values)[1:-1]]
+        return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
         """Make the check of an object's members."""
@@ -1313,22 +1312,23 @@ class Schema:
         rest = self._compile(node.get("additionalProperties", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, dict):
-                return None
-            for name in required:
-                if name not in value:
-                    return _at(name, ": is required")
+                return ()
+            missing = [name for name in required if name not in value]
+            errors = [_at(name, ": is required") for name in missing]
             for name, item in value.items():
+                if len(errors) >= MAX_ERRORS:
+                    break
                 checks = [known[name]] if name in known else []
                 for pattern, one in patterns:
                     if pattern.search(name):
                         checks.append(one)
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    if (flaw := one(item)) is not None:
-                        return _at(name, flaw)
-            return None
+                    for error in one(item):
+                        errors.append(_at(name, error))
+            return errors
 
         return check
 
@@ -1337,31 +1337,32 @@ class Schema:
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, list):
-                return None
-            for index, item in enumerate(value):
+        def check(value: Any) -> Errors:
+            errors: list[str] = []
+            for index, item in enumerate(value if isinstance(value, list) else ()):
+                if len(errors) >= MAX_ERRORS:
+                    break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                if (flaw := one(item)) is not None:
-                    return _at(index, flaw)
-            return None
+                for error in one(item):
+                    errors.append(_at(index, error))
+            return errors
 
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match a schema."""
+        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"from {least} to {most} items that match"
-        flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
+        words = f"{least} to {most} items that match"
+        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, list):
-                return None
-            count = [one(item) for item in value].count(None)
-            return None if least <= count <= most else flaw
+                return ()
+            count = sum(not one(item) for item in value)
+            return () if least <= count <= most else errors
 
         return check
 
@@ -1369,13 +1370,11 @@ class Schema:
         """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, dict):
-                return None
-            for name in value:
-                if (flaw := one(name)) is not None:
-                    return _at(name, ": its name" + flaw[1:])
-            return None
+        def check(value: Any) -> Errors:
+            for name in value if isinstance(value, dict) else ():
+                if errors := one(name):
+                    return [_at(name, f": its name{error[1:]}") for error in errors]
+            return ()
 
         return check
 
@@ -1391,28 +1390,21 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match.
-
-        It stops after `enough` matches. If none matches, and only one can be meant (see
-        _NOT_MEANT), it returns the flaw of that one.
-        """
+        """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
-        flaw = f": must match {words} {json.dumps(parts):.200}"
+        reason = [f": must match {words} {json.dumps(parts):.200}"]
 
-        def check(value: Any) -> Flaw:
-            flaws: list[Any] = []
+        def check(value: Any) -> Errors:
+            branches = []
+            matches = 0
             for one in checks:
-                flaws.append(one(value))
-                if flaws.count(None) == enough:
+                branches.append(one(value))
+                matches += not branches[-1]
+                if matches == enough:
                     break
-            if flaws.count(None) == wanted:
-                return None
-            if None in flaws:
-                return flaw
-            for pattern in _NOT_MEANT:
-                if len(flaws) > 1:
-                    flaws = [one for one in flaws if not re.match(pattern, one)]
-            return flaws[0] if len(flaws) == 1 else flaw
+            if matches == wanted:
+                return ()
+            return reason if matches else _closest(branches) or reason
 
         return check
 
@@ -1421,7 +1413,7 @@ class Schema:
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
-        return lambda value: yes(value) if test(value) is None else no(value)
+        return lambda value: no(value) if test(value) else yes(value)
 
 
 # keyword: the maker of its check. Keywords that depend on each other share one.
@@ -1445,31 +1437,14 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# A function's hints say what a client may send. Each hint is read once, when the
-# function is registered. Its *reading* is a pair: the JSON Schema that clients see, and
-# a *converter*, which turns a valid value into the type that the function expects: an
-# Enum's member, a dataclass, a tuple.
+# `Entry(function)` reads a function's hints when it is registered. It has the schema
+# that clients see, and checks and converts the arguments of each call; `schema_of()`,
+# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
+# known only here: skip on first reading.
 #
-#     hint                        schema                               the handler gets
-#     int                         "integer"                            5, also for 5.0
-#     str, float, bool, None      "string", "number", ...              the same value
-#     Any                         {}                                   the same value
-#     date, UUID, Path, ...       "string": see TEXT_TYPES             an instance
-#     Optional[X], Union[X, Y]    anyOf                                what the first
-#                                                                      fitting one gives
-#     list[X], Sequence[X], ...   array of X                           a list
-#     tuple[X, ...], deque[X]     array of X                           a tuple, a deque
-#     set[X], frozenset[X]        ... uniqueItems                      a set
-#     tuple[X, Y]                 prefixItems                          a tuple
-#     dict[str, X], Mapping       object, additionalProperties: X      a dict
-#     Literal[...], an Enum       enum                                 it; a member
-#     a TypedDict                 object; other members are allowed    a dict
-#     a dataclass, a NamedTuple   object; no others                    an instance
-#     Annotated[X, "...", {...}]  X's, described; with keywords        as for X
-#
-# More about each, and about results: examples/api.md.
-#
-# For example, the hints of
+# Each hint is read into a schema and a *converter*, which turns a valid value into the
+# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
+# the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1480,12 +1455,8 @@ _RULES: dict[str, Func] = {
 #         "seats": {"type": "integer", "minimum": 1, "default": 2}},
 #      "additionalProperties": false}
 #
-# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}. A
-# value that does not fit is refused before the function is called: "/day: must be a
-# date, such as ...", "/seats: must be at least 1".
-#
-# Arguments are named on the wire and passed as keywords, so `*args` is not supported.
-# The parameter that takes the Context is not in the schema.
+# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
+# examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
 # anyOf there, and has each type written out in place, without $ref. So a type that
@@ -1493,7 +1464,7 @@ _RULES: dict[str, Func] = {
 # schema by hand (input_schema=).
 
 Converter = Callable[[Any], Any]
-Reading = tuple[Message, Converter]
+Reader = tuple[Message, Converter]  # a hint's schema and converter
 _SCALAR_NAMES: dict[Any, str] = {
     str: "string",
     bool: "boolean",
@@ -1502,10 +1473,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text. They are found by name, so nothing is imported. A
-# text that matches `grammar` is converted by the type's fromisoformat(), or by calling
-# the type. A datetime or a time may lack a zone, which the standard formats of these
-# names require; so these two have no format.
+# Types whose values travel as text, found by name, so that nothing is imported. A text
+# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
+# type. A datetime or a time may lack a zone, which the formats of these names require.
 TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
@@ -1661,7 +1631,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     return re.sub(r"\n(?: *\n)+", "\n\n", doc).strip(), notes
 
 
-# ---- readings: one function for each kind of hint
+# ---- one function for each kind of hint
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
@@ -1689,7 +1659,7 @@ def _keep(value: Any) -> Any:
     return value
 
 
-def _read_hint(hint: Any) -> Reading:
+def _read_hint(hint: Any) -> Reader:
     args = get_args(hint)
     kind = get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
@@ -1732,7 +1702,7 @@ def _read_hint(hint: Any) -> Reading:
     )
 
 
-def _read_annotated(hint: Any) -> Reading:
+def _read_annotated(hint: Any) -> Reader:
     """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
     schema, convert = _read_hint(get_args(hint)[0])
     for note in hint.__metadata__:
@@ -1753,7 +1723,7 @@ def _text_type(kind: Any) -> Any:
     return None
 
 
-def _read_text_type(kind: Any, row: Any) -> Reading:
+def _read_text_type(kind: Any, row: Any) -> Reader:
     make = getattr(kind, "fromisoformat", kind)
 
     def convert(value: Any) -> Any:
@@ -1768,14 +1738,14 @@ def _read_text_type(kind: Any, row: Any) -> Reading:
     return TypedSchema(json.loads(row.schema), convert), convert
 
 
-def _any_of(readings: list[Reading]) -> Reading:
-    """Make the reading of a union: the first branch that fits converts a value."""
-    schemas = [schema for schema, _ in readings]
-    branches = [(Schema(schema), convert) for schema, convert in readings]
+def _any_of(branches: list[Reader]) -> Reader:
+    """A union: the first branch that fits converts a value."""
+    schemas = [schema for schema, _ in branches]
+    checked = [(Schema(schema), convert) for schema, convert in branches]
 
     def convert_first(value: Any) -> Any:
-        for schema, convert in branches:
-            if schema.flaw(value) is None:
+        for schema, convert in checked:
+            if not schema.errors(value):
                 return convert(value)
         return value
 
@@ -1785,24 +1755,23 @@ def _any_of(readings: list[Reading]) -> Reading:
     return union, convert_first
 
 
-def _read_dict(hint: Any = Any) -> Reading:
+def _read_dict(hint: Any = Any) -> Reader:
     """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
-def _read_tuple(hints: Any) -> Reading:
+def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
-    readings = [_read_hint(hint) for hint in hints]
-    converters = [convert for _, convert in readings]
+    schemas, converters = zip(*map(_read_hint, hints))
     # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
     # all items. So `items` allows anything, and maxItems forbids further items.
     schema = {
         "type": "array",
-        "prefixItems": [schema for schema, _ in readings],
-        "minItems": len(readings),
-        "maxItems": len(readings),
+        "prefixItems": list(schemas),
+        "minItems": len(schemas),
+        "maxItems": len(schemas),
         "items": {},
     }
     return schema, lambda value: tuple(
@@ -1810,7 +1779,7 @@ def _read_tuple(hints: Any) -> Reading:
     )
 
 
-def _read_list(kind: Any, hint: Any = Any) -> Reading:
+def _read_list(kind: Any, hint: Any = Any) -> Reader:
     """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
     # Some hosts drop a tool, or all tools, for an array without `items`.
@@ -1832,7 +1801,7 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_typed_dict(kind: Any) -> Reading:
+def _read_typed_dict(kind: Any) -> Reader:
     """A TypedDict may have more members than it names."""
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
@@ -1848,7 +1817,7 @@ def _read_typed_dict(kind: Any) -> Reading:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reading:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
@@ -1866,7 +1835,7 @@ def _read_class(kind: Any) -> Reading:
 
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
-) -> Reading:
+) -> Reader:
     """An object with these members; its converter makes a new dict.
 
     The docstring describes the object and its members.
@@ -1879,13 +1848,13 @@ def _read_object(
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
                 raise TypeError("write a plain default; limits stand in Annotated")
-            reading = _read_hint(hint)
+            schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
-            if default is None and Schema(reading[0]).flaw(None):
-                reading = _any_of([reading, _read_hint(None)])
+            if default is None and Schema(schema).errors(None):
+                schema, convert = _any_of([(schema, convert), _read_hint(None)])
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
-        properties[name], convert = reading
+        properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
         if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
@@ -1896,7 +1865,7 @@ def _read_object(
     description, notes = _documentation(doc or "", undescribed, hidden)
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
-    schema: Message = {"type": "object", "properties": properties}
+    schema = {"type": "object", "properties": properties}
     if required := [name for name in hints if name not in defaults]:
         schema["required"] = required
     if not is_open:
@@ -2072,28 +2041,33 @@ class Entry:
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
-    def fit(self, values: Message, kinds: Any = object) -> tuple[Message, Flaw]:
-        """Return the arguments, decoded if need be, and the flaw that is left.
+    def fit(self, values: Message) -> tuple[Message, list[str]]:
+        """Return the arguments, decoded if need be, and the errors that are left.
 
-        Some clients send a list or an object as a string of JSON; arguments of prompts
-        and variables of templates are always strings ("5" is 5 for int). So a string
-        that does not fit is decoded, and the value used if it is one of these `kinds`.
+        Clients send text for other types: always for prompts and templates, and some
+        for all lists and objects. So a text of the wrong type is read as JSON.
         """
-        flaw = self.input.flaw(values)
-        for name, value in values.items():
-            if flaw and flaw.startswith(_at(name, ":")) and isinstance(value, str):
-                with suppress(RpcError, ValueError):  # else it stays a flaw
-                    decoded = decode(value.encode())
-                    if isinstance(decoded, kinds):
-                        values = {**values, name: decoded}
-                        flaw = self.input.flaw(values)
-        return values, flaw
+        errors = self.input.errors(values)
+        for _ in range(10):  # of at most MAX_ERRORS texts
+            decoded = {}
+            for name, value in values.items() if errors else ():
+                wrong = _at(name, _WRONG_TYPE)
+                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+                    with suppress(RpcError, ValueError):  # then the error stays
+                        found = decode(value.encode())
+                        if isinstance(found, (list, dict)) or value == value.strip():
+                            decoded[name] = found
+            if not decoded:
+                break
+            values = {**values, **decoded}
+            errors = self.input.errors(values)
+        return values, errors
 
     def parse(self, texts: Message) -> Message:
         """Convert the strings for a prompt or template; RpcError: they do not fit."""
-        values, flaw = self.fit(texts)
-        if flaw:
-            raise invalid(flaw)
+        values, errors = self.fit(texts)
+        if errors:
+            raise invalid("\n".join(errors))
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
@@ -2126,18 +2100,11 @@ Entries = dict[str, Entry]  # by name or URI
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, of the right types, and none that its type lacks; it
 # counts as a complete result only if it has no members but a result's. Everything else
-# is data:
+# is data, except an error of the tool ("isError"), which is never turned into data:
 #
-#     {"type": "text", "text": "hi"}                  content
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
-#     {"type": "text", "name": "email"}               data: a field of some form
 #     {"content": ["hi"], "isError": True}            a result
 #     {"content": [], "title": "Home", "total": 17}   data: a page of some site
-#     {"content": [{"type": "text"}], "isError": True}    an error of the tool: an error
-#                                                     is never turned into data
-#
-# to_json() converts everything first; a value without a JSON form is an error that
-# names its location.
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
@@ -2280,7 +2247,7 @@ def link(uri: str, name: str, **members: Any) -> Message:
     return {"type": "resource_link", "uri": uri, "name": name, **members}
 
 
-def block_flaw(value: Any) -> Flaw:
+def block_error(value: Any) -> str | None:
     """Return why a value is not a block of content; None: it is one."""
     row = BLOCKS.get(str(value.get("type"))) if isinstance(value, dict) else None
     if not row:
@@ -2292,15 +2259,15 @@ def block_flaw(value: Any) -> Flaw:
 
 def is_content(value: Any) -> bool:
     """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_flaw(value)
+    return isinstance(value, str) or not block_error(value)
 
 
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
         return text(value)
-    if flaw := block_flaw(value):
-        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{flaw}")
+    if error := block_error(value):
+        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{error}")
     return without_none(**value)
 
 
@@ -2317,7 +2284,7 @@ def is_result(value: Any) -> bool:
     and {"content": []} are data.
     """
     shape = shape_of("content structuredContent isError _meta resultType", "content")
-    if not isinstance(value, dict) or shape.flaw(value):
+    if not isinstance(value, dict) or shape.errors(value):
         return False
     blocks = value["content"]
     return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
@@ -2346,10 +2313,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
             result["structuredContent"] = plain
 
     if entry.output and not result.get("isError"):
-        if flaw := entry.output.flaw(result.get("structuredContent")):
-            raise TypeError(
-                f"{entry.name}() returned what its output schema forbids: {flaw}"
-            )
+        if error := entry.output.flaw(result.get("structuredContent")):
+            raise TypeError(f"{entry.name}() broke its output schema: {error}")
     if not isinstance(result["content"], list):
         raise TypeError("the content of a result must be a list")
     blocks = [content(item) for item in result["content"]]
@@ -2410,8 +2375,8 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 def checked(members: Message, names: str) -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
-    if flaw := shape_of(names).flaw(given):
-        raise TypeError(f"option {flaw}; there are {names}")
+    if error := shape_of(names).flaw(given):
+        raise TypeError(f"option {error}; there are {names}")
     return given
 
 
@@ -2754,8 +2719,7 @@ class Registry:
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# The map before part I shows how a request passes through this section. A handler uses
-# its Context to report progress, and to ask the client.
+# A handler uses its Context to report progress, and to ask the client.
 #
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
@@ -2769,9 +2733,8 @@ class Registry:
 #
 # Between two runs, the client keeps the answers so far, as *request state*. The client
 # can read the state but not change it: it expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). It has a digest
-# of each question, so an answer never fits another question with the same key. A tool
-# that calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
+# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2780,23 +2743,22 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, one request is enough: the server sends `elicitation/create` as a
-# request of its own, and the handler waits (section 11). To the handler both look
-# alike, except that in a session it does not start again.
+# In a legacy session, the server sends `elicitation/create` as a request of its own, and
+# the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model to read, an *error* is for the program that sent the request. The
 # rows are in the order of Context._explain():
 #
-#     what happens                   in a tool                   in any other handler
+#     event                          in a tool                   in any other handler
+#     the handler asks               input required              input required
+#     KeyboardInterrupt, ...         -32603                      -32603
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
 #                                    isError                     -32603
 #     RpcError is raised             that error                  that error
 #     ToolError is raised            isError, not logged         -32603, no text
 #     NotFound is raised             isError, with its text      no such resource
 #     other exceptions, SystemExit   isError, with its text      -32603, no text
-#     KeyboardInterrupt and the      -32603                      -32603
-#     like
 #
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
@@ -2906,7 +2868,114 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+class Questions:
+    """The questions of one run of a handler, and the answers so far.
+
+        digests      of the questions, by key
+        answers      by the digest of the question, or by key: see restore()
+        missing      the questions without a usable answer, by key
+        unawaited    number of questions that a coroutine has yet to await
+
+    A session uses only `digests` and `unawaited`.
+    """
+
+    def __init__(self) -> None:
+        self.digests: Message = {}
+        self.answers: Message = {}
+        self.missing: Message = {}
+        self.unawaited = 0
+
+    def add(self, questions: Message) -> None:
+        """Note that these are asked; ValueError: a key is used twice."""
+        if self.digests.keys() & questions.keys():
+            raise ValueError(
+                "the same question was asked twice: give each its own key="
+            )
+        for key, question in questions.items():
+            self.digests[key] = digest([key, question])
+
+    def find(self, questions: Message) -> Message:
+        """Return the answers by key; InputRequired: one is missing."""
+        found = {}
+        for key, question in questions.items():
+            answer = self.answers.get(self.digests[key], self.answers.get(key))
+            try:
+                found[key] = usable_answer(question, answer)
+            except AskError:
+                self.missing[key] = question
+        if len(found) < len(questions):
+            raise InputRequired
+        return found
+
+    def check(self) -> None:
+        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        if self.unawaited:
+            raise RuntimeError("write `await` before ctx.elicit() and the like")
+        if self.missing:
+            raise InputRequired  # the handler has swallowed the first one
+
+    def restore(self, ctx: Context) -> None:
+        """Take the answers from a request and its state; RpcError if invalid.
+
+        The state is base64 of [time of expiry, digests, answers], a dot, and the
+        signature. A retry brings its answers by key. If the question was asked before,
+        its answer is kept by digest, so that another question with the same key does
+        not find it.
+        """
+        digests: Message = {}
+        state = ctx.params.get("requestState")
+        if state is not None:
+            import hmac
+
+            expires = 0
+            body = state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(_signed(ctx, body), state):
+                expires, digests, self.answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid(
+                    "requestState is not valid here, or has expired: retry without it"
+                )
+        for key, answer in (ctx.params.get("inputResponses") or {}).items():
+            self.answers[digests.get(key, key)] = answer
+
+    def result(self, ctx: Context) -> Message:
+        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
+        expires = time.time() + STATE_SECONDS
+        state = to_base64(encode([expires, self.digests, self.answers]))
+        questions = {
+            key: as_asked(ctx._rules, question)
+            for key, question in self.missing.items()
+        }
+        return {
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": _signed(ctx, state),
+        }
+
+
+def _signed(ctx: Context, body: str) -> str:
+    """Sign request state, for this request and this principal only."""
+    import hmac
+
+    params = dict(ctx.params)
+    for name in ("_meta", *RETRY):
+        params.pop(name, None)
+    name = ctx.server.info["name"]
+    bound = digest([body, name, ctx.method, params, ctx.principal])
+    signature = hmac.new(ctx.server.state_key, bound.encode(), "sha256")
+    return f"{body}.{signature.hexdigest()}"
+
+
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
+
+# The states of a request, and their next states. False: another thread was first, so the
+# state stays, and nothing is sent. A step that is not here is a bug.
+_STEPS = {
+    "arrived": {"running": True, "answered": True, "cancelled": True},
+    "running": {"answered": True, "cancelled": True},
+    "answered": {"cancelled": False},
+    "cancelled": {"running": False, "answered": False, "cancelled": False},
+}
 
 
 class Context:
@@ -2917,52 +2986,43 @@ class Context:
     request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
     becomes True: stop soon.
 
-    The rest is for readers of this file. A request, from its arrival to its end:
+    The rest is for readers of this file.
 
-        state        in peer.running    _ended   cancelled
-        arrived      no                 no       no          _admit() checks it
-        running      yes                no       no          messages may be sent
-        answered     no                 yes      no          the response was the last
-        cancelled    until its handler  yes      yes         nothing more is sent
-                     has returned, or
-                     its coroutine has been told
-
-    A request ends once: it is answered, or it is cancelled, by the client or because
-    the client has left. Only _end() decides which.
-
+        _state         a state      meaning                           in peer.running
+                       "arrived"    it is checked, or waits for its   once admitted
+                                    handler to be called
+                       "running"    messages may be sent              yes
+                       "answered"   the response was the last one     no
+                       "cancelled"  nothing more is sent              until its handler
+                                                                      has returned
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _may_ask       true if its handler may ask the client
-        _in_tool       true from the call of a tool's function on, unless it asks
+        _in_tool       true from the call of a tool's function on
+        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
         _progress      the last value that was sent
-        _unawaited     questions that a coroutine has yet to await
         _wakes         functions for _cancel() to call
-        _digests       of the questions of this run, by key
-        _missing       the questions that have no answer, by key
-        _answers       the answers, by digest; without request state, by key
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `cancelled`, `_ended`, `_wakes` and `_digests`; nothing waits under it. Any thread
-    may call the methods for handlers, and _emit(), _cancel() and _wake_with(). The
-    other methods run on one thread after the other.
+    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
+    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
+    thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    cancelled = False
     _client: Message
     _rules: Rules
     _row: Any
     _function: Func
     _may_ask = False
     _in_tool = False
-    _ended = False
     _subscription: Subscription | None = None
     _progress = -inf
-    _unawaited = 0
+    _state = "arrived"
 
     def __init__(
         self,
@@ -2985,9 +3045,12 @@ class Context:
         self._sending = threading.RLock()
         self._ending = threading.Lock()
         self._wakes: list[Func] = []
-        self._digests: Message = {}
-        self._missing: Message = {}
-        self._answers: Message = {}
+        self._questions = Questions()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client has cancelled the request, or has left."""
+        return self._state == "cancelled"
 
     # ---- telling the client something while the request runs
     def notify(self, method: str, params: Message | None = None) -> None:
@@ -3042,7 +3105,7 @@ class Context:
 
         When a program ends, all these functions together have 0.1 s.
         """
-        self._wake_with(partial(run_aside, "mcp-cancel", function))
+        self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
@@ -3075,20 +3138,14 @@ class Context:
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
-        with self._ending:
-            if self._digests.keys() & questions.keys():
-                raise ValueError(
-                    "the same question was asked twice: give each its own key="
-                )
-            for key, question in questions.items():
-                self._digests[key] = digest([key, question])
+        self._questions.add(questions)
 
         async def later() -> Any:
-            self._unawaited -= 1
+            self._questions.unawaited -= 1
             return take(await self._obtain_later(questions))
 
         if self.server.is_on_loop():
-            self._unawaited += 1
+            self._questions.unawaited += 1
             return later()
         return take(self._obtain(questions))
 
@@ -3123,17 +3180,7 @@ class Context:
         """Take the answers in the request; stop the handler if one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        found = {}
-        for key, question in questions.items():
-            # No request state: take the answer by its key.
-            name = self._digests[key] if "requestState" in self.params else key
-            try:
-                found[key] = usable_answer(question, self._answers.get(name))
-            except AskError:
-                self._missing[key] = question
-        if len(found) < len(questions):
-            raise InputRequired
-        return found
+        return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
         """Do the same for a coroutine, which must not block."""
@@ -3187,7 +3234,7 @@ class Context:
         check_params(method, self.params)
 
     def _submit(self, start: Func) -> None:
-        """Count the request as running, and start its handler."""
+        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3205,67 +3252,37 @@ class Context:
         Runs once, on the thread that the transport chose. Raises only what `send`
         raises.
         """
-        if self.cancelled:  # while it waited for a thread
+        if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
         try:
-            response = self._response()
-        except BaseException:  # making or logging the error failed, too
-            response = self._failure(RpcError(INTERNAL_ERROR))
+            response = self._success(self._result())
+        except BaseException as problem:
+            response = self._failure(problem)
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
 
-    def _response(self) -> Message:
-        """Run the handler and return the response."""
-        try:
-            return self._success(self._result())
-        except RpcError as error:
-            return self._failure(error)
-        except BaseException as problem:  # the server goes on
-            if not self.cancelled:
-                log_failure(self.method, problem)
-            return self._failure(RpcError(INTERNAL_ERROR))
-
     def _result(self) -> Message:
-        """Run the handler and return the result; RpcError: that error."""
+        """Call the method's function; return its result, or its questions; or raise the
+        RpcError to be sent."""
         try:
-            result = self._run_method()
-        except (Exception, SystemExit) as problem:
+            if self._may_ask:
+                self._questions.restore(self)
+            result: Message = self._function(self.server, self)
+            self._questions.check()
+        except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
-    def _run_method(self) -> Message:
-        """Run the handler with the answers so far; return its result or questions."""
-        if self._may_ask:
-            self._restore()
-        try:
-            result: Message = self._function(self.server, self)
-            if self._unawaited:
-                raise RuntimeError("write `await` before ctx.elicit() and the like")
-            if not self._missing:  # else the handler has swallowed InputRequired
-                return result
-        except BaseException:
-            # InputRequired, alone or in the group of an asyncio.TaskGroup.
-            if not self._missing:
-                raise
-        self._in_tool = False  # a failure from here on is not the author's
-        # basic/patterns/mrtr §InputRequiredResult
-        expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._digests, self._answers]))
-        return {
-            "resultType": "input_required",
-            "inputRequests": {
-                key: as_asked(self._rules, question)
-                for key, question in self._missing.items()
-            },
-            "requestState": self._sign(state),
-        }
-
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into the result of a tool, or raise it as an RpcError.
+        """Turn an exception into a result, or raise it as an RpcError.
 
         See the table at the head of this section.
         """
+        if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
+            return self._questions.result(self)
+        if not isinstance(problem, (Exception, SystemExit)):
+            raise problem
         errors = self._rules.errors
         if isinstance(problem, ClientLacks) and self.method == "tools/call":
             if MISSING_CAPABILITY not in errors:
@@ -3294,54 +3311,22 @@ class Context:
         is_clear = str(problem) and not isinstance(problem, KeyError)
         return tool_error(str(problem) if is_clear else repr(problem))
 
-    # ---- request state
-    def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if invalid.
-
-        The state is base64 of [time of expiry, digests of the questions asked, answers
-        so far], a dot, and the signature. A retry brings its answers by key; from now
-        on they are kept by digest, so that another question under the same key does not
-        find them.
-        """
-        digests: Message = {}  # of the questions asked, by key
-        state = self.params.get("requestState")
-        if state is not None:
-            import hmac
-
-            expires = 0
-            body = state.partition(".")[0]
-            if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, digests, self._answers = decode(from_base64(body))
-            if expires < time.time():
-                raise invalid(
-                    "requestState is not valid here, or has expired: retry without it"
-                )
-        for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[digests.get(key, key)] = answer
-
-    def _sign(self, body: str) -> str:
-        """Sign request state, for this request and this principal only."""
-        import hmac
-
-        params = dict(self.params)
-        for name in ("_meta", *RETRY):
-            params.pop(name, None)
-        name = self.server.info["name"]
-        bound = digest([body, name, self.method, params, self.principal])
-        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
-        return f"{body}.{signature.hexdigest()}"
-
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
         """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
-    def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603."""
-        is_reserved = -32768 <= error.code <= -32000
-        if is_reserved and error.code not in self._rules.errors:
-            error = RpcError(INTERNAL_ERROR, str(error), error.data)
-        return error_response(error, {"id": self.id})
+    def _failure(self, problem: BaseException) -> Message:
+        """Make an error response, whatever happens. A reserved code that the revision
+        lacks is -32603."""
+        with suppress(BaseException):  # in an author's exception, or in logging
+            if isinstance(problem, RpcError):
+                is_reserved = -32768 <= problem.code <= -32000
+                if is_reserved and problem.code not in self._rules.errors:
+                    problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+                return error_response(problem, {"id": self.id})
+            log_failure(self.method, problem)
+        return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
@@ -3378,14 +3363,14 @@ class Context:
         no lock that others need.
         """
         with self._sending:
-            if not self._ended:
+            if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
         """Send the response, unless the request has ended; its id may be used again."""
         self.peer.running.pop(self.id, None)
         with self._sending:
-            if not self._end():
+            if not self._become("answered"):
                 return
             try:
                 self._send(response)
@@ -3398,22 +3383,22 @@ class Context:
                     response = self._failure(RpcError(INTERNAL_ERROR))
                 self._send(response)
 
-    def _end(self, cancelled: bool = False) -> bool:
-        """End the request; False if it had ended.
-
-        A response and a cancellation may race, on two threads: the first one ends the
-        request, the other does nothing.
-        """
+    def _become(self, state: str) -> bool:
+        """Enter a state, as _STEPS allows; False: another thread was first."""
         with self._ending:
-            if self._ended:
-                return False
-            self._ended = True
-            self.cancelled = cancelled
-            return True
+            steps = _STEPS[self._state]
+            if state not in steps:
+                raise RuntimeError(
+                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
+                    f" was {self._state}, and cannot become {state}"
+                )
+            if steps[state]:
+                self._state = state
+            return steps[state]
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
-        if self._end(cancelled=True):
+        if self._become("cancelled"):
             for wake in self._wakes:
                 wake()
 
@@ -3561,20 +3546,19 @@ RUN_SECONDS = 60  # within which `run=` must begin a function
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets a function without arguments, a *thunk*, and may call it at any
-    time: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer of a
-    user interface. The thread of the request waits for the outcome.
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
 
-        put         the value of `run=`: it gets a thunk, to be called once there. None:
-                    functions are called at once, here
-        _threads    the threads that run a thunk now
-
-    A thunk that was cancelled or given up before it began does nothing when it is
-    called.
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
     """
 
     def __init__(self, put: Func | None) -> None:
         self.put = put
+        self._waiting: deque[Any] = deque()
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
@@ -3587,11 +3571,33 @@ class RunHook:
         from concurrent.futures import Future, wait
 
         outcome: Future[Any] = Future()
-        function = partial(copy_context().run, function)
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
 
-        def thunk() -> None:
-            if ctx.cancelled:
-                outcome.cancel()
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
                 return
             self._threads[threading.get_ident()] = None
@@ -3604,21 +3610,51 @@ class RunHook:
             finally:
                 del self._threads[threading.get_ident()]
 
-        self.put(thunk)
-        idle_since = time.monotonic()
-        while not outcome.done():
-            wait([outcome], 0.1)
-            if self._threads:  # it waits while another one runs, however long
-                idle_since = time.monotonic()
-            if ctx.cancelled:
-                outcome.cancel()
-            elif time.monotonic() > idle_since + RUN_SECONDS and outcome.cancel():
-                _log_once("run= did not call what it was given: does its thread run?")
-                raise RpcError(
-                    INTERNAL_ERROR,
-                    f"the application has not run this within {RUN_SECONDS} s",
-                )
-        return outcome.result()
+
+# ---- the command line of each server: not MCP, skip on first reading. An option that is
+# not known here may be the program's own.
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    sys.stderr.write(f"{problem}\n" if problem else "")
+    sys.stderr.write(
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.\n"
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 class Server(Registry):
@@ -3647,9 +3683,6 @@ class Server(Registry):
         _stops         true if stop() came before the run() that it ends
     """
 
-    made = False  # true once this process has made a server
-    served = False  # true once it has served one
-
     def __init__(
         self,
         name: str,
@@ -3665,7 +3698,6 @@ class Server(Registry):
         **info: Any,
     ) -> None:
         super().__init__()
-        Server.made = True
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
@@ -3792,10 +3824,7 @@ class Server(Registry):
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
-        if not self._loop:
-            return False
-        running = sys.modules["asyncio"]._get_running_loop()
-        return running is self._loop
+        return bool(self._loop) and running_loop() is self._loop
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
@@ -3853,32 +3882,42 @@ class Server(Registry):
                 listener.tell(method, params or {})
 
     # ---- running
-    def run(self, arguments: list[str] | None = None, **options: Any) -> None:
+    def run(
+        self, arguments: list[str] | None = None, *, http: str = "", **options: Any
+    ) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
-        `options` are those of Endpoint; `arguments` default to the command line's.
-        Returns when the client has left, after SIGINT or SIGTERM, or after stop().
-        Cleanup and the exit status are yours.
+        `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
+        them. `options` are those of Endpoint. Returns when the client has left, after
+        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
         """
-        if self.is_on_loop():
-            raise RuntimeError(
-                "run() would block loop=: await asyncio.to_thread(server.run)"
+        self._refuse_loop("run")
+        if isinstance(arguments, str):
+            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        for name in options.keys() - globals().get("OPTIONS", options):
+            raise TypeError(
+                f"run() has no option {name}=: run() serves on stdio,"
+                " run(http='127.0.0.1:8000') over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
-        if isinstance(arguments, str):
-            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        # `--http=8000` counts as two words; an argument with a space stays one.
-        words = "\n".join(arguments).replace("=", "\n").split("\n")
-        if "--http" not in words:
-            if options and "endpoint" not in options:
-                Endpoint(self, **options)  # TypeError: it has no such option
+        place = http or find_place(arguments)
+        if place is None:
+            greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():
-            serve_http_at(self, words[words.index("--http") :][1:2], options)
+        elif "serve_http" in globals():  # part II
+            serve_http_at(self, place, options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
+            )
+
+    def _refuse_loop(self, name: str) -> None:
+        """Raise a RuntimeError if an event loop runs on this thread."""
+        if running_loop():
+            raise RuntimeError(
+                f"{name}() would block the event loop: await"
+                " asyncio.to_thread(server.run)"
             )
 
     def stop(self) -> None:
@@ -3913,6 +3952,7 @@ class Server(Registry):
         For an application whose data only one thread may touch. Returns when run()
         would, once no handler runs here. TypeError: there is a `run=`.
         """
+        self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3922,7 +3962,8 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                serving = pool.submit(self.run, arguments, **options)
+                run = partial(copy_context().run, self.run)
+                serving = pool.submit(run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
@@ -4014,12 +4055,13 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    arguments, flaw = entry.fit(arguments, (dict, list))
-    if flaw:
+    arguments, errors = entry.fit(arguments)
+    if errors:
+        listed = "\n".join(errors)
         if "argument errors" in ctx._rules.features:
-            return tool_error(f"Invalid arguments for {name}: {flaw}")
-        field, _, reason = flaw.partition(": ")
-        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
+            return tool_error(f"Invalid arguments for {name}: {listed}")
+        field, _, reason = errors[0].partition(": ")
+        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4426,9 +4468,9 @@ class LegacyContext(Context):
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
-            return self._send(self._success(self._initialize()))
+            return self._finish(self._success(self._initialize()))
         if self.method == "ping":
-            return self._send(self._success({}))
+            return self._finish(self._success({}))
         # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
         # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
@@ -4595,21 +4637,29 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# One thread, the reader, reads a line and runs its handler on the spot. It leaves its
-# post meanwhile: see the map before part I. While slow handlers run, every further one
-# goes to a thread of its own, or waits in a queue until fewer than MAX_THREADS run; the
-# reader still answers server/discover. Where no thread can be started, the reader runs
-# it: each request is still answered exactly once. For an `async def` handler, the
-# thread of its request waits.
+# Who runs a handler? The thread that has read its request. This thread, the *reader*,
+# reads a line, runs the handler, sends the response, and reads on, as a program with
+# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
+# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
+# still runs, the deputy becomes the reader. The old reader finishes its handler, then
+# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
+# reader starts no other; they go to the queue. It still serves the messages that run no
+# author's code, such as `ping`, cancellations and server/discover. If there is no
+# thread for a deputy, the reader finishes each handler before it reads on. In any case
+# each request is answered exactly once.
 #
-#     thread                       what it does
+#     time     thread       what happens                                         slow
+#     0 ms     reader       reads a call, starts a deputy, and runs the handler  0
+#     10 ms    deputy       finds the same handler, and becomes the reader       1
+#     12 ms    new reader   reads a call, and answers it                         1
+#     200 ms   old reader   its handler returns; it sends the response, and ends 0
+#
+#     other threads                what they do
 #     the caller of serve_stdio()  waits for the end
-#     mcp-reader                   reads, decodes, runs handlers that are fast
-#     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
-#     mcp-watch                    starts another reader when a handler is slow
 #     mcp-hang-up                  notices that the client has closed our stdout
 #     mcp-cancel                   runs an on_cancel function
-#     mcp-loop                     runs `async def` handlers
+#     mcp-loop                     runs `async def` handlers; the thread of the request
+#                                  waits
 #     mcp-close                    at the end: ends subscriptions; that may wait for
 #                                  the client
 #
@@ -4634,19 +4684,21 @@ LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill afte
 class Pipe(Peer):
     """The client at the other end of stdin and stdout.
 
-    A program has one pipe at a time. It reads lines of any length: those beyond
-    MAX_MESSAGE_BYTES are skipped and answered with an error.
+    It reads lines of any length: those beyond MAX_MESSAGE_BYTES are skipped and
+    answered with an error.
 
-        _stopped    set once the client has left, or a signal has come
-        _deadline   set with it: until then, running handlers may finish
-        _watch      has the reader's post, while a handler runs on the reader's thread
-        _calls      runs handlers while slow ones run; a reader that was relieved is one
-                    of its threads
-        _context    the context of run()'s caller; each message gets a copy
-        _writing    guards writing to stdout
+        _stopped     set once the client has left, or a signal has come
+        _deadline    set with it: until then, running handlers may finish
+        _context     the context of run()'s caller; each message gets a copy
+        _writing     guards writing to stdout
 
-    At any time one thread, at most, is the reader: it runs _read(), and no other has
-    taken its post.
+    `_lock` guards these:
+
+        _reader      the thread that reads, or runs _handler meanwhile
+        _handler     the handler that the reader runs; None: it reads
+        _has_deputy  true while a deputy stands by
+        _slow        number of threads that were the reader, and run handlers
+        _waiting     the queue, of handlers; empty while `_slow` is below MAX_THREADS
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
@@ -4659,9 +4711,13 @@ class Pipe(Peer):
         self._writing = threading.Lock()
         self._stopped = Flag()
         self._deadline = inf
-        self._watch = Watch(BLINK_SECONDS)
-        self._calls = Crew("mcp-call", MAX_THREADS)
         self._context = copy_context()
+        self._lock = threading.Lock()
+        self._reader = 0
+        self._handler: Func | None = None
+        self._has_deputy = False
+        self._slow = 0
+        self._waiting: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
         """Send a message."""
@@ -4680,12 +4736,11 @@ class Pipe(Peer):
         self._deadline = min(self._deadline, time.monotonic() + patience)
         self._stopped.set()
 
-    # ---- the reader: no queue and no other thread stands between a line and its
-    # handler; they would cost 40 to 140 % of a call.
+    # ---- the reader
     def _read(self) -> None:
-        """Read and serve lines until there are no more, or another thread reads."""
-        is_reader = True
-        while is_reader and not self._stopped.is_set:
+        """Read and serve lines until there are no more, or this is not the reader."""
+        me = self._reader = threading.get_ident()
+        while self._reader == me and not self._stopped.is_set:
             line = self._read_line()
             if self._stopped.is_set:
                 break
@@ -4693,9 +4748,9 @@ class Pipe(Peer):
                 self._trace(">", b"", closed=True)
                 self.stop(LEAVE_SECONDS)
             elif not line.isspace():
-                is_reader = self._serve(line.rstrip(b"\r\n"))
-        if not is_reader:
-            self._calls.help()
+                self._serve(line.rstrip(b"\r\n"))
+        if self._reader != me:
+            self._empty_queue()
 
     def _read_line(self) -> bytes:
         """Return the next line, or the beginning of one that is too long; b"": none.
@@ -4711,65 +4766,83 @@ class Pipe(Peer):
             return b""
         return line
 
-    def _serve(self, line: bytes) -> bool:
-        """Serve one line, as the reader; return whether this is still the reader.
-
-        A bad line never stops the next. Only the handler runs while the post is left:
-        a request must be admitted before the next line is read, or a cancellation could
-        overtake the request that it cancels.
-        """
-        is_reader = True
-
-        def start(work: Func) -> None:
-            nonlocal is_reader
-            if self._calls.busy:
-                self._calls.add(work)
-                return
-            self._watch.leave(work, self._relieve)
-            try:
-                work()
-            finally:
-                is_reader = self._watch.take(work)
-
+    def _serve(self, line: bytes) -> None:
+        """Serve one line. A bad line never stops the next."""
         message = None
         self._trace(">", line)
         try:
             message = decode(line)
             context = self._context.copy()
-            context.run(self.server.handle, message, self.send, peer=self, start=start)
+            handle = partial(self.server.handle, peer=self, start=self._start)
+            context.run(handle, message, self.send)
         except RpcError as flaw:
             _log(f"{flaw}, in: {line!s:.200}")
             self.send(error_response(flaw, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
-        return is_reader
 
-    # ---- taking over from a reader whose handler is slow
-    def _relieve(self, post: Func) -> None:
-        """Start a thread that takes over; a look of the watch."""
-        spawn("mcp-reader", partial(self._take_over, post))
+    def _start(self, handler: Func) -> None:
+        """Run a handler, as the reader, or put it into the queue.
 
-    def _take_over(self, post: Func) -> None:
-        """Read on in the place of a reader, unless its handler has returned."""
-        # One thread is counted into the crew, and counts out in help(): the reader that
-        # is relieved or, if its handler has returned first, this thread. That comes
-        # before take(): as soon as the post is taken, the other one may count out.
-        self._calls.adopt()
-        if self._watch.take(post):
-            self._read()
-        else:
-            self._calls.help()
+        Its request has been checked and counted as running before this is called:
+        a cancellation that the next reader finds does not come too early.
+        """
+        with self._lock:
+            if self._slow >= MAX_THREADS:
+                self._waiting.append(partial(copy_context().run, handler))
+                return
+            self._handler = handler
+            if not self._has_deputy:
+                stand_by = partial(self._stand_by, handler)
+                self._has_deputy = spawn("mcp-deputy", stand_by)
+        try:
+            handler()
+        finally:  # even if it fails: the deputy must not read beside this thread
+            with self._lock:
+                if self._handler is handler:
+                    self._handler = None
+
+    # ---- the deputy, and the threads that it has replaced
+    def _stand_by(self, seen: Func) -> None:
+        """Become the reader if it still runs this handler, or the next, at a check.
+
+        End if it runs none: an idle server must not wake the processor.
+        """
+        while True:
+            time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
+            with self._lock:
+                handler = self._handler
+                if handler is not None and handler is not seen:
+                    seen = handler
+                    continue
+                self._has_deputy = False
+                if handler is None:
+                    return
+                self._reader = threading.get_ident()
+                self._handler = None
+                self._slow += 1
+            return self._read()
+
+    def _empty_queue(self) -> None:
+        """Run all handlers that wait; then this thread is not slow any longer."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._slow -= 1
+                    return
+                handler = self._waiting.popleft()
+            with suppress(Exception):  # sending has failed; others wait
+                handler()
 
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
         try:
-            if spawn("mcp-reader", self._read):
-                self._stopped.wait()
-            else:
-                self._read()  # without another thread
+            if not spawn("mcp-reader", self._read):
+                self._read()
+            self._stopped.wait()
         finally:
             self._finish()
 
@@ -4787,15 +4860,24 @@ class Pipe(Peer):
         """Let running handlers finish, and abandon the others."""
         if not self._stopped.is_set:  # an author's signal handler has raised
             self.stop()
-        run_aside("mcp-close", self.close)  # it may block
-        while self.running and time.monotonic() < self._deadline:
+        run_aside("mcp-close", self.close, self)  # it may block
+        while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        join_threads("mcp-reader mcp-call mcp-close", self._deadline)
-        self._watch.closed = True
+        join_threads(self, self._deadline)
         if self.running:
             _log(f"requests abandoned: {len(self.running)}")
         self.cancel_all()
-        await_cancelling()
+        await_cancelling(self.server)
+
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return self._slow > 0 or self._handler is not None
+
+
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
 
 
 @contextmanager
@@ -4809,50 +4891,68 @@ def signals(react: Func) -> Iterator[None]:
     import signal
 
     last = 0.0  # time of the last signal; 0: none yet
-    found = {}  # the handlers that these replace
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
         if last and time.monotonic() - last < LEAVE_SECONDS:
             return
-        # In a forked child, which may have inherited this, a signal ends the child.
+        # A forked child may still have this: see put_back_handlers().
         if os.getpid() != process or (not react(number) and last):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         last = time.monotonic()
 
+    prepare_forks()
     # Only the main thread may set handlers. An author's own are left alone.
-    if threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    is_first = is_main and not _replaced
+    if is_first:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                found[number] = signal.signal(number, handle)
-
-    def put_back() -> None:
-        with suppress(ValueError):  # PyPy cannot, in a child of another thread
-            for item in found.items():
-                signal.signal(*item)
-
-    if os.name == "posix":
-        # A forked child forgets signals that come before it runs Python: block them.
-        os.register_at_fork(after_in_child=put_back)
-        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
-        os.register_at_fork(
-            before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
-            after_in_parent=let_go,
-            after_in_child=let_go,
-        )
+                _replaced[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        if not last:  # after a signal, ours stay: a second one may come
-            put_back()
-            found.clear()
+        if is_first and not last:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
 
 
-# The client's descriptors, once guard_stdio() has moved them.
-_guarded: list[int] = []
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
+
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
+
+
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and not the client's
+    descriptors: the client would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
 
 
 def guard_stdio() -> list[int]:
@@ -4878,16 +4978,10 @@ def guard_stdio() -> list[int]:
         sys.stdout = io.TextIOWrapper(
             raw, "utf-8", "backslashreplace", line_buffering=True
         )
-
-    def forget() -> None:  # a forked child must not hold the client's pipe
-        for descriptor in _guarded:
-            os.dup2(null, descriptor, inheritable=False)
-        _guarded.clear()
-
     if os.name == "posix":
         for descriptor in _guarded:
             os.set_blocking(descriptor, True)
-        os.register_at_fork(after_in_child=forget)
+    prepare_forks()
     return _guarded
 
 
@@ -4897,7 +4991,6 @@ def serve_stdio(server: Server) -> None:
     Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
     stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
-    Server.served = True
     server.check_completions()
     pipe = Pipe(server, *guard_stdio())
     with signals(lambda _: pipe.stop()), server.stoppable(pipe.stop):
@@ -4923,42 +5016,40 @@ def serve_stdio(server: Server) -> None:
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# One thread at a time writes to a connection: the one that *carries* it. It takes
-# events from an *outbox*, and ends its own answer. Whoever has an event for the client
-# puts it into the outbox, and waits for no other client.
+# The connection's thread reads a request, runs its handler and answers. A thread that
+# has a message of a request for the client writes it, under the lock of the request's
+# *answer*. All other messages, such as changes, go into an *outbox*, which the
+# connection's thread empties, so that changed() waits for no client.
 #
-# A call that reports progress has these events, in the outbox and on the wire. Modern
-# events have no id, because a modern stream cannot be resumed:
+# A call that reports progress has these events. Modern events have no id, because a
+# modern stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# The threads:
-#
-#     the connection's thread    reads a request, runs its handler, answers in JSON;
-#                                or carries a subscription
-#     mcp-stream                 carries the answer of a call that became a stream:
-#                                events and comments, whatever its handler does
-#     whoever calls changed()    adds to outboxes, and waits for nobody
-#     mcp-watch                  notices clients that have hung up; writes nothing
+# While a handler runs, nothing reads from its connection. So one thread for the whole
+# endpoint, `mcp-check`, looks five times a second for clients that have hung up. It
+# also sends comments that are due, and forgets sessions that have expired. It never
+# waits for a client: it leaves out a comment that cannot be written at once.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES
-    MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS Endpoint Exchange
-    HttpError bearer event http_server mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
+CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
 MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
-AHEAD_BYTES = 2**16  # of events that a handler may be ahead of its client
+AHEAD_BYTES = 2**24  # of events that wait for a client; then its stream ends
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"  # keeps a stream open, through proxies, too
+COMMENT = b": \n\n"  # keeps proxies from closing a stream
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -5015,8 +5106,8 @@ class Exchange:
     It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
     lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
     which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which one thread at a time calls; and, if it can, gone() and hang_up(), for
-    any thread. OSError: the client has hung up.
+    end(), which any thread may call, but only one at a time; and, if it can, comment(),
+    gone() and hang_up(), which must not wait. OSError: the client has hung up.
 
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
@@ -5025,8 +5116,10 @@ class Exchange:
         extra        headers to add to any answer
         flaw         the HttpError for malformed headers; None: they are valid
         unread       true while there is a body that has not been read
+        closing      true if the connection ends with this answer
     """
 
+    closing = False
     hosts: set[str] | None = None
     address = ""
 
@@ -5091,6 +5184,9 @@ class Exchange:
     def end(self, hang_up: bool = False) -> None:
         """End a stream; `hang_up`: close the connection, too."""
 
+    def comment(self) -> None:
+        """Send COMMENT, unless this would wait for the client."""
+
     def gone(self) -> bool:
         """Tell whether the client has hung up; False if unknown."""
         return False
@@ -5122,79 +5218,58 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- the answer to a POST has two parts: an Outbox has the events and knows nothing of
-# HTTP; an Answer knows the exchange, but not which events are kept. A session keeps an
-# outbox long after the answer, and has an outbox of its own without a POST.
-#
-#     handler's thread            outbox                  carrier's thread
-#     ctx.progress(1)       ->    add()
-#                                 wait(), take()    ->    exchange.write()
-#     return a result       ->    add(last)
-#                                 wait(), take()    ->    exchange.write()
-#                                 wait() is False   ->    exchange.end()
+# ---- a stream has two parts: an Outbox has the events and knows nothing of HTTP; an
+# Answer writes them to an exchange. A session keeps an outbox long after the answer,
+# and has an outbox of its own without a POST.
 class Outbox:
-    """The events of one stream, in order, for one reader at a time.
+    """The events of a stream, in order, for one reader at a time.
 
-        waiting    events that no reader has taken
-        kept       events that were taken: the last `keeps` bytes of events, for a
+        events     those that wait for the reader, and some before them
+        first      the number of the first of `events`; the numbers begin with 1
+        place      the number of the next event that the reader takes
+        keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        count      the number of the last event, counted from 1:
-
-                       1 ... dropped | kept ... taken | waiting ... count
-
-        size       the bytes of all that are kept or waiting
-        ahead      the bytes of those that are waiting
-        changes    notifications that become events when a reader takes them
-        told       changes that are events now; told again to a client that missed some
-        reader     the exchange that takes events; None: none, now. Then add() does not
-                   wait, and old events may be dropped even though they are waiting
+        size       the bytes of `events` and `changes`
+        changes    notifications that become events when the reader takes them
+        reader     the Answer that takes events; None: none, now. Then old events may be
+                   dropped even though they are waiting
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
     writes to a connection, or calls an author's code, while holding it. Any thread may
-    call any method. Two methods wait: add() for room, and wait() for events.
+    call any method; only wait() waits.
     """
 
-    def __init__(self, reader: Exchange | None = None, keeps: int = 0) -> None:
+    def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
         self.name = os.urandom(16).hex()  # of its events; see section 14
-        self.waiting: deque[bytes] = deque()
-        self.kept: deque[bytes] = deque()
-        self.count = 0
+        self.events: list[bytes] = []
+        self.first = 1
+        self.place = 1
         self.size = 0
-        self.ahead = 0
         self.changes: dict[bytes, None] = {}
-        self.told: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message, once the reader is not too slow; the last one ends the
-        outbox."""
+        """Add a message; the last one ends the outbox."""
         with self._moved:
-            while self.reader and self.ahead > AHEAD_BYTES and not last:
-                self._moved.wait()
-            if self.ended:
-                return
-            if last:
-                self._append_changes()
-            self._append(line)
-            self.ended = last
-            self._drop_old()
-            self._moved.notify_all()
+            if self._has_room():
+                if last:
+                    self._append_changes()
+                self._append(line)
+                self.ended = last
+                self._drop_old()
+                self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already; never waits.
-
-        If the client is too far behind, its stream ends: it must listen, and look,
-        again.
-        """
+        """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if not self.ended:
+            if line not in self.changes and self._has_room():
                 self.changes[line] = None
-                self.ended = len(self.changes) > 2 * MAX_URIS
+                self.size += len(line)
                 self._moved.notify_all()
 
     def end(self) -> None:
@@ -5202,58 +5277,48 @@ class Outbox:
         when it has taken the rest."""
         with self._moved:
             self.ended = True
+            self.changes.clear()
             self._moved.notify_all()
 
     # ---- for readers
-    def attach(self, reader: Exchange, after: int | None = None) -> bool:
+    def attach(self, reader: Answer, after: int | None = None) -> bool:
         """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: the outbox has ended, and nothing is left to take.
+        reader must end. False: the outbox has ended, and there are no such events.
 
         `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke. Of dropped
-        events, only the changes are told again.
+        have been sent, but not received, before its connection broke. Dropped events
+        are left out.
         """
         with self._moved:  # one step: the other reader must not take rewound events
-            if after is not None and not self._rewind(after):
-                return False
+            if after is not None:
+                following = self.first + len(self.events)
+                place = max(self.first, min(after + 1, following))
+                if self.ended and place == following:
+                    return False
+                self.place = place
             self.reader = reader
             self._moved.notify_all()
             return True
 
-    def wait(self, reader: Exchange) -> bool:
-        """Wait for events, or until a comment is due; False: nothing more will come.
-
-        That is when all events are taken, or there is another reader.
-        """
+    def wait(self, reader: Answer) -> None:
+        """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
             self._moved.wait_for(
-                lambda: (
-                    self.reader is not reader
-                    or self.ended
-                    or self.changes
-                    or self.waiting
-                ),
-                KEEP_ALIVE_SECONDS,
+                lambda: self.changes or self._waiting() or self._is_done(reader)
             )
-            is_over = self.ended and not self.waiting
-            return self.reader is reader and not is_over
 
-    def take(self, reader: Exchange) -> list[bytes]:
-        """Take the waiting events; none, if there is another reader."""
+    def take(self, reader: Answer) -> tuple[list[bytes], bool]:
+        """Take the waiting events; and True if the reader must end after them."""
         with self._moved:
-            if self.reader is not reader:
-                return []
-            if not self.ended:
+            events = []
+            if self.reader is reader:
                 self._append_changes()
-            events = list(self.waiting)
-            self.waiting.clear()
-            self.ahead = 0
-            self.kept.extend(events)
-            self._drop_old()
-            self._moved.notify_all()
-            return events
+                events = self._waiting()
+                self.place += len(events)
+                self._drop_old()
+            return events, self._is_done(reader)
 
-    def detach(self, reader: Exchange | None) -> None:
+    def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
@@ -5261,37 +5326,38 @@ class Outbox:
                 self._moved.notify_all()
 
     # ---- while holding the lock
-    def _rewind(self, after: int) -> bool:
-        """Put the events after this one back; False: see attach()."""
-        taken = self.count - len(self.waiting)
-        dropped = taken - len(self.kept)
-        has_missed = after < dropped
-        if self.ended and not self.waiting and (has_missed or after >= taken):
-            return False
-        if has_missed:  # some are told twice, but none is missed
-            self.changes.update(self.told)
-        for _ in range(taken - max(after, dropped)):
-            data = self.kept.pop()
-            self.waiting.appendleft(data)
-            self.ahead += len(data)
-        return True
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken."""
+        return self.events[self.place - self.first :]
+
+    def _is_done(self, reader: Answer) -> bool:
+        """Tell whether a reader will get nothing more."""
+        return self.reader is not reader or (self.ended and not self._waiting())
+
+    def _has_room(self) -> bool:
+        """Tell whether something can be added. If a client is too far behind, its
+        stream ends: it must subscribe again, and fetch what has changed."""
+        if self.size > AHEAD_BYTES and not self.ended:
+            self.ended = True
+            self.events.clear()
+            self.changes.clear()
+            self.reader = None
+            self._moved.notify_all()
+        return not self.ended
 
     def _append_changes(self) -> None:
         """Turn the changes into events."""
         for line in self.changes:
+            self.size -= len(line)
             self._append(line)
-        if self.keeps and len(self.told) < 2 * MAX_URIS:
-            self.told.update(self.changes)
         self.changes.clear()
 
     def _append(self, line: bytes) -> None:
         """Make an event of a line, with a number if clients may come back."""
-        self.count += 1
-        ident = f"{self.name}-{self.count}" if self.keeps else ""
-        data = event(line, ident)
-        self.waiting.append(data)
-        self.size += len(data)
-        self.ahead += len(data)
+        number = self.first + len(self.events)
+        ident = f"{self.name}-{number}" if self.keeps else ""
+        self.events.append(event(line, ident))
+        self.size += len(self.events[-1])
 
     def _drop_old(self) -> None:
         """Drop the oldest events beyond `keeps` bytes.
@@ -5299,17 +5365,14 @@ class Outbox:
         Waiting events are dropped only if there is no reader, and the response, with
         which the outbox has ended, never.
         """
-        while self.size > self.keeps and self.kept:
-            self.size -= len(self.kept.popleft())
-        if self.reader:
-            return
-        least = 0
-        if self.ended:
-            least = 1  # the response
-        while self.size > self.keeps and len(self.waiting) > least:
-            data = self.waiting.popleft()
-            self.size -= len(data)
-            self.ahead -= len(data)
+        while self.size > self.keeps and self.events:
+            is_response = self.ended and len(self.events) == 1
+            if self.place == self.first:  # it is waiting
+                if self.reader or is_response:
+                    break
+                self.place += 1
+            self.first += 1
+            self.size -= len(self.events.pop(0))
 
 
 class Answer:
@@ -5317,33 +5380,36 @@ class Answer:
 
         state       outbox   ended    what the client has
         new         None     no       nothing
-        in JSON     None     yes      the response
+        in JSON     None     yes      the response, if it has not left before
         a stream    there    no       events; others may follow
-        complete    there    yes      ... of which the response is, or will be, the last
-        cut off     there    no       events, and the end: the request was cancelled
+        complete    there    yes      events, and the end, if it has not left before
 
+        peer        the peer whose message it answers
+        listens     true for a subscription, and for a GET: their events come from other
+                    clients' threads, too, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
-        lasts       true if it goes on when its handler has returned, as a subscription
-        _carrier    the thread that carries the stream; None: the connection's will
+        written     when the last part of a stream was written; None: it has not begun
 
-    The messages of a request come one after the other (Context._sending), from any
-    thread. carry() runs on the carrier, if there is one. The rest happens on the
+    `lock` guards `ended` and `written`, and is held by the thread that writes to the
+    exchange. Any thread may call any method, except finish(), which is for the
     connection's thread.
 
-    Why not always a stream? Most calls send nothing but their result. As JSON it needs
-    no second thread, has a Content-Length, and an error can have a status of its own.
+    Why not always a stream? Most calls send nothing but their result. JSON has a
+    Content-Length, and an error can have a status of its own.
     """
 
-    def __init__(self, exchange: Exchange, *, lasts: bool = False) -> None:
+    def __init__(self, exchange: Exchange, peer: Peer, listens: bool = False) -> None:
         self.exchange = exchange
-        self.lasts = lasts
+        self.peer = peer
+        self.listens = listens
         self.outbox: Outbox | None = None
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self._carrier: threading.Thread | None = None
+        self.written: float | None = None
+        self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last
@@ -5351,10 +5417,15 @@ class Answer:
         line = encode(message)
         is_last = "method" not in message
         if is_last and self.outbox is None:
-            reply(self.exchange, self._status(message), line)
-        else:
-            self.carry_aside().add(line, is_last)
-        self.ended = self.ended or is_last
+            with self.lock:
+                reply(self.exchange, self._status(message), line)
+                self.ended = True
+            return
+        outbox = self.stream()
+        outbox.add(line, is_last)
+        reader = outbox.reader  # this answer, or that of a GET that has resumed it
+        if reader and not self.listens:
+            reader.flush()
 
     def _status(self, message: Any) -> int:
         """Return the HTTP status of a response that is sent as JSON."""
@@ -5364,62 +5435,92 @@ class Answer:
             return int(ERRORS[code].status)
         return 200
 
-    # ---- becoming a stream. A call must be carried aside, because its handler runs on
-    # the connection's thread. A subscription has no handler that runs: it is carried
-    # here, and costs no second thread.
+    # ---- streams
     def new_outbox(self) -> Outbox:
         """Make the outbox of a stream."""
-        return Outbox(self.exchange)
+        return Outbox(self)
 
-    def carry_aside(self) -> Outbox:
-        """Become a stream that a thread of its own carries, unless it is one already;
-        return the outbox."""
-        if self.outbox is None:
-            outbox = self.new_outbox()
-            carrier = threading.Thread(
-                target=self.carry, args=(outbox,), name="mcp-stream", daemon=True
-            )
-            carrier.start()  # RuntimeError: no thread is left
-            self._carrier = carrier
-            self.outbox = outbox
-        return self.outbox
-
-    def carry_here(self) -> Outbox:
-        """Become a stream that finish() carries, in the end; return the outbox."""
+    def stream(self) -> Outbox:
+        """Become a stream, unless it is one already; return the outbox."""
         if self.outbox is None:
             self.outbox = self.new_outbox()
+            if self.ended:  # the client has left
+                self.outbox.detach(self)
         return self.outbox
 
-    def carry(self, outbox: Outbox) -> None:
-        """Write what the outbox has for the client, until there is no more, or another
-        carries on. Only the thread that runs this writes to the connection."""
+    def flush(self) -> None:
+        """Write the events that wait, and the end after the last one."""
+        has_left = False
+        with self.lock:
+            if not self.ended:
+                try:
+                    self._write()
+                except (OSError, ValueError):  # ValueError: the socket is closed
+                    self.ended = has_left = True
+        if has_left:
+            self._lose_client()
+
+    def _write(self) -> None:
+        """Do so while holding the lock; OSError: the client has left."""
         exchange = self.exchange
-        try:
+        outbox = self.stream()
+        if self.written is None:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-            while outbox.wait(exchange):
-                for data in outbox.take(exchange) or [COMMENT]:
-                    exchange.write(data)
-                del data  # it may be large, and the next one may be long in coming
+        events, is_done = outbox.take(self)
+        for data in events:
+            exchange.write(data)
+        self.written = time.monotonic()
+        if is_done:
+            self.ended = True
             must_come_back = outbox.reader is None
-            outbox.detach(exchange)
+            outbox.detach(self)
             exchange.end(must_come_back)
-        except (OSError, ValueError):  # ValueError: the socket is closed
-            outbox.detach(exchange)
 
-    # ---- the end, on the connection's thread
     def finish(self) -> None:
         """End the answer when its handler has returned, with or without a response."""
         if self.outbox is None and self.ended:
             return  # in JSON
-        outbox = self.carry_here()  # it is a stream already, or has no response
-        if not self.lasts:
+        outbox = self.stream()
+        if not self.listens:
             outbox.end()
-        if self._carrier:
-            self._carrier.join()
-        else:
-            self.carry(outbox)
+        while not self.ended:
+            self.flush()
+            outbox.wait(self)
+
+    # ---- clients that have hung up
+    def check(self) -> None:
+        """Act on a hang-up; send a comment that is due. The thread mcp-check calls this
+        while a handler runs."""
+        if not self.lock.acquire(blocking=False):
+            return  # another thread is writing, and notices it
+        try:
+            has_left = not self.ended and self._has_left()
+            self.ended = self.ended or has_left
+        finally:
+            self.lock.release()
+        if has_left:
+            self.exchange.hang_up()  # its thread may be busy for long
+            self._lose_client()
+
+    def _has_left(self) -> bool:
+        """Tell whether the client has left; if not, send a comment that is due."""
+        now = time.monotonic()
+        try:
+            if self.written is not None and self.written + KEEP_ALIVE_SECONDS < now:
+                self.written = now
+                self.exchange.comment()
+            return self.exchange.gone()
+        except (OSError, ValueError):
+            return True
+
+    def _lose_client(self) -> None:
+        """Modern: cancel the request. Legacy: the client may come back for the rest."""
+        if self.outbox:
+            self.outbox.detach(self)
+        if isinstance(self.peer, PostPeer):
+            self.peer.cancel_all()
 
 
 # ---- headers that repeat a part of the body
@@ -5480,9 +5581,10 @@ class PostPeer(Peer):
     other way.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
-        self.answer = answer
+        self.headers = headers
+        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5502,7 +5604,7 @@ class PostPeer(Peer):
                 given = ctx.params.get("arguments")
                 others.update(mirrored_arguments(tool.input_schema, given))
         for name, value in {**exact, **others}.items():
-            sent = self.answer.exchange.headers.get(name.lower())
+            sent = self.headers.get(name.lower())
             is_same = sent == value if name in exact else same_value(sent, value)
             if not is_same:
                 found = "missing" if sent is None else repr(sent)
@@ -5513,11 +5615,13 @@ class PostPeer(Peer):
                 )
 
     def push(self, message: Message, send: Send) -> None:
-        if self.answer.outbox:  # there is one from prepare() on
-            self.answer.outbox.add_change(encode(message))
+        if self.outbox:
+            self.outbox.add_change(encode(message))
 
     def prepare(self, ctx: Context) -> None:
-        ctx._wake_with(self.answer.carry_here().end)
+        answer: Any = ctx._send
+        self.outbox = answer.stream()
+        ctx._wake_with(answer.outbox.end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5572,17 +5676,13 @@ def name_of(host: str) -> str:
 
 
 def max_connections() -> int:
-    """Return how many connections are accepted, given the process's descriptors.
-
-    A call that waits for its user may keep a descriptor when its connection no longer
-    counts. Three quarters of the connections may do so, hence the factor 4/7.
-    """
+    """Return how many connections are accepted, given the process's descriptors."""
     with suppress(ImportError):  # on Windows
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if most > 0:  # or it is infinity
-            return max(1, min(MAX_CONNECTIONS, (most - 32) * 4 // 7))
+            return max(1, min(MAX_CONNECTIONS, most - 32))
     return MAX_CONNECTIONS
 
 
@@ -5596,17 +5696,12 @@ class Endpoint:
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
 
-        closed      true once it has ended: it cannot serve again
-        answers     those whose handlers run, and the peer of each
-        lasting     those of them that have no end in sight: see hold()
-        watch       has the post of each connection whose handler runs; and one for the
-                    endpoint itself while there is something that may expire: sessions,
-                    or what is kept
-        sessions    [legacy] by id
-        kept        [legacy] outboxes of answers that have ended: until when, and where
-        calls       [legacy] runs the handlers of HTTP+SSE
+        closed      true once close() was called: it cannot serve again
+        answers     those whose handlers run
+        sessions    the Sessions of legacy clients
+        _checks     true while there is a thread mcp-check
 
-    `lock` guards these tables; nothing waits under it.
+    `lock` guards `answers` and `_checks`; nothing waits under it.
     """
 
     def __init__(
@@ -5622,7 +5717,6 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
-        Server.served = True
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -5635,12 +5729,9 @@ class Endpoint:
         self.sse_on_get = sse_on_get
         self.closed = False
         self.lock = threading.Lock()
-        self.answers: dict[Answer, Peer] = {}
-        self.lasting: dict[Answer, None] = {}
-        self.watch = Watch(0.2)
-        self.sessions: dict[str, HttpSession] = {}
-        self.kept: dict[Outbox, Any] = {}
-        self.calls = Crew("mcp-call", MAX_CONNECTIONS)
+        self.answers: dict[Answer, None] = {}
+        self.sessions = Sessions(self)
+        self._checks = False
 
     # ---- one request
     def serve(self, exchange: Exchange) -> None:
@@ -5730,13 +5821,14 @@ class Endpoint:
         Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
-        answer = Answer(exchange, lasts=listens)
-        peer: Peer = PostPeer(answer)
-        answer, peer = legacy_answer(self, answer, peer, message)
-
-        start = partial(self.run_handler, answer, peer)
+        answer = Answer(exchange, PostPeer(exchange.headers), listens)
+        answer = legacy_answer(self, answer, message)
         self.server.handle(
-            message, answer, peer=peer, principal=exchange.principal, start=start
+            message,
+            answer,
+            peer=answer.peer,
+            principal=exchange.principal,
+            start=partial(self.run_handler, answer),
         )
         if not answer.ended and answer.outbox is None:  # it was not a request
             reply(exchange, 202)
@@ -5756,75 +5848,62 @@ class Endpoint:
             raise HttpError(408, "the body has not arrived") from None
 
     # ---- answers: their number, their clients, their end
-    def hold(self, answer: Answer) -> None:
-        """Count an answer that has no end in sight: a subscription, or a call while it
-        asks the user. HttpError if these leave no room for others.
-
-        They may take three quarters of the connections. So there is always room for
-        calls, which end by themselves.
-        """
-        with self.lock:
-            if len(self.lasting) >= (max_connections() * 3 // 4 or 1):
-                raise HttpError(503, "too many streams", {"Retry-After": "1"})
-            self.lasting[answer] = None
-
-    def release(self, answer: Answer) -> None:
-        """Stop counting an answer."""
-        with self.lock:
-            self.lasting.pop(answer, None)
-
-    def run_handler(self, answer: Answer, peer: Peer, work: Func) -> None:
+    def run_handler(self, answer: Answer, work: Func) -> None:
         """Run a handler on the connection's thread, and end its answer.
 
-        Meanwhile nobody looks after the connection: that is the post that this thread
-        has left. Whether it was taken makes no difference here: to write to a client
-        that has hung up fails, and that is expected.
+        HttpError: too many streams. Half of the connections are left for calls, which
+        end by themselves.
         """
         answer.is_early = False
         with self.lock:
-            self.answers[answer] = peer
-        if self.closed and isinstance(peer, PostPeer):
-            peer.close()  # close() may not have seen it
-        self.watch.leave(answer, self._notice)
+            streams = [one for one in self.answers if one.listens]
+            if answer.listens and len(streams) >= (max_connections() // 2 or 1):
+                raise HttpError(503, "too many streams", {"Retry-After": "1"})
+            self.answers[answer] = None
+        self.begin_checks()
+        is_post = isinstance(answer.peer, PostPeer)
+        if self.closed and is_post:
+            answer.peer.close()  # close() may not have seen it
         try:
-            if answer.lasts:
-                self.hold(answer)
             work()
             answer.finish()
         finally:
-            self.watch.take(answer)
-            self.release(answer)
             with self.lock:
                 del self.answers[answer]
-            if isinstance(peer, PostPeer):
-                peer.cancel_all()  # a subscription whose client has hung up
+            if is_post:
+                answer.peer.cancel_all()  # a subscription whose client has left
 
-    def _notice(self, answer: Answer) -> None:
-        """End what waits for a client that has hung up; a look of the watch.
+    def begin_checks(self) -> None:
+        """Start the thread mcp-check, unless it runs. If there is no thread left, the
+        next request tries again."""
+        with self.lock:
+            if not self._checks:
+                self._checks = spawn("mcp-check", self._check)
 
-        Modern: that is a cancellation. Legacy: the client may come back for the rest.
-        """
-        with self.lock:  # its thread must not read the next request now
-            peer = self.answers.get(answer)
-            has_gone = peer is not None and answer.exchange.gone()
-        if has_gone and self.watch.take(answer):
-            answer.exchange.hang_up()  # its thread may be busy for long
-            if answer.outbox:
-                answer.outbox.detach(answer.exchange)
-            if isinstance(peer, PostPeer):
-                peer.cancel_all()
+    def _check(self) -> None:
+        """Check clients and sessions again and again, until there are none."""
+        while True:
+            time.sleep(CHECK_SECONDS)
+            checks = [answer.check for answer in list(self.answers)]
+            for check in [*checks, self.sessions.expire]:
+                try:
+                    check()
+                except Exception as problem:  # the others are still checked
+                    log_failure("a check for clients that have hung up", problem)
+            with self.lock:  # an idle server must not wake the processor
+                if not self.answers and (self.closed or self.sessions.is_empty()):
+                    self._checks = False
+                    return
 
     def close(self) -> None:
         """End all subscriptions and sessions, for good. Running requests are still
         answered. A session whose user is being asked goes on until the second call."""
+        is_second = self.closed
         self.closed = True
-        peers = list(self.answers.values())
-        peers += self.sessions.values()
-        for peer in peers:
-            if peer.questions and not self.watch.closed:
-                continue
-            peer.close()
-        self.watch.closed = True
+        peers = [answer.peer for answer in list(self.answers)]
+        for peer in [*peers, *self.sessions.all()]:
+            if is_second or not peer.questions:
+                peer.close()
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
@@ -5844,10 +5923,10 @@ class Endpoint:
 # The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
-#     the connection breaks         the watch detaches the reader; the handler goes on,
-#                                   and its events wait, REPLAY_BYTES of them
-#     GET, Last-Event-ID: ...-1     attach(after=1): event 2 is taken again, and then
-#                                   the rest
+#     the connection breaks         mcp-check detaches the Answer; the handler goes on,
+#                                   and REPLAY_BYTES of its events are kept
+#     GET, Last-Event-ID: ...-1     another Answer, attached after 1: it takes event 2
+#                                   again, and then the rest
 #     the response is written       the outbox has ended; for ASK_SECONDS it may be
 #                                   resumed again; then it is forgotten
 
@@ -5870,18 +5949,18 @@ class HttpSession(Peer):
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name, the oldest first
+        outboxes    `own` and those of POSTs, by name
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
     """
 
-    def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
-        """Make a session; `headers` are those of the answer that opens it."""
+    def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
+        """Make a session for the client that sent `exchange`."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
-        self.principal = digest(principal)
-        self._headers = headers
+        self.principal = digest(exchange.principal)
+        self._headers = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
@@ -5890,27 +5969,12 @@ class HttpSession(Peer):
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.add_change(encode(message))
-        if self.own.ended:  # its client has missed something; 404 says so
-            self.close()
+        self.settle()
 
     def register(self) -> None:
-        """Add the session to the endpoint's, if need be in place of an idle one."""
-        endpoint = self.endpoint
-        expire(endpoint)
-        with endpoint.lock:
-            sessions = endpoint.sessions
-            if len(sessions) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in sessions.values())
-                idle = set(sessions.values()).difference(endpoint.answers.values())
-                if not idle:
-                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
-                # The caller with most sessions loses one, so that nobody evicts
-                # another's.
-                min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
-            sessions[self.id] = self
-            endpoint.watch.leave(endpoint, expire)
+        self.endpoint.sessions.add(self)
         self._headers["Mcp-Session-Id"] = self.id
-        if endpoint.closed:  # close() may not have seen it
+        if self.endpoint.closed:  # close() may not have seen it
             self.close()
 
     def disconnect(self, send: Send) -> None:
@@ -5918,68 +5982,147 @@ class HttpSession(Peer):
             send.disconnect()
 
     def hold(self, send: Send) -> None:
-        answer = send.send if isinstance(send, Batch) else send
-        if isinstance(answer, SessionAnswer):
-            self.endpoint.hold(answer)
-
-    def release(self, send: Send) -> None:
-        answer = send.send if isinstance(send, Batch) else send
-        if isinstance(answer, SessionAnswer):
-            self.endpoint.release(answer)
+        """Check that another call may wait for its user. HttpError: they would leave
+        too few connections for other calls."""
+        sessions = self.endpoint.sessions.all()
+        waiting = sum(len(session.questions) for session in sessions)
+        if waiting >= (max_connections() // 4 or 1):
+            raise HttpError(503, "too many questions wait")
 
     def settle(self) -> None:
-        """End the session's own stream once the session has ended, and nothing runs.
+        """End the session if its client has missed something: 404 says so. End its own
+        stream if the session has ended, and nothing runs.
 
         In HTTP+SSE the answers of running calls go to this stream, too.
         """
-        if self.closed and not self.running:
+        if self.own.ended and not self.closed:
+            self.close()
+        elif self.closed and not self.running:
             self.own.end()
 
     def close(self) -> None:
         """End the session; requests that are running are still answered."""
-        self.endpoint.sessions.pop(self.id, None)
+        self.endpoint.sessions.remove(self)
         super().close()
         self.settle()
 
 
-def expire(endpoint: Endpoint) -> None:
-    """End sessions that have not been used for long, and forget outboxes whose answers
-    have ended, the oldest first. A look of the watch, while there are any."""
-    now = time.monotonic()
-    with endpoint.lock:
-        sessions = set(endpoint.sessions.values())
-        idle = sessions.difference(endpoint.answers.values())
-    for session in idle:
-        if session.used + SESSION_SECONDS < now:
-            session.close()
+class Sessions:
+    """The sessions of an endpoint, and the outboxes of their answers that have ended.
 
-    size = 0
-    for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
-        size += outbox.size + 2**12  # and the outbox itself
-        if size > MAX_KEPT_BYTES or until < now:
-            endpoint.kept.pop(outbox, None)
-            outboxes.pop(outbox.name, None)
-    with endpoint.lock:
-        if not (endpoint.sessions or endpoint.kept):
-            endpoint.watch.take(endpoint)
+        _open    sessions by id
+        _kept    outboxes that have ended: until when they are kept, and their session
+
+    `_lock` guards both, and `outboxes` of each session. Any thread may call any method.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._open: dict[str, HttpSession] = {}
+        self._kept: dict[Outbox, tuple[float, HttpSession]] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[HttpSession]:
+        """Return all sessions."""
+        with self._lock:
+            return list(self._open.values())
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing can expire."""
+        return not (self._open or self._kept)
+
+    def add(self, session: HttpSession) -> None:
+        """Add a session, if need be in place of an idle one. HttpError: none is idle.
+
+        The caller with most sessions loses one, so that nobody evicts another's.
+        """
+        self.expire()
+        with self._lock:
+            evicted = None
+            if len(self._open) >= MAX_SESSIONS:
+                counts = Counter(one.principal for one in self._open.values())
+                evicted = min(
+                    self._idle(),
+                    key=lambda one: (-counts[one.principal], one.used),
+                    default=None,
+                )
+                if not evicted:
+                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
+                del self._open[evicted.id]
+            self._open[session.id] = session
+        if evicted:
+            evicted.close()
+        self._endpoint.begin_checks()
+
+    def _idle(self) -> list[HttpSession]:
+        """Return the sessions without a running request, while holding the lock."""
+        busy = {answer.peer for answer in list(self._endpoint.answers)}
+        return [one for one in self._open.values() if one not in busy]
+
+    def find(self, exchange: Exchange) -> HttpSession:
+        """Return the session that a request names; 404: it is gone, or someone else's.
+
+        A client that gets 404 opens another session. So nothing else may be 404 here: a
+        wrong version is 400, and a path that does not exist was refused before.
+        """
+        named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
+        ident = exchange.headers.get("mcp-session-id", named)
+        session = self._open.get(ident)
+        if session is None or session.principal != digest(exchange.principal):
+            raise HttpError(404, GONE)
+        if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
+            raise HttpError(400, "MCP-Protocol-Version must be legacy")
+        session.used = time.monotonic()
+        return session
+
+    def remove(self, session: HttpSession) -> None:
+        """Forget a session."""
+        with self._lock:
+            self._open.pop(session.id, None)
+
+    def add_outbox(self, outbox: Outbox, session: HttpSession) -> None:
+        """Let the client of a session resume a stream."""
+        with self._lock:
+            session.outboxes[outbox.name] = outbox
+
+    def keep(self, outbox: Outbox, session: HttpSession) -> None:
+        """Let it do so for some time after the answer has ended."""
+        with self._lock:
+            self._kept[outbox] = time.monotonic() + ASK_SECONDS, session
+        self._endpoint.begin_checks()
+
+    def expire(self) -> None:
+        """End sessions that have not been used for long. Forget outboxes whose answers
+        have ended, the oldest first."""
+        now = time.monotonic()
+        with self._lock:
+            idle = self._idle()
+            size = 0
+            for outbox, (until, session) in reversed(list(self._kept.items())):
+                size += outbox.size + 2**12  # and the outbox itself
+                if size > MAX_KEPT_BYTES or until < now:
+                    del self._kept[outbox], session.outboxes[outbox.name]
+        for session in idle:
+            if session.used + SESSION_SECONDS < now:
+                session.close()
 
 
 class SessionAnswer(Answer):
     """The answer to a POST in a session: it outlives its connection."""
 
     def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange, owner)
         self.owner = owner
         self.ident = ident  # of the request; None: a batch
 
     def new_outbox(self) -> Outbox:
         """Make an outbox in the session; some revisions begin with a priming event."""
-        outbox = Outbox(self.exchange, REPLAY_BYTES)
+        outbox = Outbox(self, REPLAY_BYTES)
         session = self.owner.session
         # Once the outbox is forgotten, its name still says whose response is missing.
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.outboxes[outbox.name] = outbox
+        self.owner.endpoint.sessions.add_outbox(outbox, self.owner)
         if session and "priming events" in session.rules.features:
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
@@ -5990,67 +6133,49 @@ class SessionAnswer(Answer):
         This needs a stream: its first event, the priming event, tells the client where
         to go on, and when.
         """
-        outbox = self.carry_aside()
-        if self.greeting:
-            outbox.detach(outbox.reader)
+        outbox = self.stream()
+        reader = outbox.reader
+        if reader:
+            if self.greeting:
+                outbox.detach(reader)
+            reader.flush()
 
     def finish(self) -> None:
         super().finish()
-        if self.outbox:
-            until = time.monotonic() + ASK_SECONDS
-            endpoint = self.owner.endpoint
-            with endpoint.lock:  # its session may have ended, and nobody looks
-                endpoint.kept[self.outbox] = until, self.owner.outboxes
-                endpoint.watch.leave(endpoint, expire)
+        if self.outbox:  # its session may have ended
+            self.owner.endpoint.sessions.keep(self.outbox, self.owner)
         self.owner.settle()
 
 
 # ---- the endpoint for legacy clients
-def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
-    """Return the session that a request names; 404 if it is gone, or someone else's.
-
-    A client that gets 404 opens another session. So nothing else may be 404 here: a
-    wrong version is 400, and a path that does not exist was refused before.
-    """
-    named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
-    ident = exchange.headers.get("mcp-session-id", named)
-    session = endpoint.sessions.get(ident)
-    if session is None or session.principal != digest(exchange.principal):
-        raise HttpError(404, "the session is gone; send `initialize` to open another")
-    if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must be legacy")
-    session.used = time.monotonic()
-    return session
-
-
-def legacy_answer(
-    endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
-) -> tuple[Answer, Peer]:
-    """Return the answer and the peer for a message; a modern message keeps its own."""
+def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
+    """Return the answer to a message; that to a modern message is as given."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
-            return answer, peer
+            return answer
     # [2025-11-25] basic/transports §Session Management.
     exchange = answer.exchange
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
     request = message if isinstance(message, dict) else {}
+    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
-            Session(endpoint.server, peer, version, {}).open()
+            Session(endpoint.server, answer.peer, version, {}).open()
     elif request.get("method") == "initialize" and "id" in request:
-        peer = HttpSession(endpoint, exchange.principal, exchange.extra)
+        session = HttpSession(endpoint, exchange)
     elif "mcp-session-id" in exchange.headers:
-        peer = find_session(endpoint, exchange)
-    if isinstance(peer, HttpSession):
-        answer = SessionAnswer(exchange, peer, request.get("id"))
+        session = endpoint.sessions.find(exchange)
+    if session:
+        answer = SessionAnswer(exchange, session, request.get("id"))
     # Answers in a session have status 200, except to a refused batch.
-    if peer.session and not isinstance(message, list):
+    if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
-    return answer, peer
+    return answer
 
 
+GONE = "the session is gone; send `initialize` to open another"
 # An event's id: the name of an outbox, perhaps with a request's id at its end; a
 # number.
 _EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
@@ -6059,31 +6184,34 @@ _EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     """Listen, or resume a stream: [2025-11-25] basic/transports §Listening for Messages
     from the Server, §Resumability and Redelivery."""
-    session = find_session(endpoint, exchange)
+    session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
+    after = int(last[3]) if last else None
     outbox = session.outboxes.get(name)
-    answer = Answer(exchange, lasts=True)
+    answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
         if last and not outbox and name.startswith(session.id[:8]):
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
-            answer.carry_here()
+            answer.stream()
             answer(error_response(lost, {"id": ident}))
             return
-        after = int(last[3]) if last else None
-        if not outbox or not outbox.attach(exchange, after):
+        if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         answer.outbox = outbox
+        if outbox is session.own and after is not None and outbox.place > after + 1:
+            session.close()  # changes are missing: the client must fetch everything
+            raise HttpError(404, GONE)
 
-    endpoint.run_handler(answer, session, listen)
+    endpoint.run_handler(answer, listen)
 
 
 def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
     """End a session: [2025-11-25] basic/transports §Session Management."""
-    find_session(endpoint, exchange).close()
+    endpoint.sessions.find(exchange).close()
     reply(exchange, 200)
 
 
@@ -6093,45 +6221,47 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
     The session lives as long as this connection does: its stream cannot be resumed.
     """
-    session = HttpSession(endpoint, exchange.principal, {})
+    session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
-    answer = Answer(exchange, lasts=True)
+    answer = Answer(exchange, session, listens=True)
     answer.greeting = event(address.encode(), event="endpoint")
     answer.outbox = session.own
-    session.own.attach(exchange)
+    session.own.attach(answer)
     with closing(session):
-        endpoint.run_handler(answer, session, session.register)
+        endpoint.run_handler(answer, session.register)
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream.
+    """Serve a message; answers go to the session's stream, and wait for no reader.
 
-    The POST is answered 202 before its handler has run. So the handler needs a thread
-    of its own; sessions and endpoints have a limited number of these.
+    The POST is answered 202 before its handlers run, on this thread. So the client must
+    use another connection for its next POST, which may be a cancellation.
     """
-    session = find_session(endpoint, exchange)
+    session = endpoint.sessions.find(exchange)
     message = endpoint.read_message(exchange)
     # Answers and cancellations are always taken: they end calls.
     is_call = isinstance(message, list) or is_request(message)
-    is_full = endpoint.calls.busy >= MAX_CONNECTIONS
-    if is_call and (is_full or len(session.running) > MAX_THREADS):
+    if is_call and len(session.running) > MAX_THREADS:
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        session.settle()
 
-    def start(work: Func) -> None:
-        def run() -> None:
-            work()
-            session.settle()
-
-        endpoint.calls.add(run)  # the next POST may use this connection
-
+    handlers: list[Func] = []
     endpoint.server.handle(
-        message, send, peer=session, principal=exchange.principal, start=start
+        message,
+        send,
+        peer=session,
+        principal=exchange.principal,
+        start=handlers.append,
     )
+    exchange.closing = exchange.closing or bool(handlers)
     reply(exchange, 202)
+    for run_handler in handlers:
+        run_handler()
+    session.settle()
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
@@ -6159,18 +6289,17 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# A ThreadingHTTPServer of the standard library: each connection has a thread, which
-# reads requests and lets the endpoint answer them one after the other. We read only the
-# head of a request ourselves: the library's parser takes half the time of a call, and
-# accepts too much. After an invalid request the connection is closed, because nobody
-# can tell where the next one begins. Each step of a connection, except a running
-# handler, has a time limit, whatever a client does.
+# Not MCP: skip on first reading. http_server() makes an HttpServer, which gives each
+# connection a thread. The thread reads requests, makes a SocketExchange of each, and
+# calls Endpoint.serve() with it, one after the other. Each step of a connection, except
+# a running handler, has a time limit. serve_http() also ends at a signal.
 #
-# These are refused, because two programs that read them differently could be tricked
-# into taking one request for two (RFC 9112 §5, §6, §11.2): a bare CR or LF, a space
-# before the colon, a header that continues on the next line, NUL, no Host or two,
-# Content-Length twice or beside Transfer-Encoding, and lengths such as `+1` or `1_0`.
-# The email parser, which the library would use, accepts them all.
+# These requests are refused, and their connections closed, because two programs that
+# read them differently could be tricked into taking one request for two (RFC 9112 §5,
+# §6, §11.2): a bare CR or LF, a space before the colon, a header that continues on the
+# next line, NUL, no Host or two, Content-Length twice or beside Transfer-Encoding, and
+# lengths such as `+1` or `1_0`. The library's http.server accepts them all, and takes
+# half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6181,11 +6310,45 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
-SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
+SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
+STALL_SECONDS = 2  # without progress, until an answer may lose its connection
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
+
+
+class Step(IntEnum):
+    """What a connection does.
+
+        step      the connection                              until
+        CLOSES    gives its client time to read an answer     2 s have passed
+        WAITS     waits for a request                         SEND_SECONDS
+        READS     has begun to receive a head                 SEND_SECONDS
+                  ... or a body                               BODY_SECONDS
+        SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
+        SERVES    runs a handler, or waits for an event       no limit
+
+    If all places are taken, a new connection takes that of another one, in this order.
+    It never takes the place of one that serves, or has sent something in the last
+    STALL_SECONDS. So a slow reader makes room as a slow sender does.
+    """
+
+    CLOSES = 0
+    WAITS = 1
+    READS = 2
+    SENDS = 3
+    SERVES = 4
+
+
+# The steps that may follow each one.
+_NEXT_STEPS = {
+    Step.CLOSES: (),
+    Step.WAITS: (Step.READS, Step.CLOSES),
+    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
+    Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
+    Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
+}
 
 
 def hang_up(sock: Any) -> None:
@@ -6202,143 +6365,129 @@ def http_date(seconds: int) -> str:
     return formatdate(seconds, usegmt=True)
 
 
-class _Closed(Exception):
-    """Ends the loop of serve_forever()."""
+class HttpServer:
+    """Serves an endpoint on a port: serve_forever() runs it, close() ends it.
 
+        hosts        names that Host may have; None: any
+        steps        what each connection does, and until when, by socket
+        patience     seconds that close() leaves running requests
+        stopped      true once serve_forever() must return; a signal handler may set it
+        accepting    held by the thread that accepts connections
 
-class Connections:
-    """The connections of an HTTP server: what each of them does, and until when.
-
-    It is complete in itself; http_server() mixes it into the library's server.
-
-        a connection   does this                        until
-        idle           it waits for a request           SEND_SECONDS have passed
-                       it is closing                    2 s
-        reads          its head arrives                 SEND_SECONDS
-                       its body arrives                 BODY_SECONDS
-        serves         its handler runs                 no limit
-                       its answer is sent               a time by its size
-
-    `steps` has this for each socket. When all places are taken, a new connection
-    replaces another one, in the order of the rows, but never one that is being served.
-    A connection that has lost its place gets an OSError at its next step(). `lock`
-    guards `steps`; nothing waits under it. serve_forever() holds `accepting`. Any
-    thread may call any method, except step() and linger(), which are for the
-    connection's own thread.
+    `lock` guards `steps`; nothing waits under it. A connection that has lost its place
+    gets an OSError at its next step(). Any thread may call any method, except those for
+    a connection's own thread, and step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+        import socket
+
         self.endpoint = endpoint
-        self.hosts: set[str] | None = None  # names that Host may have; None: any
         self.trace = tracer()
-        self.steps: dict[Any, tuple[str, float]] = {}
+        self.steps: dict[Any, tuple[Step, float]] = {}
         self.lock = threading.Lock()
         self.accepting = threading.RLock()
-        self.patience = 0.3  # seconds that close() leaves running requests
+        self.patience = 0.3
+        self.stopped = False
+        self._context = copy_context()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # With a short queue, clients would wait for seconds.
+        self.socket = socket.create_server((host, port), family=family, backlog=512)
+        self.server_address = self.socket.getsockname()[:2]
+        bound, self.server_port = self.server_address
+        self.hosts: set[str] | None = None
+        if bound in _LOOPBACK or bound.startswith("127."):
+            self.hosts = _LOOPBACK | {bound}
 
-    # ---- methods of the library's server that this overrides
-    def verify_request(self, sock: Any, address: Any) -> bool:
-        """Give a connection a place; False if there is none."""
+    # ---- accepting
+    def serve_forever(self, poll_interval: float = 0.1) -> None:
+        """Accept connections until close(). Handlers see the context of this call."""
+        with self.accepting, suppress(OSError):  # close() came first
+            self._context = copy_context()
+            self.socket.settimeout(min(poll_interval, 0.1))
+            while not (self.stopped or self.endpoint.closed):
+                self._accept()
+                for sock, (_, due) in list(self.steps.items()):
+                    if due < time.monotonic():
+                        hang_up(sock)  # its thread then ends
+
+    def _accept(self) -> None:
+        """Accept a connection, if one comes, and start its thread."""
+        try:
+            sock, address = self.socket.accept()
+        except OSError:  # none has come, or no descriptor is left
+            return
+        sock.settimeout(None)
+        if not self.admit(sock):
+            _log(f"503 for {address[0]}: too many connections")
+            with sock, suppress(OSError):  # it has left
+                sock.sendall(
+                    b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+                )
+        elif not spawn("mcp-connection", partial(self.serve, sock, address)):
+            self.leave(sock)
+            sock.close()
+
+    def admit(self, sock: Any) -> bool:
+        """Give a connection a place, if need be that of another; False: all are
+        busy."""
+        now = time.monotonic()
         with self.lock:
-            # Calls that wait for users whose clients have hung up hold no place.
-            holding = len(self.steps)
-            for answer in list(self.endpoint.lasting):
-                if answer.outbox and answer.outbox.reader is None:
-                    holding -= 1
-            if holding < max_connections() or self._evict():
-                self.steps[sock] = "idle", time.monotonic() + SEND_SECONDS
-                return True
-        _log(f"503 for {address[0]}: too many connections")
-        with suppress(OSError):  # it has left
-            sock.sendall(
-                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-            )
-        return False
-
-    def service_actions(self) -> None:
-        """Hang up on connections whose time has passed: their threads then end."""
-        for sock, (_, due) in list(self.steps.items()):
-            if due < time.monotonic():
-                hang_up(sock)
-        if self.endpoint.closed:
-            raise _Closed
-
-    def handle_error(self, sock: Any, address: Any) -> None:
-        """Log the exception that ended a connection's thread."""
-        _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
-        with self.lock:
-            self.steps.pop(sock, None)  # or the thread that accepts would linger
-
-    # ---- places
-    def _evict(self) -> bool:
-        """Take a place from the connection that does least; False if all are served."""
-        oldest = min(self.steps, key=self.steps.__getitem__)
-        if self.steps[oldest][0] == "serves":
-            return False
-        del self.steps[oldest]
-        hang_up(oldest)
+            if len(self.steps) >= max_connections():
+                lowest = min(self.steps, key=self.steps.__getitem__)
+                step, due = self.steps[lowest]
+                has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
+                if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
+                    return False
+                del self.steps[lowest]
+                hang_up(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS
         return True
 
-    def step(self, sock: Any, what: str, seconds: float = inf) -> None:
-        """Note what a connection does now, on its own thread; OSError: evicted."""
+    def step(self, sock: Any, step: Step, seconds: float = inf) -> None:
+        """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
-            self.steps[sock] = what, time.monotonic() + seconds
+            before = self.steps[sock][0]
+            if step not in _NEXT_STEPS[before]:
+                raise RuntimeError(f"{step!r} must not follow {before!r}")
+            self.steps[sock] = step, time.monotonic() + seconds
 
-    def linger(self, sock: Any) -> None:
-        """Read what still comes before a socket is closed, for 2 s at most.
-
-        If data met a closed socket, the client would get a reset, and might never see
-        why its request was refused.
-        """
-        with suppress(OSError):  # it is closed, or has been evicted
-            self.step(sock, "idle", 2)
-            sock.shutdown(1)  # SHUT_WR
-            while sock in self.steps and sock.recv(2**16):
-                pass
+    def leave(self, sock: Any) -> None:
+        """Give up the place of a connection, if it has one."""
         with self.lock:
             self.steps.pop(sock, None)
 
-    # ---- the end
-    def drain(self) -> None:
-        """Wait `patience` seconds at most for running handlers and, when they have
-        ended, a fifth of this for requests and answers on their way. Then hang up."""
-        began = now = quiet_since = time.monotonic()
-        while now < began + self.patience:  # a signal may change it
-            time.sleep(self.patience / 100)
-            now = time.monotonic()
-            steps = dict(self.steps)
-            peers = list(self.endpoint.answers.values())
-            # ("serves", inf): a request is being served, and nothing has been sent.
-            if any(one.running for one in peers) or ("serves", inf) in steps.values():
-                quiet_since = now
-            elif now > quiet_since + self.patience / 5 or not any(
-                what != "idle" or is_ready(sock, to_write=False)
-                for sock, (what, _) in steps.items()
-            ):
-                break
-        self.endpoint.close()
-        time.sleep(self.patience / 100)  # for those that have asked, and hear of it
-        for peer in set(self.endpoint.answers.values()):
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
-        for sock in list(self.steps):
-            hang_up(sock)
+    # ---- a connection's own thread
+    def serve(self, sock: Any, address: Any) -> None:
+        """Serve requests until the client leaves, or its connection must end."""
+        try:
+            with sock, sock.makefile("rb") as stream:
+                with suppress(OSError):  # the client has left
+                    sock.setsockopt(6, 1, 1)  # TCP_NODELAY: answers are not delayed
+                    closing = False
+                    while not closing:
+                        data = self._read_head(sock, stream)
+                        exchange = SocketExchange(self, sock, address, stream, data)
+                        self._context.copy().run(self.endpoint.serve, exchange)
+                        closing = exchange.closing
+                        if not closing:
+                            self.step(sock, Step.WAITS, SEND_SECONDS)
+                self._linger(sock)
+        except Exception as problem:
+            _log(f"a connection of {address[0]} failed: {problem!r:.200}")
+        finally:
+            self.leave(sock)
 
-    # ---- reading
-    def next_request(self, handler: Any) -> SocketExchange:
+    def _read_head(self, sock: Any, stream: Any) -> bytearray:
         """Wait for a request, and read its head; OSError: none comes.
 
         A head may come in pieces, or two requests together. So the head is read line by
         line, up to the empty line, and not a byte more: the body is read later.
         """
-        sock = handler.connection
-        stream = handler.rfile
-        self.step(sock, "idle", SEND_SECONDS)
         begin = stream.peek(1)
-        self.step(sock, "reads", SEND_SECONDS)
+        self.step(sock, Step.READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
         if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
@@ -6354,8 +6503,54 @@ class Connections:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, "serves")
-        return SocketExchange(self, handler, data)
+        self.step(sock, Step.SERVES)
+        return data
+
+    def _linger(self, sock: Any) -> None:
+        """Read what still comes before a socket is closed, for 2 s at most.
+
+        If data met a closed socket, the client would get a reset, and might never see
+        why its request was refused.
+        """
+        with suppress(OSError):  # it is closed, or has lost its place
+            self.step(sock, Step.CLOSES, 2)
+            sock.shutdown(1)  # SHUT_WR
+            while sock in self.steps and sock.recv(2**16):
+                pass
+
+    # ---- the end
+    def close(self) -> None:
+        """End the endpoint, finish what has begun within `patience` seconds, hang up."""
+        self.stopped = True
+        self.endpoint.close()
+        end = time.monotonic() + 1
+        with self.accepting, suppress(OSError):  # it is closed
+            # Closing the socket at once would reset connections in the kernel's queue,
+            # and a rolling restart would lose calls.
+            self.socket.listen(0)
+            while is_ready(self.socket, False) and time.monotonic() < end:
+                self._accept()
+        self.socket.close()
+
+        began = time.monotonic()
+        while self._is_busy() and time.monotonic() < began + self.patience:
+            time.sleep(self.patience / 100)  # a signal may change `patience`
+        self.endpoint.close()
+        time.sleep(self.patience / 100)  # for calls that have asked: they fail now
+        for peer in {answer.peer for answer in list(self.endpoint.answers)}:
+            if peer.running:
+                _log(f"requests abandoned: {len(peer.running)}")
+            peer.cancel_all()
+        for sock in list(self.steps):
+            hang_up(sock)
+
+    def _is_busy(self) -> bool:
+        """Tell whether a request runs, comes or is answered."""
+        for sock, (step, _) in list(self.steps.items()):
+            is_idle = step == Step.CLOSES or step == Step.WAITS
+            if not is_idle or is_ready(sock, to_write=False):
+                return True
+        return False
 
 
 class SocketExchange(Exchange):
@@ -6365,14 +6560,15 @@ class SocketExchange(Exchange):
 
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
-    closing    true if the connection ends with this answer
     """
 
-    def __init__(self, connections: Connections, handler: Any, data: bytearray) -> None:
-        self.sock = handler.connection
-        self.connections = connections
-        self.address, self.port = handler.client_address[:2]
-        self.hosts = connections.hosts
+    def __init__(
+        self, server: HttpServer, sock: Any, address: Any, stream: Any, data: bytearray
+    ) -> None:
+        self.server = server
+        self.sock = sock
+        self.address, self.port = address[:2]
+        self.hosts = server.hosts
 
         # One expression for the whole head: ten times as fast as the email parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
@@ -6383,7 +6579,7 @@ class SocketExchange(Exchange):
         absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
         if absolute:
             target = target[absolute.end() :]
-        super().__init__(method, target, fields, handler.rfile)
+        super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
         wants_close = "close" in self.headers.get("connection", "").lower()
@@ -6400,16 +6596,15 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.connections.step(self.sock, "reads", BODY_SECONDS)
+        self.server.step(self.sock, Step.READS, BODY_SECONDS)
         data = super().body()
-        self.connections.step(self.sock, "serves")
-        self.connections.trace(">", data, self.port, self.headers, http=self.name)
+        self.server.step(self.sock, Step.SERVES)
+        self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
-        ends = self.connections.endpoint.closed
         # While users are asked, their clients come back with the answers.
-        ends = ends and not self.connections.endpoint.sessions
+        ends = self.server.endpoint.closed and self.server.endpoint.sessions.is_empty()
         # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
@@ -6426,24 +6621,24 @@ class SocketExchange(Exchange):
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
         data = body or b""
-        self.connections.trace("<", data, self.port, http=self.name, status=status)
+        self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
         self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
 
     def _send(self, data: bytes) -> None:
-        """Send bytes, within a time that depends on their number."""
-        # Before this time has passed, the next comment is sent.
-        seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
-        self.connections.step(self.sock, "serves", seconds)
+        """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            self.sock.sendall(data)
+            for at in range(0, len(data), 2**16):
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS)
+                self.sock.sendall(data[at : at + 2**16])
+            self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
 
     def write(self, data: bytes) -> None:
-        self.connections.trace("<", data, self.port)
+        self.server.trace("<", data, self.port)
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
@@ -6454,6 +6649,10 @@ class SocketExchange(Exchange):
         if hang_up:
             self.hang_up()
 
+    def comment(self) -> None:
+        if is_ready(self.sock):
+            self.write(COMMENT)
+
     def gone(self) -> bool:
         try:
             if not is_ready(self.sock, to_write=False):
@@ -6463,77 +6662,18 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
-        self.connections.trace(">", b"", self.port, closed=True)
+        self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 
 
-@cache
-def http_classes() -> tuple[Any, Any]:
-    """Make the classes of the server and of its handlers when they are needed, because
-    http.server is slow to import."""
-    import http.server
-    import socketserver
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server: Any
-        disable_nagle_algorithm = True  # Nagle delays each answer by 44 ms
-
-        def handle_one_request(self) -> None:
-            self.close_connection = True
-            with suppress(OSError):  # the client has left
-                exchange = self.server.next_request(self)
-                self.server.context.copy().run(self.server.endpoint.serve, exchange)
-                self.close_connection = exchange.closing
-
-    class Httpd(Connections, http.server.ThreadingHTTPServer):
-        request_queue_size = 512  # with the usual 5, clients would wait for seconds
-        server_bind = socketserver.TCPServer.server_bind  # the other one asks DNS
-
-        def serve_forever(self, poll_interval: float = 0.5) -> None:
-            with self.accepting, suppress(_Closed):  # see service_actions()
-                self.service_actions()
-                self.context = copy_context()
-                super().serve_forever(min(poll_interval, 0.1))
-
-        def shutdown_request(self, request: Any) -> None:
-            self.linger(request)
-            self.close_request(request)
-
-        def close(self) -> None:
-            self.endpoint.close()
-            end = time.monotonic() + 1
-            with self.accepting, suppress(OSError):  # it is closed
-                # server_close() alone would reset connections in the kernel's queue,
-                # and a rolling restart would lose calls.
-                self.socket.listen(0)
-                while is_ready(self.socket, False) and time.monotonic() < end:
-                    self.handle_request()
-            self.server_close()
-            self.drain()
-
-    return Httpd, Handler
-
-
 def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close()
-    ends it.
+    """Return an HttpServer for an endpoint: serve_forever() runs it, close() ends it.
 
     `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
     loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
     time.
     """
-    import socket
-
-    server_class, handler_class = http_classes()
-    httpd = server_class(endpoint)
-    if ":" in host:
-        httpd.address_family = socket.AF_INET6
-    super(Connections, httpd).__init__((host, port), handler_class)
-    bound, httpd.server_port = httpd.server_address[:2]
-    if bound in _LOOPBACK or bound.startswith("127."):
-        httpd.hosts = _LOOPBACK | {bound}
-    httpd.socket.settimeout(1)  # for accepting only; connections may block
-    return httpd
+    return HttpServer(endpoint, host, port)
 
 
 def serve_http(
@@ -6555,10 +6695,10 @@ def serve_http(
     def react(number: int) -> bool:
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
-        is_first = not httpd.endpoint.closed
+        is_first = not httpd.stopped
         drains = number != signal.SIGINT and is_first
         httpd.patience = DRAIN_SECONDS if drains else 0
-        httpd.endpoint.closed = True
+        httpd.stopped = True
         return bool(before)
 
     stop = partial(react, signal.SIGTERM)
@@ -6568,36 +6708,28 @@ def serve_http(
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
         httpd.serve_forever(0.05)
-    await_cancelling()
+    await_cancelling(httpd.endpoint.server)
 
 
 # ======== 16. The command line ========================================================
-# `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
-# tools. A file that makes a Server is a program of its own, which shows when it is
-# imported. Server.run() understands `--http`, so every program has it.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
+# has this option.
 
-USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
-
-Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
-MCP_TRACE=FILE in the environment appends all messages to FILE, as JSON lines."""
+# The options that run() and serve_http() take.
+OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
-def usage_error(problem: str) -> typing.NoReturn:
-    """Report a wrong command line; exit with status 2."""
-    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
-    raise SystemExit(2)
-
-
-def serve_http_at(server: Server, words: list[str], options: Message) -> None:
-    """Serve at the [HOST:]PORT of the command line."""
-    place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
-    if not place or int(place[2]) > 65535:
-        usage_error("--http: expected [HOST:]PORT")
-    host = (place[1] or "127.0.0.1").strip("[]")
+def serve_http_at(server: Server, place: str, options: Message) -> None:
+    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
+    if not found or int(found[2]) > 65535:
+        usage(f"--http {place}: expected [HOST:]PORT")
+    host = (found[1] or "127.0.0.1").strip("[]")
     try:
-        serve_http(server, host, int(place[2]), **options)
+        serve_http(server, host, int(found[2]), **options)
     except OSError as problem:
-        raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
+        raise SystemExit(f"mcp_ref: {place}: {problem}")
 
 
 def demo() -> Server:
@@ -6612,67 +6744,16 @@ def demo() -> Server:
     return server
 
 
-def serve_file(path: str, words: list[str]) -> None:
-    """Import a file, and serve its public functions as tools.
-
-    Public functions are those that the file defines itself, except `main` and names
-    that begin with `_`.
-
-    A file that makes a server of its own is a program. If it has served while it was
-    imported, all is done; else it is refused, because the options of its run(), such as
-    `authorize`, are not known here.
-    """
-    import importlib.util
-
-    name, suffix = os.path.splitext(os.path.basename(path))
-    if suffix != ".py" or not os.path.isfile(path):
-        usage_error(f"serve: {path} is not a Python file")
-    if "--http" not in " ".join(words):
-        guard_stdio()  # before its first line runs
-
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    sys.argv = [path, *words]
-    if name == "__main__":
-        name = "main"
-    spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)  # never replace a library
-    spec.loader.exec_module(module)
-    if Server.served:
-        return
-    if Server.made:
-        usage_error(f"{path} makes its own server: run it with `python3 {path}`")
-    server = Server(name)
-    for key, value in vars(module).items():
-        is_function = isinstance(value, types.FunctionType)
-        if is_function or hasattr(value, "__wrapped__"):
-            if key != "main" and key[0] != "_" and value.__module__ == name:
-                try:
-                    server.tool(value)
-                except (TypeError, ValueError) as problem:
-                    _log(f"not a tool: {problem}")
-    if not server.tools:
-        usage_error(f"{path} has no function that can be a tool")
-    server.run(words)
-
-
 def main(words: list[str]) -> None:
     """Run the command line."""
-    if not words or re.match("--http(=|$)", words[0]):
-        demo().run(words)
-    elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
-        print(USAGE)
-    elif words == ["--version"]:
+    if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
-    elif words[0] != "serve":
-        usage_error(f"unknown command: {words[0]}")
-    elif len(words) < 2 or words[1].startswith("-"):
-        usage_error("serve: missing FILE.py")
+    elif words and find_place(words[:2]) is None:
+        is_help = words[0] in ("-h", "--help")
+        usage("" if is_help else f"unknown: {words[0]}; or `mcp_cli.py serve FILE.py`?")
     else:
-        serve_file(words[1], words[2:])
+        demo().run(words)
 
 
 if __name__ == "__main__":
-    # A served file that imports mcp_ref gets this module.
-    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])

@@ -317,6 +317,7 @@ class Thread:
         if scheduler.starts in scheduler.refused:
             raise RuntimeError("can't start new thread")
         self.task = scheduler.spawn(self.target, self.name)
+        self.task.owner = getattr(self, "owner", None)
         self.ident = self.task.ident
 
     def join(self, timeout: float | None = None) -> None:
@@ -532,6 +533,28 @@ def decides(path: str, name: str, value: bool) -> Edit:
         return node
 
     return Edit(path, f"has no `if` with {name}", change)
+
+
+def drops_finally(path: str) -> Edit:
+    """Have a function do what is in a `finally` only if nothing has failed."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Try) and node.finalbody:
+            return [*node.body, *node.finalbody]
+        return node
+
+    return Edit(path, "has no `finally`", change)
+
+
+def assigns(path: str, name: str, value: bool) -> Edit:
+    """Have a function assign something else to a name, once it has found its value."""
+
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Assign) and mentions(node.targets[0], name):
+            return [node, ast.Assign(targets=node.targets, value=ast.Constant(value))]
+        return node
+
+    return Edit(path, f"does not assign {name}", change)
 
 
 def calls_instead(path: str, name: str, other: str) -> Edit:
@@ -1347,7 +1370,7 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: not httpd.steps and served
 
 
-# ---- ... of the watch, the crew and the reader of a pipe
+# ---- ... of stdio: the reader, its deputy, and the queue
 def flag_is_set(mcp: Any, scheduler: Scheduler) -> Any:
     """A flag is set twice while a thread begins to wait for it: that returns."""
     flag = mcp.Flag()
@@ -1357,189 +1380,162 @@ def flag_is_set(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: flag.is_set and scheduler.passed() == 0
 
 
-def watch_looks(mcp: Any, scheduler: Scheduler) -> Any:
-    """Threads leave posts and come back when the watch looks: each post is taken once,
-    one that nobody comes back to is looked after, and in the end the watch rests."""
-    watch, taken = mcp.Watch(0.25), []  # type: Any, list[int]
-    scheduler.functions = "leave take _run".split()
-
-    def look(post: int) -> None:
-        if watch.take(post):
-            taken.append(post)
-        raise ValueError("others are looked after all the same")
-
-    def worker(first: int) -> None:
-        for post, seconds in ((first, 0.5), (first + 1, 0)):  # the watch looks at 0.5
-            watch.leave(post, look)
-            me().wait(lambda: False, seconds)
-            if watch.take(post):
-                taken.append(post)
-        watch.leave(first + 2, look)
-        assert me().wait(lambda: first + 2 in taken, 2), "nobody looks"
-
-    scheduler.spawn(lambda: worker(0), "worker 0")
-    scheduler.spawn(lambda: worker(10), "worker 10")
-    return lambda: sorted(taken) == [0, 1, 2, 10, 11, 12]
-
-
-def watch_starts_again(mcp: Any, scheduler: Scheduler) -> Any:
-    """Posts are left when the watch finds that there are none: it looks after them."""
-    watch, taken = mcp.Watch(2), []  # type: Any, list[int]
-
-    def look(post: int) -> None:
-        if watch.take(post):
-            taken.append(post)
-
-    def worker() -> None:
-        watch.leave(0, look)
-        watch.take(0)
-        me().wait(lambda: False, 2)  # when it ends
-        watch.leave(1, look)
-        assert me().wait(lambda: taken, 9), "nobody looks"
-
-    scheduler.spawn(worker, "worker")
-    return lambda: taken == [1]
-
-
-def watch_is_refused(mcp: Any, scheduler: Scheduler) -> Any:
-    """There is no thread for a watch when the first post is left: the next one has it
-    looked after, too."""
-    watch, taken = mcp.Watch(0.25), []  # type: Any, list[int]
-    scheduler.refused = {1}
-
-    def look(post: int) -> None:
-        if watch.take(post):
-            taken.append(post)
-
-    def worker() -> None:
-        watch.leave(0, look)
-        watch.leave(1, look)
-        assert me().wait(lambda: len(taken) == 2, 2), "nobody looks"
-
-    scheduler.spawn(worker, "worker")
-    return lambda: sorted(taken) == [0, 1]
-
-
-RELIEVING = "_read _serve start _relieve _take_over leave take serve".split()
-CREW = "_read _serve start _take_over add adopt help spawn run_aside".split()
+PIPE = """
+    _read _serve _start _stand_by _empty_queue _is_busy serve spawn run_aside _finish
+""".split()
 NULL = os.open(os.devnull, os.O_RDWR)
 
 
-def stdio(
-    mcp: Any, scheduler: Scheduler, calls: list[int], threads: int = 2
-) -> dict[int, float]:
-    """Serve calls on stdio. Each takes so many BLINK_SECONDS; a negative one only lets
-    time pass. Return, in the end, when each was answered."""
-    mcp.MAX_THREADS, mcp.LEAVE_SECONDS = threads, 60
-    mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at the same time
-    scheduler.now = began = 1.0
-    server, answered = mcp.Server("s"), {}  # type: Any, dict[int, float]
-    server.tool(
-        lambda seconds: mcp.time.sleep(seconds / 64) if seconds else None, name="do"
-    )
-    pipe = mcp.Pipe(server, NULL, NULL)
-    left, readers = list(enumerate(calls)), []  # type: Any, list[Any]
+class Host:
+    """The client of a server on stdio. It writes `calls`, one a line: the tool takes so
+    many BLINK_SECONDS. A negative one lets time pass; text is a line as it is.
 
-    def readline(size: int) -> bytes:
-        assert not readers, "two threads read"
-        readers.append(me())
+        answered    when each was answered, in BLINK_SECONDS, by its place in `calls`
+        returned    when serve() had returned
+        fails       places whose results cannot be sent
+        reads       BLINK_SECONDS that it takes to read an answer
+    """
+
+    def __init__(
+        self, mcp: Any, scheduler: Scheduler, calls: list[Any], threads: int = 2
+    ) -> None:
+        mcp.MAX_THREADS, mcp.LEAVE_SECONDS = threads, 2
+        mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at the same time
+        scheduler.now, scheduler.functions = 1.0, PIPE
+        self.mcp, self.scheduler, self.threads = mcp, scheduler, threads
+        self.calls = list(enumerate(calls))
+        self.answered: dict[int, float] = {}
+        self.fails: set[int] = set()
+        self.reads = 0
+        self.returned, self.running, self.reader = 0.0, 0, None  # type: float, int, Any
+        server = mcp.Server("s")
+        server.tool(self.do, name="do")
+        self.pipe = mcp.Pipe(server, NULL, NULL)
+        self.pipe._source = types.SimpleNamespace(readline=self.readline)
+        self.pipe._await_hang_up = lambda: None
+        self.pipe.send = self.send
+        scheduler.spawn(self.serve, "serve")
+
+    def now(self) -> float:
+        return (self.scheduler.now - 1) * 64
+
+    def serve(self) -> None:
+        self.pipe.serve()
+        self.returned = self.now()
+
+    def do(self, seconds: float) -> None:
+        self.running += 1
+        if self.running > self.threads:
+            self.scheduler.failure = "too many handlers run at once"
+        if seconds:
+            self.mcp.time.sleep(seconds / 64)
+        self.running -= 1
+
+    def readline(self, size: int) -> bytes:
+        assert not self.reader, "two threads read"
+        self.reader = me()
         switch()
-        number, seconds = left.pop(0) if left else (0, None)
-        if seconds is not None and seconds < 0:
-            mcp.time.sleep(-seconds / 64)
-        readers.clear()
-        if seconds is None or seconds < 0:
-            return b"" if seconds is None else b"\n"
-        call = request(mcp, "tools/call", name="do", arguments={"seconds": seconds})
-        return mcp.encode({**call, "id": number})  # type: ignore[no-any-return]
+        place, call = self.calls.pop(0) if self.calls else (0, "")
+        if isinstance(call, str):
+            line = call.encode()
+        elif call < 0:
+            self.mcp.time.sleep(-call / 64)
+            line = b"\n"
+        else:
+            arguments = {"seconds": call}
+            call = request(self.mcp, "tools/call", name="do", arguments=arguments)
+            line = self.mcp.encode({**call, "id": place})
+        self.reader = None
+        return line
 
-    def send(message: Any) -> None:
-        assert "error" not in message, message
-        assert message["id"] not in answered, "a request is answered twice"
-        answered[message["id"]] = (scheduler.now - began) * 64
-
-    pipe._source = types.SimpleNamespace(readline=readline)
-    pipe.send = send
-    pipe._await_hang_up = lambda: None
-    scheduler.always = lambda: pipe._calls.busy >= 0
-    scheduler.spawn(pipe.serve, "serve")
-    return answered
+    def send(self, message: Any) -> None:
+        me().wait(lambda: not self.reads, self.reads / 64)
+        if message.get("id") in self.fails and "result" in message:
+            raise ValueError("it cannot be sent")
+        assert not self.returned, "an answer comes after the end"
+        if "id" in message:
+            assert message["id"] not in self.answered, "a request is answered twice"
+            self.answered[message["id"]] = self.now()
 
 
-def reader_is_relieved(mcp: Any, scheduler: Scheduler) -> Any:
-    """A handler ends when another reader takes over: each request is answered once, and
+def deputy_takes_over(mcp: Any, scheduler: Scheduler) -> Any:
+    """A handler returns when the deputy takes over: each request is answered once, and
     a fast one before the slow ones."""
-    scheduler.functions = RELIEVING
-    answered = stdio(mcp, scheduler, [2, 60, 0, -120, 0])
-    return lambda: sorted(answered) == [0, 1, 2, 4] and answered[2] < 9
+    host = Host(mcp, scheduler, [1, 60, 0.1, 0, -99, 1, 0], 3)
+    return lambda: sorted(host.answered) == [0, 1, 2, 3, 5, 6] and host.answered[3] < 3
 
 
-def watch_has_rested(mcp: Any, scheduler: Scheduler) -> Any:
-    """Nothing was watched for long when a slow call comes: the next one is answered
-    first."""
-    scheduler.functions = RELIEVING
-    answered = stdio(mcp, scheduler, [0, -120, 60, 0])
-    return lambda: sorted(answered) == [0, 2, 3] and answered[3] < 129
+def deputy_has_ended(mcp: Any, scheduler: Scheduler) -> Any:
+    """There is no deputy any longer when a slow call comes: the next one is answered
+    first. The same while another one is slow."""
+    host = Host(mcp, scheduler, [0, -120, 60, 0, -10, 60, 0], 3)
+    return lambda: (
+        sorted(host.answered) == [0, 2, 3, 5, 6]
+        and host.answered[3] < 129
+        and host.answered[6] < 145
+    )
+
+
+def handler_fails(mcp: Any, scheduler: Scheduler) -> Any:
+    """What a handler sends fails, so that the handler does: its thread reads on, alone,
+    or has been replaced."""
+    host = Host(mcp, scheduler, [0, 1, -3, 0, 0])
+    host.fails = {0, 1}
+    return lambda: sorted(host.answered) == [0, 1, 3, 4]
 
 
 def slow_calls_wait(mcp: Any, scheduler: Scheduler) -> Any:
-    """A call comes when the only thread ends: it waits for it, or has another."""
-    scheduler.functions = CREW
-    answered = stdio(mcp, scheduler, [5, -3, 2], 1)
-    return lambda: sorted(answered) == [0, 2]
+    """A call comes when the only slow handler returns: it is run, here or there."""
+    host = Host(mcp, scheduler, [5, -4, 2, 0], 1)
+    return lambda: sorted(host.answered) == [0, 2, 3]
 
 
-def crew_takes_all(mcp: Any, scheduler: Scheduler) -> Any:
-    """Work comes when the only thread of a crew ends: it is done all the same."""
-    crew, done = mcp.Crew("crew", 1), []  # type: Any, list[int]
-
-    def add() -> None:
-        for number in range(3):
-            crew.add(lambda number=number: done.append(number))
-
-    scheduler.spawn(add, "add")
-    return lambda: done == [0, 1, 2] and not crew.busy
+def waiting_call_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call in the queue is cancelled when its turn comes: it is not answered, but the
+    one behind it is."""
+    line = mcp.encode(cancellation()).decode()
+    host = Host(mcp, scheduler, [5, 3, 0, -4, line], 1)
+    scheduler.functions = [*PIPE, *"take_notification _perform _end _cancel".split()]
+    return lambda: sorted(host.answered) == [0, 2] and not host.pipe.running
 
 
-def crew_adopts(mcp: Any, scheduler: Scheduler) -> Any:
-    """An adopted thread helps while work comes: it is done, and all count out."""
-    crew, done = mcp.Crew("crew", 1), []  # type: Any, list[int]
+def answer_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
+    """The client leaves while handlers run: serve() returns when all is answered."""
+    host = Host(mcp, scheduler, [9, 2])
+    host.reads = 2
+    return lambda: sorted(host.answered) == [0, 1] and host.returned < 14
 
-    def add() -> None:
-        for number in range(3):
-            crew.add(lambda number=number: done.append(number))
 
-    def come() -> None:
-        crew.adopt()
-        crew.help()
+def answer_meets_stop(mcp: Any, scheduler: Scheduler) -> Any:
+    """stop() comes while handlers run: what they send in time is sent before serve()
+    returns, and the others are cancelled."""
+    host = Host(mcp, scheduler, [1, 2, 60, -99])
 
-    scheduler.always = lambda: 0 <= crew.busy <= 2
-    scheduler.spawn(add, "add")
-    scheduler.spawn(come, "adopted")
-    return lambda: sorted(done) == [0, 1, 2] and not crew.busy
+    def stop() -> None:
+        me().wait(lambda: len(host.answered) == 2)
+        host.pipe.stop()
+
+    scheduler.spawn(stop, "stop")
+    return lambda: sorted(host.answered) == [0, 1] and host.returned < 20
 
 
 def threads_are_refused(mcp: Any, scheduler: Scheduler) -> Any:
-    """Now and then no thread can be started: a watch, two readers that relieve another,
-    threads of the crew. The first and second are there already."""
-    scheduler.functions, scheduler.refused = CREW, {3, 5, 6, 9, 10}
-    answered = stdio(mcp, scheduler, [5, 4, -60, 9, 3, 0, -60, 0])
-    return lambda: sorted(answered) == [0, 1, 3, 4, 5, 7]
-
-
-def no_thread_is_left(mcp: Any, scheduler: Scheduler) -> Any:
-    """There is a reader and a watch, and no other thread: each request is answered."""
-    scheduler.functions = [*RELIEVING, "run_aside"]
-    scheduler.refused = range(4, 10**6)
-    answered = stdio(mcp, scheduler, [3, 0, 2])
-    return lambda: sorted(answered) == [0, 1, 2]
+    """Now and then no thread can be started: the reader, deputies. The next one is."""
+    scheduler.refused = {2, 3, 6, 8}
+    host = Host(mcp, scheduler, [5, 60, 0, 60, 0, -99, 5, 0], 3)
+    return lambda: (
+        sorted(host.answered) == [0, 1, 2, 3, 4, 6, 7] and host.answered[2] < 9
+    )
 
 
 def no_thread_starts(mcp: Any, scheduler: Scheduler) -> Any:
-    """Not even a reader can be started: each request is answered."""
+    """Not even a reader can be started: each request is answered, a subscription at the
+    end."""
     scheduler.refused = range(1, 10**6)
-    answered = stdio(mcp, scheduler, [3, 0, 2])
-    return lambda: sorted(answered) == [0, 1, 2]
+    listen = request(mcp, "subscriptions/listen", notifications={})
+    line = mcp.encode(listen).decode()
+    host = Host(mcp, scheduler, [3, line, 0, 2])
+    return lambda: sorted(host.answered) == [0, 1, 2, 3]
 
 
 # ---- ... of an endpoint: its end, its sessions, and clients that hang up
@@ -1877,16 +1873,14 @@ MODELS = [
     question_meets_the_end,
     connections,
     flag_is_set,
-    watch_looks,
-    watch_starts_again,
-    watch_is_refused,
-    reader_is_relieved,
-    watch_has_rested,
+    deputy_takes_over,
+    deputy_has_ended,
+    handler_fails,
     slow_calls_wait,
-    crew_takes_all,
-    crew_adopts,
+    waiting_call_meets_cancel,
+    answer_meets_end,
+    answer_meets_stop,
     threads_are_refused,
-    no_thread_is_left,
     no_thread_starts,
     endpoint_closes,
     sessions_make_way,
@@ -1903,78 +1897,17 @@ MODELS = [
 
 
 # ---- what is planted as a function
-def take_for_two(take: Any, watch: Any, post: Any) -> bool:
-    """Take a post in two steps, between which somebody else may take it."""
-    is_left = post in watch._looks
-    pause()
-    take(watch, post)
-    return is_left
-
-
-def take_always(take: Any, watch: Any, post: Any) -> bool:
-    take(watch, post)
-    return True
-
-
-def leave_and_believe(leave: Any, watch: Any, post: Any, look: Any) -> None:
-    """Take it for granted that a thread was started."""
-    leave(watch, post, look)
-    watch._runs = True
-
-
-def relieve_first(relieve: Any, pipe: Any, post: Any) -> None:
-    """Take the post before there is a thread that goes on with it."""
-    if pipe._watch.take(post):
-        pipe._calls.adopt()
-        sys.modules["mcp_ref"].spawn("mcp-reader", pipe._read)
-
-
-def relieve_and_count(relieve: Any, pipe: Any, post: Any) -> None:
-    """Count a thread in before it is known whether there is one."""
-
-    def take_over() -> None:
-        if pipe._watch.take(post):
-            pipe._read()
-        else:
-            pipe._calls.help()
-
-    pipe._calls.adopt()
-    sys.modules["mcp_ref"].spawn("mcp-reader", take_over)
-
-
-def take_over_and_count(take_over: Any, pipe: Any, post: Any) -> None:
-    """Count a thread in when it has the post already."""
-    has_post = pipe._watch.take(post)
-    pause()
-    pipe._calls.adopt()
-    if has_post:
-        pipe._read()
-    else:
-        pipe._calls.help()
-
-
-def help_in_two_steps(help: Any, crew: Any) -> None:
+def empty_in_two_steps(empty: Any, pipe: Any) -> None:
     """Find nothing under one lock, and count out under the next."""
     while True:
-        with crew._lock:
-            work = crew.waiting.popleft() if crew.waiting else None
-        if work is None:
+        with pipe._lock:
+            handler = pipe._waiting.popleft() if pipe._waiting else None
+        if handler is None:
             pause()
-            with crew._lock:
-                crew.busy -= 1
+            with pipe._lock:
+                pipe._slow -= 1
             return
-        work()
-
-
-def add_in_two_steps(add: Any, crew: Any, work: Any) -> None:
-    """Queue work when the lock under which threads were counted is free again."""
-    with crew._lock:
-        is_full = crew.busy >= crew._most
-        crew.busy += not is_full
-    pause()
-    crew.waiting.append(work)
-    if not is_full:
-        sys.modules["mcp_ref"].run_aside(crew._name, crew.help)
+        handler()
 
 
 def one_is_woken(condition: Any, *arguments: Any) -> Any:
@@ -2039,24 +1972,27 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("an evicted connection goes on", connections, decides("Connections.step", "steps", False)),
     ("a request that is served is evicted", connections, decides("Connections._evict", "serves", False)),
     ("a flag says that it is set too late", flag_is_set, delays("Flag.set", "is_set", "_gate.release")),
-    ("two threads read after a take-over", reader_is_relieved, Patch("Watch.take", take_always)),
-    ("a post is taken in two steps", watch_looks, Patch("Watch.take", take_for_two)),
-    ("a post is not taken out", watch_looks, calls_instead("Watch.take", "pop", "get")),
-    ("a look that fails ends the watch", watch_looks, drops_handler("Watch._run", "looks")),
-    ("the watch ends though a post is left", watch_starts_again, drops_lock("Watch._run", "_lock")),
-    ("leave() looks without the lock whether the watch runs", watch_starts_again, drops_lock("Watch.leave", "_lock")),
-    ("the watch does not say that it has ended", watch_has_rested, drops_assignment("Watch._run", "_runs")),
-    ("a watch that did not start counts as running", watch_is_refused, Patch("Watch.leave", leave_and_believe)),
-    ("a reader that was relieved does not help", slow_calls_wait, drops_call("Pipe._read", "help")),
-    ("a reader goes on though its post is taken", reader_is_relieved, drops_assignment("Pipe._serve.start", "is_reader")),
-    ("a reader is counted in when it has the post", reader_is_relieved, Patch("Pipe._take_over", take_over_and_count)),
-    ("a thread does not count out", crew_adopts, drops_assignment("Crew.help", "busy")),
-    ("a thread ends between two locks", slow_calls_wait, Patch("Crew.help", help_in_two_steps)),
-    ("work is queued when the lock is free again", crew_takes_all, Patch("Crew.add", add_in_two_steps)),
-    ("a reader that did not start has the post", no_thread_is_left, Patch("Pipe._relieve", relieve_first)),
-    ("a thread that did not start counts as busy", threads_are_refused, Patch("Pipe._relieve", relieve_and_count)),
-    ("what no thread takes is lost", threads_are_refused, drops_call("run_aside", "work")),
+    ("two threads read after a take-over", deputy_takes_over, drops_assignment("Pipe._stand_by", "_reader")),
+    ("the deputy may take over from a reader that reads", deputy_takes_over, drops_assignment("Pipe._start", "_handler")),
+    ("a handler that fails still seems to run", handler_fails, drops_finally("Pipe._start")),
+    ("a replaced reader forgets the handler of the new one", deputy_takes_over, decides("Pipe._start", "self._handler", True)),
+    ("the deputy takes over without the lock", deputy_takes_over, drops_lock("Pipe._stand_by", "_lock")),
+    ("a handler returns without the lock", deputy_takes_over, drops_lock("Pipe._start", "_lock")),
+    ("a deputy that has taken over seems to stand by", deputy_takes_over, drops_assignment("Pipe._stand_by", "_has_deputy")),
+    ("a deputy that has ended seems to stand by", deputy_has_ended, drops_assignment("Pipe._stand_by", "_has_deputy")),
+    ("a deputy that did not start seems to stand by", threads_are_refused, assigns("Pipe._start", "_has_deputy", True)),
+    ("the reader runs more handlers than it may", slow_calls_wait, decides("Pipe._start", "MAX_THREADS", False)),
+    ("a replaced reader does not empty the queue", slow_calls_wait, drops_call("Pipe._read", "_empty_queue")),
+    ("a replaced reader does not count itself out", slow_calls_wait, drops_assignment("Pipe._empty_queue", "_slow")),
+    ("the queue is empty under one lock, and left under the next", slow_calls_wait, Patch("Pipe._empty_queue", empty_in_two_steps)),
+    ("a handler is put into the queue when the lock is free again", slow_calls_wait, drops_lock("Pipe._start", "_lock")),
+    ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._end", "_ended", False)),
+    ("serve() returns while an answer is sent", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: bool(pipe.running))),
+    ("serve() does not wait for slow handlers", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: False)),
+    ("what is abandoned is not cancelled", answer_meets_stop, drops_call("Pipe._finish", "cancel_all")),
+    ("serve() returns when its thread is replaced", threads_are_refused, drops_call("Pipe.serve", "_stopped.wait")),
     ("without a reader nobody reads", no_thread_starts, drops_call("Pipe.serve", "_read")),
+    ("what no thread takes is lost", no_thread_starts, drops_call("run_aside", "work")),
     ("a stream begins while its endpoint closes", endpoint_closes, decides("Endpoint.run_handler", "self.closed", False)),
     ("a session opens after its endpoint has closed", endpoint_closes, decides("HttpSession.register", "endpoint.closed", False)),
     ("the table of sessions has no lock", sessions_make_way, drops_lock("HttpSession.register", "lock")),

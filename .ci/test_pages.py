@@ -224,7 +224,8 @@ def public_names() -> dict[str, Any]:
                 is_ours = base.__module__ == module.__name__
                 if base is value or is_ours and base.__name__ not in module.__all__:
                     for key, one in vars(base).items():
-                        if key[0] != "_" and inspect.isfunction(one):
+                        is_shown = inspect.isfunction(one) or isinstance(one, property)
+                        if key[0] != "_" and is_shown:
                             found[f"{name}.{key}"] = one
     return found
 
@@ -249,6 +250,8 @@ def test_the_reference_has_each_name_and_parameter(name):
     if name == "connect" or (isinstance(value, type) and "__init__" not in vars(value)):
         return  # another name, or a class with the parameters of its base
     call = re.search(r"(?s)```py\n(.*?)\n```", part[1])[1]
+    if isinstance(value, property):
+        value = value.fget
     for parameter in inspect.signature(value).parameters.values():
         if parameter.name not in ("self", "function"):
             assert re.search(rf"\b{parameter.name}\b", call), (

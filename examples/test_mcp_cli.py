@@ -28,7 +28,15 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from testing.places import JSON, answering, command, program_of
+from testing.places import (
+    JSON,
+    answering,
+    command,
+    listening,
+    modern,
+    program_of,
+    status_of,
+)
 from testing.scripts import (
     HERE,
     MCP_REF,
@@ -38,15 +46,11 @@ from testing.scripts import (
     begin,
     cli,
     client,
-    command,
     exchange,
     http_answer,
-    listening,
     load,
-    modern,
     needs_posix,
     parametrize,
-    status_of,
 )
 
 

@@ -504,7 +504,7 @@ class Source:
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 # The implementation of an overloaded function has `**members`.
                 last = found.get(one.name)
-                if not (last in node.body and is_overload(last)):
+                if not (last in node.body and "overload" in decorators(last)):
                     found[one.name] = one
                 elif last.args.args[1:]:  # @tool, without parentheses
                     found[one.name] = one
@@ -516,6 +516,8 @@ class Source:
         """Return a call with all parameters, as the source has them."""
         if node is None:
             return CALLS.get(name, f"{name}(message: str)")
+        if "property" in decorators(node):
+            return f"{name}: {self.segment(node.returns)}"
         given = node.args
         plain = given.posonlyargs + given.args
         values = [None] * (len(plain) - len(given.defaults)) + given.defaults
@@ -562,9 +564,9 @@ class Source:
         return line.partition("  # ")[2]
 
 
-def is_overload(node: Any) -> bool:
-    """Tell whether a function is one of several signatures of the next one."""
-    return any(getattr(one, "id", "") == "overload" for one in node.decorator_list)
+def decorators(node: Any) -> list[str]:
+    """Return the names of a function's decorators."""
+    return [getattr(one, "id", "") for one in node.decorator_list]
 
 
 def told(docstring: str | None) -> str:

@@ -859,7 +859,7 @@ def test_a_walk_over_http_shows_no_secret():
     page, parts = walked(file, *words)
     part = parts["POST /mcp tools/call count"]
     names = named(part)
-    way = ["Connections.next_request", "Endpoint.serve", "Server.handle", "count"]
+    way = ["HttpServer.serve", "Endpoint.serve", "Server.handle", "count"]
     places = [names.index(name) for name in way]
     assert places == sorted(places) and "***" in part and "ada" in part
     assert "sesame" not in page
