@@ -271,7 +271,7 @@ def test_the_reference_has_no_name_that_does_not_exist():
 def test_new_names_of_the_reference_exist():
     page = load("reference", HERE / "examples" / "tools" / "reference.py")
     named = " ".join(page.SINCE.values()).split()
-    for name in {*named, *page.EXAMPLES, *page.CALLS, *page.TABLES}:
+    for name in {*named, *page.EXAMPLES, *page.NOTES, *page.CALLS, *page.TABLES}:
         called, _, parameter = name.rstrip("=)").partition("(")
         assert called in PUBLIC, name
         if parameter:

@@ -350,6 +350,35 @@ SINCE = {
         Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES
         MAX_STUCK_PAGES""",
 }
+# What a user wants to know beyond the docstring.
+NOTES = {
+    "Server.tool": "`input_schema`, `output_schema`: [by hand](#schemas-by-hand).",
+    "Server.prompt": "`members`: icons, _meta.",
+    "Server.resource": "`annotations`: audience, priority, lastModified. `members`: "
+    "size, icons, _meta.",
+    "Server.completion": "`reference`: the name of the prompt, or the URI of the template.",
+    "Server.call_handler": "`entry` is the registered function, with its `name` and "
+    "`definition`; `ctx.method` tells a tool (`tools/call`) from a resource or prompt.",
+    "Server.handle": "`principal`: who has sent it, for `ctx.principal`.",
+    "Context.log": "`logger`: the name of its source.",
+    "Context.elicit": "`form`: the fields, or `url=` or `schema=`, as elicitation() has "
+    "them. `key`: a name for the question; without it, its words are its name.",
+    "Context.sample": "`options` and `messages`: see sampling().",
+    "elicitation": "`schema`: the form as a JSON Schema, in place of `fields`.",
+    "sampling": "`messages`: a text, a message, or a list of messages. `options`: "
+    "systemPrompt, temperature, tools, ...",
+    "image": "`data` is encoded for you. `members`: annotations, _meta.",
+    "bearer": "`metadata_url` goes into the header WWW-Authenticate of a 401 (RFC 9728).",
+    "event": "`ident`: the id of the event; `fields`: other fields, such as `retry`.",
+    "serve_http": "`endpoint` takes the place of `options`.",
+    "Endpoint": "`path`: where it is.",
+    "fetch": "`verb`: GET, POST, ...",
+    "url_warnings": "`server_url`: that of the server which has sent `url`.",
+    "Client.call_tool": "`options`, here and below: those of request().",
+    "Client.complete": "`reference`: the name of the prompt, or the URI of the template.",
+    "StdioTransport": "`command`: the program and its arguments; `cwd`: its folder.",
+    "Request": "`longest`: seconds, beyond which progress does not extend the `timeout`.",
+}
 EXAMPLES = {
     "Server.tool": """
         from mcp_ref import Server
@@ -624,6 +653,7 @@ def described(name: str, depth: str, doc: str, call: str) -> str:
         f"{depth} {name}",
         f"```py\n{call}\n```",
         doc,
+        NOTES.get(name, ""),
         newer(name),
         f"```python\n{example}\n```" if example else "",
     ]
