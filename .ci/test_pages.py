@@ -597,6 +597,13 @@ TEXTS = sorted(
 )
 
 
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    text = re.sub(r"(?ms)^```.*?^```", "", path.read_text("utf-8"))
+    titles = re.findall(r"(?m)^#+ (.+)$", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text))
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles}
+
+
 @parametrize("path", TEXTS, ids=lambda path: path.relative_to(HERE).as_posix())
 def test_what_a_file_refers_to_exists(path):
     text = path.read_text("utf-8")
@@ -605,6 +612,10 @@ def test_what_a_file_refers_to_exists(path):
     if path.suffix == ".md":
         links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text)
         missing += [one for one in links if not (path.parent / one).exists()]
+        for page, anchor in re.findall(r"\]\(([\w./-]*\.md)?#([^)]+)\)", text):
+            target = path.parent / page if page else path
+            if target.exists() and anchor not in anchors_of(target):
+                missing.append(f"{page}#{anchor}")
     if not path.name.startswith("test_"):
         pages = re.findall(r"(?<![\w/*.-])((?:\w+/)*\w+\.md)\b", text)
         missing += [one for one in pages if one.rpartition("/")[2] not in names]
