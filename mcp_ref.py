@@ -114,7 +114,7 @@ __all__ = """
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
-    NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
+    NOTIFICATIONS PARSE_ERROR Pipe RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
     image is_id keywords kind_of link log printable roots rules sampling schema_of
@@ -739,16 +739,16 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging and threads ======================================================
-# Skip on first reading. log() writes an entry to stderr; it never fails, and never
-# waits. log_failure() logs a handler's exception. tracer() makes a function that records
-# messages in the file MCP_TRACE. spawn() starts a thread; run_aside() also does the work
-# if no thread can be started. A Flag is an event that a signal handler may set.
-
-# An entry begins with "mcp_ref: ", each further line of it with "mcp_ref| ". Control
-# characters are escaped, so that clients cannot forge an entry.
+# ======== 3. Logging, threads, signals ================================================
+# Skip on first reading. log() writes to stderr; it never fails, and never waits.
+# log_failure() logs an exception. tracer() makes a function that records messages.
+# spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
+# descriptors of the client on stdin and stdout; nothing else can reach them.
 
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
+ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
+LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
@@ -768,19 +768,17 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
-    if source.isprintable():
-        return source
-    characters = []
-    for one in source:
-        is_safe = one.isprintable() or one in kept
-        characters.append(one if is_safe else ascii(one)[1:-1])
-    return "".join(characters)
+    return "".join(
+        one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
+    )
 
 
 def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    To send entries elsewhere, replace this function: `mcp_ref.log = logger.warning`.
+    Each further line of an entry begins with "mcp_ref| "; control characters are
+    escaped: so clients cannot forge an entry. To send entries elsewhere, replace this
+    function: `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -816,10 +814,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. `http`, `status` and `closed`
-    (the client has hung up) are further members of a record. Data that is not JSON goes
-    under "text". The first record describes this run. Without MCP_TRACE, trace() does
-    nothing.
+    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
+    this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -858,14 +854,11 @@ _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
 def log_failure(what: str, problem: BaseException) -> None:
-    """Log a handler's exception, from the author's first frame on.
-
-    An AskError needs no frames: the client caused it, or a signal.
-    """
+    """Log a handler's exception, from the author's first frame on."""
     import traceback
 
     frames = problem.__traceback__
-    if isinstance(problem, AskError):
+    if isinstance(problem, AskError):  # the client caused it, or a signal
         frames = None
     while frames and frames.tb_next:
         if not re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename):
@@ -877,8 +870,15 @@ def log_failure(what: str, problem: BaseException) -> None:
     _log(printable("\n".join(lines), "\n"))
 
 
-# ---- threads: all are daemons, so that none delays the exit after run() has returned.
-# Their names, which debuggers show, begin with "mcp-".
+def attempt(work: Func) -> None:
+    """Do work; log a failure."""
+    try:
+        work()
+    except Exception as problem:
+        log_failure("a request", problem)
+
+
+# ---- threads: all are daemons, so that none delays the exit after run() has returned
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
     """Start a thread, for join_threads(owner); False if none can be started."""
     thread: Any = threading.Thread(target=work, name=name, daemon=True)
@@ -897,42 +897,126 @@ def run_aside(name: str, work: Func, owner: Any = None) -> None:
             work()
 
 
-def join_threads(owner: Any, deadline: float) -> None:
-    """Wait until the threads of an owner have ended, or until a deadline."""
+def join_threads(owner: Any, seconds: float) -> None:
+    """Wait until the threads of an owner have ended, but no longer than this."""
+    deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
 
 
-def await_cancelling(server: Any) -> None:
-    """At the end, give running on_cancel() functions 0.1 s, all together."""
-    join_threads(server, time.monotonic() + 0.1)
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
 
 
-class Flag:
-    """An event that a signal handler may set.
+@contextmanager
+def signals(react: Func) -> Iterator[None]:
+    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    threading.Event will not do: its set() takes a lock, which the interrupted thread
-    may hold. This set() takes no lock: it releases the one for which wait() waits.
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
+    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
+    signal ends the process, unless `react` returns True.
     """
+    import signal
 
-    def __init__(self) -> None:
-        self.is_set = False
-        self._gate = threading.Lock()  # held until set() releases it
-        self._gate.acquire()
+    last = -inf  # time of the last signal; -inf: none yet
+    process = os.getpid()
 
-    def set(self) -> None:
-        """Let wait() return, now and later; any thread or signal handler may do so."""
-        self.is_set = True
-        with suppress(RuntimeError):  # it is set already
-            self._gate.release()
+    def handle(number: int, frame: Any) -> None:
+        nonlocal last
+        before = last
+        now = time.monotonic()
+        if now - before < LEAVE_SECONDS:
+            return
+        last = now  # now, because another signal may interrupt react()
+        # A forked child may still have this: see put_back_handlers().
+        if os.getpid() != process or (not react(number) and before > -inf):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    def wait(self) -> None:
-        """Wait until it is set; one thread may do so."""
-        # On Windows no signal interrupts this wait, so it must be short.
-        seconds = -1 if os.name == "posix" else 0.1
-        while not self.is_set:
-            self._gate.acquire(timeout=seconds)
+    prepare_forks()
+    # Only the main thread may set handlers. An author's own are left alone.
+    is_main = threading.current_thread() is threading.main_thread()
+    sets = is_main and not _replaced
+    if sets:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                _replaced[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        if sets and last == -inf:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
+
+
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
+
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
+
+
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and let the client's
+    descriptors go: it would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
+
+
+def guard_stdio() -> list[int]:
+    """Move descriptors 0 and 1 away, for good; return the new ones.
+
+    Only messages may reach stdout: print(), C libraries and child processes find the
+    null device and stderr instead, even after serve_stdio(), when a thread that was
+    abandoned may still print.
+    """
+    if _guarded:
+        return _guarded
+    # Some hosts start programs with closed descriptors. The next file that is opened,
+    # perhaps a log, would get such a number, and print() would write into it.
+    null = 0
+    while null < 3:
+        null = os.open(os.devnull, os.O_RDWR)
+    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    if sys.stdout and sys.stdout is sys.__stdout__:
+        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+            print(end="", flush=True)  # flush earlier output
+        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
+        sys.stdout = io.TextIOWrapper(
+            raw, "utf-8", "backslashreplace", line_buffering=True
+        )
+    if os.name == "posix":
+        for descriptor in _guarded:
+            os.set_blocking(descriptor, True)
+    prepare_forks()
+    return _guarded
 
 
 # ---- to be deleted with the old HTTP model
@@ -4648,76 +4732,50 @@ def serve_batch(
 # thread for a deputy, the reader finishes each handler before it reads on. In any case
 # each request is answered exactly once.
 #
-#     time     thread       what happens                                         slow
-#     0 ms     reader       reads a call, starts a deputy, and runs the handler  0
-#     10 ms    deputy       finds the same handler, and becomes the reader       1
-#     12 ms    new reader   reads a call, and answers it                         1
-#     200 ms   old reader   its handler returns; it sends the response, and ends 0
-#
-#     other threads                what they do
-#     the caller of serve_stdio()  waits for the end
-#     mcp-hang-up                  notices that the client has closed our stdout
-#     mcp-cancel                   runs an on_cancel function
-#     mcp-loop                     runs `async def` handlers; the thread of the request
-#                                  waits
-#     mcp-close                    at the end: ends subscriptions; that may wait for
-#                                  the client
-#
-# Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and
-# print(), C libraries and child processes find the null device and stderr in their
-# place.
-#
-# These end serve_stdio(), and leave running handlers this long:
-#
-#     the end of input                 LEAVE_SECONDS: the client may still read
-#     SIGINT, SIGTERM, stop()          50 ms
-#     the client closes our stdout     50 ms
-#
-# Subscriptions and open questions end at once. When the time is over, running requests
-# are cancelled; functions of on_cancel() have 0.1 s. Then serve_stdio() returns, and
-# the author's code after it runs as usual.
+# serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
+# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
+# Running handlers may finish in this time; subscriptions and open questions end at
+# once. Then the requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
-LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 class Pipe(Peer):
-    """The client at the other end of stdin and stdout.
+    """A client at two file descriptors: serve() serves it, stop() ends that.
 
-    It reads lines of any length: those beyond MAX_MESSAGE_BYTES are skipped and
-    answered with an error.
+    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
+    The caller closes them; a socket is shut down first, or a thread might still read.
 
-        _stopped     set once the client has left, or a signal has come
-        _deadline    set with it: until then, running handlers may finish
+        _deadline    until then, running handlers may finish; inf until stop()
+        _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
         _writing     guards writing to stdout
 
     `_lock` guards these:
 
-        _reader      the thread that reads, or runs _handler meanwhile
         _handler     the handler that the reader runs; None: it reads
         _has_deputy  true while a deputy stands by
-        _slow        number of threads that were the reader, and run handlers
-        _waiting     the queue, of handlers; empty while `_slow` is below MAX_THREADS
+        _slow        number of old readers, which run handlers
+        _queue       handlers; empty while `_slow` is below MAX_THREADS
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
         super().__init__(self._write)
         self.server = server
-        # A file puts its descriptor into binary mode; else \n is \r\n on Windows.
+        # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
         self._trace = tracer()
-        self._writing = threading.Lock()
-        self._stopped = Flag()
         self._deadline = inf
+        self._serving = threading.Lock()
+        self._serving.acquire()
         self._context = copy_context()
+        self._writing = threading.Lock()
         self._lock = threading.Lock()
-        self._reader = 0
         self._handler: Func | None = None
         self._has_deputy = False
         self._slow = 0
-        self._waiting: deque[Func] = deque()
+        self._queue: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
         """Send a message."""
@@ -4732,31 +4790,33 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this: it takes no lock."""
+        """End serve(). A signal handler may call this, because it takes no lock: set()
+        of threading.Event takes one, which the interrupted thread may hold."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
-        self._stopped.set()
+        with suppress(RuntimeError):  # released before
+            self._serving.release()
 
-    # ---- the reader
+    # ---- the reader and its deputy
     def _read(self) -> None:
-        """Read and serve lines until there are no more, or this is not the reader."""
-        me = self._reader = threading.get_ident()
-        while self._reader == me and not self._stopped.is_set:
+        """Be the reader; after that, if a deputy has become it, empty the queue."""
+        is_reader = True
+        while is_reader and self._deadline == inf:
             line = self._read_line()
-            if self._stopped.is_set:
-                break
             if not line:
                 self._trace(">", b"", closed=True)
                 self.stop(LEAVE_SECONDS)
-            elif not line.isspace():
-                self._serve(line.rstrip(b"\r\n"))
-        if self._reader != me:
+            elif self._deadline == inf and not line.isspace():
+                context = self._context.copy()
+                handlers: list[Func] = []
+                context.run(self._serve, line.rstrip(b"\r\n"), handlers.append)
+                for handler in handlers:  # at most one
+                    is_reader = self._run(partial(context.run, attempt, handler))
+        if not is_reader:
             self._empty_queue()
 
     def _read_line(self) -> bytes:
-        """Return the next line, or the beginning of one that is too long; b"": none.
-
-        decode() refuses a line that is too long; the next one is served.
-        """
+        """Return the next line; of a line that is too long, enough for decode() to
+        refuse it."""
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -4766,15 +4826,13 @@ class Pipe(Peer):
             return b""
         return line
 
-    def _serve(self, line: bytes) -> None:
-        """Serve one line. A bad line never stops the next."""
+    def _serve(self, line: bytes, start: Func) -> None:
+        """Serve a line, but for its handler, which `start` gets."""
         message = None
         self._trace(">", line)
         try:
             message = decode(line)
-            context = self._context.copy()
-            handle = partial(self.server.handle, peer=self, start=self._start)
-            context.run(handle, message, self.send)
+            self.server.handle(message, self.send, peer=self, start=start)
         except RpcError as flaw:
             _log(f"{flaw}, in: {line!s:.200}")
             self.send(error_response(flaw, None, self.null_ids))
@@ -4782,33 +4840,26 @@ class Pipe(Peer):
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
-    def _start(self, handler: Func) -> None:
-        """Run a handler, as the reader, or put it into the queue.
-
-        Its request has been checked and counted as running before this is called:
-        a cancellation that the next reader finds does not come too early.
-        """
+    def _run(self, handler: Func) -> bool:
+        """Run a handler, or put it into the queue; tell whether this is still the
+        reader."""
         with self._lock:
             if self._slow >= MAX_THREADS:
-                self._waiting.append(partial(copy_context().run, handler))
-                return
+                self._queue.append(handler)
+                return True
             self._handler = handler
             if not self._has_deputy:
                 stand_by = partial(self._stand_by, handler)
                 self._has_deputy = spawn("mcp-deputy", stand_by)
-        try:
-            handler()
-        finally:  # even if it fails: the deputy must not read beside this thread
-            with self._lock:
-                if self._handler is handler:
-                    self._handler = None
+        handler()
+        with self._lock:
+            is_reader = self._handler is handler
+            if is_reader:
+                self._handler = None
+        return is_reader
 
-    # ---- the deputy, and the threads that it has replaced
     def _stand_by(self, seen: Func) -> None:
-        """Become the reader if it still runs this handler, or the next, at a check.
-
-        End if it runs none: an idle server must not wake the processor.
-        """
+        """Be the deputy; end if no handler runs: an idle server must not wake up."""
         while True:
             time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
             with self._lock:
@@ -4819,30 +4870,33 @@ class Pipe(Peer):
                 self._has_deputy = False
                 if handler is None:
                     return
-                self._reader = threading.get_ident()
                 self._handler = None
                 self._slow += 1
             return self._read()
 
     def _empty_queue(self) -> None:
-        """Run all handlers that wait; then this thread is not slow any longer."""
+        """Run the handlers that wait; then this thread ends."""
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._queue:
                     self._slow -= 1
                     return
-                handler = self._waiting.popleft()
-            with suppress(Exception):  # sending has failed; others wait
-                handler()
+                handler = self._queue.popleft()
+            handler()
 
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
+        seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
                 self._read()
-            self._stopped.wait()
+            while self._deadline == inf:
+                # No signal that came just before interrupts this; on Windows, none.
+                self._serving.acquire(timeout=seconds)
+                if os.name == "posix":
+                    seconds *= 2
         finally:
             self._finish()
 
@@ -4858,138 +4912,26 @@ class Pipe(Peer):
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
-        if not self._stopped.is_set:  # an author's signal handler has raised
+        if self._deadline == inf:  # an author's signal handler has raised
             self.stop()
-        run_aside("mcp-close", self.close, self)  # it may block
+        run_aside("mcp-close", self.close, self)  # it may wait for the client
         while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        join_threads(self, self._deadline)
+        join_threads(self, self._deadline - time.monotonic())
         if self.running:
             _log(f"requests abandoned: {len(self.running)}")
         self.cancel_all()
-        await_cancelling(self.server)
+        join_threads(self.server, ON_CANCEL_SECONDS)
 
     def _is_busy(self) -> bool:
         with self._lock:
-            return self._slow > 0 or self._handler is not None
-
-
-# ---- signals, forks, and the descriptors 0 and 1
-_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
-_guarded: list[int] = []  # the client's descriptors
-_forking = threading.local()  # .mask: the signals that this thread had blocked
-
-
-@contextmanager
-def signals(react: Func) -> Iterator[None]:
-    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
-
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored,
-    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
-    A later signal ends the process, unless `react` returns True.
-    """
-    import signal
-
-    last = 0.0  # time of the last signal; 0: none yet
-    process = os.getpid()
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal last
-        if last and time.monotonic() - last < LEAVE_SECONDS:
-            return
-        # A forked child may still have this: see put_back_handlers().
-        if os.getpid() != process or (not react(number) and last):
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        last = time.monotonic()
-
-    prepare_forks()
-    # Only the main thread may set handlers. An author's own are left alone.
-    is_main = threading.current_thread() is threading.main_thread()
-    is_first = is_main and not _replaced
-    if is_first:
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                _replaced[number] = signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        if is_first and not last:  # after a signal, ours stay: a second one may come
-            put_back_handlers()
-
-
-def put_back_handlers() -> None:
-    """Set the author's signal handlers again."""
-    import signal
-
-    with suppress(ValueError):  # PyPy, in the child of another thread
-        while _replaced:
-            signal.signal(*_replaced.popitem())
-
-
-@cache
-def prepare_forks() -> None:
-    """Have forked children use the author's signal handlers, and not the client's
-    descriptors: the client would not see the end while a child holds them."""
-    if os.name != "posix":
-        return
-    import signal
-
-    def before() -> None:
-        # Python forgets signals that reach a child before after_in_child() has run.
-        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
-
-    def after() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-
-    def after_in_child() -> None:
-        put_back_handlers()
-        after()
-        for descriptor in _guarded:
-            os.dup2(0, descriptor, inheritable=False)
-        _guarded.clear()
-
-    os.register_at_fork(
-        before=before, after_in_parent=after, after_in_child=after_in_child
-    )
-
-
-def guard_stdio() -> list[int]:
-    """Move descriptors 0 and 1 away, for good; return the new ones.
-
-    They stay there when serve_stdio() returns: an abandoned thread may still print, and
-    must not print into whatever comes next on stdout.
-    """
-    if _guarded:
-        return _guarded
-    # Some hosts start programs with closed descriptors. The next file that is opened,
-    # perhaps a log, would get such a number, and print() would write into it.
-    null = 0
-    while null < 3:  # what was closed now leads to the null device
-        null = os.open(os.devnull, os.O_RDWR)
-    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
-            print(end="", flush=True)  # flush earlier output
-        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
-        sys.stdout = io.TextIOWrapper(
-            raw, "utf-8", "backslashreplace", line_buffering=True
-        )
-    if os.name == "posix":
-        for descriptor in _guarded:
-            os.set_blocking(descriptor, True)
-    prepare_forks()
-    return _guarded
+            return bool(self._slow or self._handler)
 
 
 def serve_stdio(server: Server) -> None:
     """Serve the client on stdin and stdout until it leaves; or a signal, or stop().
 
-    Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
-    stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
+    It takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
     server.check_completions()
     pipe = Pipe(server, *guard_stdio())
@@ -6708,7 +6650,7 @@ def serve_http(
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
         httpd.serve_forever(0.05)
-    await_cancelling(httpd.endpoint.server)
+    join_threads(httpd.endpoint.server, ON_CANCEL_SECONDS)
 
 
 # ======== 16. The command line ========================================================

@@ -2807,6 +2807,14 @@ open b
 < 3 {}
 open a
 < 1 {}
+== fast calls are answered in their order, beside a slow one, too | on: modern pipe
+> 0 :slow {"gate": "a"}
+wait a
+"""
+    + "".join(f'> {n} :add {{"a": {n}}}\n' for n in range(1, 40))
+    + "".join(f"< {n} {{}}\n" for n in range(1, 40))
+    + r"""open a
+< 0 {}
 == one slow handler at a time; the rest waits
     | on: modern pipe | limits: {"MAX_THREADS": 1}
 > 1 :slow {"gate": "a"}
@@ -3121,16 +3129,24 @@ def test_a_host_that_drains_no_stderr_holds_up_nothing():
         assert program.end() == 7 and time.monotonic() - before < 2
 
 
-@parametrize("threads", range(5))
-def test_without_threads_each_request_is_answered_once(threads):
+@parametrize(
+    "refused",
+    [*(f"n > {count}" for count in range(5)), "n < 3", "n % 2", "n % 2 == 0"],
+)
+def test_without_threads_each_request_is_answered_once(refused):
+    """Whichever threads cannot be started: all from the fifth on, the first two, ..."""
     before = textwrap.dedent(f"""
-        left, start = iter(range({threads})), threading.Thread.start
+        n, start = 0, threading.Thread.start
         def refuse(thread):
-            if next(left, None) is None:
+            global n
+            n += 1
+            if {refused}:
                 raise RuntimeError("can't start new thread")
             start(thread)
         threading.Thread.start = refuse""")
     with Program(before=before) as program:
+        # After this, the thread that called run() may have been replaced as the reader.
+        assert program.call("do", "first", what="nap")["result"]
         for ident in range(20):
             call = modern("tools/call", ident, name="do", arguments={"what": "nap"})
             program.stdin.write(mcp.encode(call))
@@ -3281,6 +3297,33 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
             exchange(port, "POST", "/mcp", headers_of(call), mcp.encode(call))
         assert status_of(child, ends) == 0
         assert "cancelled" in child.stdout.read()
+
+
+@needs_posix
+def test_the_end_of_one_client_does_not_wait_for_another():
+    server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
+
+    @server.tool
+    def slow() -> bool:
+        began.set()
+        return gate.wait(3 * PATIENCE)
+
+    (ann, here), (bob, there) = socket.socketpair(), socket.socketpair()
+    with limits(LEAVE_SECONDS=9 * PATIENCE), ann, here, bob, there:
+        first, second = (
+            begin(mcp.Pipe(server, link.fileno(), link.fileno()).serve)
+            for link in (here, there)
+        )
+        ann.sendall(mcp.encode(modern("tools/call", name="slow", arguments={})))
+        assert began.wait(PATIENCE)
+        bob.sendall(mcp.encode(modern("tools/list")))
+        assert b"slow" in bob.makefile("rb").readline()
+        bob.shutdown(socket.SHUT_WR)
+        second.result(PATIENCE)
+        gate.set()
+        assert b"true" in ann.makefile("rb").readline()
+        ann.shutdown(socket.SHUT_WR)
+        first.result(PATIENCE)
 
 
 def test_a_reader_without_memory_ends_the_program():
@@ -5148,6 +5191,13 @@ def signals() -> str:
         finally:
             os._exit(7)
     return os.read(here, 99).decode() + f" {len(signal.pthread_sigmask(1, []))}"
+@server.tool
+def waits_for_signals() -> str:
+    ours = {signal.SIGTERM, signal.SIGUSR1}  # blocked, for sigwait()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    seen = signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+    return seen
 if __name__ == "__main__":
     server.run()
 """
@@ -5171,8 +5221,32 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
                 result = one.call_tool("child", {"kind": kind})
                 assert result["content"][0]["text"] in ("15", "-15"), result
             assert one.call_tool("pool")["structuredContent"] == {"result": [1, 2]}
-            # Nothing is blocked any longer, here and there.
+            # Nothing is blocked any longer, here and there, but what was before.
             assert said(one, "signals") == "0 0"
+            assert said(one, "waits_for_signals") == "2 2"
+
+
+@needs_posix
+@parametrize("words", [[], ["--http", "0"]])
+def test_hooks_for_forks_are_registered_once(words):
+    """They cannot be unregistered: a program that serves often must not collect them."""
+    source = f"""
+        import os, mcp_ref
+        hooks, register = [], os.register_at_fork
+
+        def note(**functions):
+            hooks.append(functions)
+            register(**functions)
+
+        os.register_at_fork = note
+        server = mcp_ref.Server("s")
+        for _ in range(3):
+            server.stop()
+            server.run({words})
+            os.write(2, b"hooks: %d\\n" % len(hooks))"""
+    done = command("-c", textwrap.dedent(source))
+    counts = re.findall(r"hooks: (\d+)", done.stderr)
+    assert len(counts) == 3 and len(set(counts)) == 1, done.stderr
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
