@@ -331,7 +331,7 @@ GROUPS = {
         ("HTTP", "bearer serve_http http_server Endpoint Exchange event"),
         (
             "Messages and transports",
-            "Peer decode encode kind_of is_id mirror unmirror log printable",
+            "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
         ),
         ("Tables of the protocol", "versions rules"),
     ),
