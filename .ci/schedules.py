@@ -535,17 +535,6 @@ def decides(path: str, name: str, value: bool) -> Edit:
     return Edit(path, f"has no `if` with {name}", change)
 
 
-def drops_finally(path: str) -> Edit:
-    """Have a function do what is in a `finally` only if nothing has failed."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, ast.Try) and node.finalbody:
-            return [*node.body, *node.finalbody]
-        return node
-
-    return Edit(path, "has no `finally`", change)
-
-
 def assigns(path: str, name: str, value: bool) -> Edit:
     """Have a function assign something else to a name, once it has found its value."""
 
@@ -1313,17 +1302,8 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 # ---- ... of stdio: the reader, its deputy, and the queue
-def flag_is_set(mcp: Any, scheduler: Scheduler) -> Any:
-    """A flag is set twice while a thread begins to wait for it: that returns."""
-    flag = mcp.Flag()
-    scheduler.spawn(flag.wait, "wait")
-    scheduler.spawn(flag.set, "set")
-    scheduler.spawn(flag.set, "set again")
-    return lambda: flag.is_set and scheduler.passed() == 0
-
-
 PIPE = """
-    _read _serve _start _stand_by _empty_queue _is_busy serve spawn run_aside _finish
+    _read _serve _run _stand_by _empty_queue _is_busy serve spawn run_aside _finish
 """.split()
 NULL = os.open(os.devnull, os.O_RDWR)
 
@@ -1394,9 +1374,11 @@ class Host:
         me().wait(lambda: not self.reads, self.reads / 64)
         if message.get("id") in self.fails and "result" in message:
             raise ValueError("it cannot be sent")
-        assert not self.returned, "an answer comes after the end"
+        if self.returned:
+            self.scheduler.failure = "an answer comes after the end"
+        if message.get("id") in self.answered:
+            self.scheduler.failure = "a request is answered twice"
         if "id" in message:
-            assert message["id"] not in self.answered, "a request is answered twice"
             self.answered[message["id"]] = self.now()
 
 
@@ -1423,7 +1405,14 @@ def handler_fails(mcp: Any, scheduler: Scheduler) -> Any:
     or has been replaced."""
     host = Host(mcp, scheduler, [0, 1, -3, 0, 0])
     host.fails = {0, 1}
-    return lambda: sorted(host.answered) == [0, 1, 3, 4]
+    return lambda: sorted(host.answered) == [3, 4]
+
+
+def queued_handler_fails(mcp: Any, scheduler: Scheduler) -> Any:
+    """The same of a handler from the queue: the next one is run."""
+    host = Host(mcp, scheduler, [5, 1, 0], 1)
+    host.fails = {1}
+    return lambda: sorted(host.answered) == [0, 2]
 
 
 def slow_calls_wait(mcp: Any, scheduler: Scheduler) -> Any:
@@ -1459,6 +1448,15 @@ def answer_meets_stop(mcp: Any, scheduler: Scheduler) -> Any:
 
     scheduler.spawn(stop, "stop")
     return lambda: sorted(host.answered) == [0, 1] and host.returned < 20
+
+
+def stop_meets_stop(mcp: Any, scheduler: Scheduler) -> Any:
+    """stop() comes twice while serve() begins to wait: it returns at once."""
+    host = Host(mcp, scheduler, [-99])
+    scheduler.functions = [*PIPE, "stop"]
+    scheduler.spawn(host.pipe.stop, "stop")
+    scheduler.spawn(host.pipe.stop, "stop again")
+    return lambda: host.returned < 1
 
 
 def threads_are_refused(mcp: Any, scheduler: Scheduler) -> Any:
@@ -1662,7 +1660,12 @@ def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint = calling(mcp, scheduler, server, wire)
     wire.gone = gone
     real = endpoint.run_handler
-    endpoint.run_handler = lambda *given: (real(*given), ended.append(1))
+
+    def run_handler(*given: Any) -> None:
+        real(*given)
+        ended.append(1)
+
+    endpoint.run_handler = run_handler
     return lambda: (
         len(told) + ('"result"' in wire.text()) == 1
         and not wrong
@@ -1773,14 +1776,15 @@ MODELS = [
     question_meets_drain,
     question_meets_the_end,
     connections,
-    flag_is_set,
     deputy_takes_over,
     deputy_has_ended,
     handler_fails,
+    queued_handler_fails,
     slow_calls_wait,
     waiting_call_meets_cancel,
     answer_meets_end,
     answer_meets_stop,
+    stop_meets_stop,
     threads_are_refused,
     no_thread_starts,
     endpoint_closes,
@@ -1797,11 +1801,17 @@ MODELS = [
 
 
 # ---- what is planted as a function
+def run_and_read_on(run: Any, pipe: Any, handler: Any) -> bool:
+    """Read on, whoever is the reader."""
+    run(pipe, handler)
+    return True
+
+
 def empty_in_two_steps(empty: Any, pipe: Any) -> None:
     """Find nothing under one lock, and count out under the next."""
     while True:
         with pipe._lock:
-            handler = pipe._waiting.popleft() if pipe._waiting else None
+            handler = pipe._queue.popleft() if pipe._queue else None
         if handler is None:
             pause()
             with pipe._lock:
@@ -1876,26 +1886,27 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("the table of connections has no lock", connections, drops_lock("HttpServer.admit", "lock")),
     ("an evicted connection goes on", connections, decides("HttpServer.step", "steps", False)),
     ("a request that is served is evicted", connections, decides("HttpServer.admit", "SERVES", False)),
-    ("a flag says that it is set too late", flag_is_set, delays("Flag.set", "is_set", "_gate.release")),
-    ("two threads read after a take-over", deputy_takes_over, drops_assignment("Pipe._stand_by", "_reader")),
-    ("the deputy may take over from a reader that reads", deputy_takes_over, drops_assignment("Pipe._start", "_handler")),
-    ("a handler that fails still seems to run", handler_fails, drops_finally("Pipe._start")),
-    ("a replaced reader forgets the handler of the new one", deputy_takes_over, decides("Pipe._start", "self._handler", True)),
+    ("a replaced reader reads on", deputy_takes_over, Patch("Pipe._run", run_and_read_on)),
+    ("the deputy may take over from a reader that reads", deputy_takes_over, decides("Pipe._run", "is_reader", False)),
+    ("a replaced reader forgets the handler of the new one", deputy_takes_over, decides("Pipe._run", "is_reader", True)),
     ("the deputy takes over without the lock", deputy_takes_over, drops_lock("Pipe._stand_by", "_lock")),
-    ("a handler returns without the lock", deputy_takes_over, drops_lock("Pipe._start", "_lock")),
+    ("a handler returns without the lock", deputy_takes_over, drops_lock("Pipe._run", "_lock")),
     ("a deputy that has taken over seems to stand by", deputy_takes_over, drops_assignment("Pipe._stand_by", "_has_deputy")),
     ("a deputy that has ended seems to stand by", deputy_has_ended, drops_assignment("Pipe._stand_by", "_has_deputy")),
-    ("a deputy that did not start seems to stand by", threads_are_refused, assigns("Pipe._start", "_has_deputy", True)),
-    ("the reader runs more handlers than it may", slow_calls_wait, decides("Pipe._start", "MAX_THREADS", False)),
+    ("a deputy that did not start seems to stand by", threads_are_refused, assigns("Pipe._run", "_has_deputy", True)),
+    ("a handler that fails ends the reader", handler_fails, drops_handler("attempt", "work")),
+    ("a handler that fails ends the thread of the queue", queued_handler_fails, drops_handler("attempt", "work")),
+    ("the reader runs more handlers than it may", slow_calls_wait, decides("Pipe._run", "MAX_THREADS", False)),
     ("a replaced reader does not empty the queue", slow_calls_wait, drops_call("Pipe._read", "_empty_queue")),
     ("a replaced reader does not count itself out", slow_calls_wait, drops_assignment("Pipe._empty_queue", "_slow")),
     ("the queue is empty under one lock, and left under the next", slow_calls_wait, Patch("Pipe._empty_queue", empty_in_two_steps)),
-    ("a handler is put into the queue when the lock is free again", slow_calls_wait, drops_lock("Pipe._start", "_lock")),
+    ("a handler is put into the queue when the lock is free again", slow_calls_wait, drops_lock("Pipe._run", "_lock")),
     ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._end", "_ended", False)),
     ("serve() returns while an answer is sent", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: bool(pipe.running))),
     ("serve() does not wait for slow handlers", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: False)),
     ("what is abandoned is not cancelled", answer_meets_stop, drops_call("Pipe._finish", "cancel_all")),
-    ("serve() returns when its thread is replaced", threads_are_refused, drops_call("Pipe.serve", "_stopped.wait")),
+    ("stop() says too late that it has come", stop_meets_stop, delays("Pipe.stop", "_deadline", "_serving.release")),
+    ("serve() returns when its thread is replaced", threads_are_refused, drops_call("Pipe.serve", "_serving.acquire")),
     ("without a reader nobody reads", no_thread_starts, drops_call("Pipe.serve", "_read")),
     ("what no thread takes is lost", no_thread_starts, drops_call("run_aside", "work")),
     ("a stream begins while its endpoint closes", endpoint_closes, decides("Endpoint.run_handler", "self.closed", False)),
