@@ -6348,10 +6348,7 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`.
+    """The connections of an endpoint on a port: see http_server().
 
         hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
@@ -6363,9 +6360,7 @@ class HttpServer:
     gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         import socket
 
         self.endpoint = endpoint
@@ -6663,7 +6658,16 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-http_server = HttpServer  # its name for users
+def http_server(
+    endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+) -> HttpServer:
+    """Return a server for an endpoint: serve_forever() runs it; close() ends it, on any
+    thread, at any time.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
+    """
+    return HttpServer(endpoint, host, port)
 
 
 def serve_http(
