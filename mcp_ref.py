@@ -120,7 +120,7 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
-    DIFFERENCES LISTS META meta_for
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
