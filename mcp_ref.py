@@ -46,16 +46,19 @@ client's capabilities once. Since 2026-07-28 (the *modern* era) there are no ses
 every request names them in `params._meta`.
 
 This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
-delete everything from part II on, the rest is a complete server on stdio. Names are
-defined before they are used, except in a few calls, such as serve_stdio() in
-Server.run(). So you can read the file from the top; "How a message travels", before
-part I, is the map.
+delete everything from part II on, the rest is a complete server on stdio.
+
+There are two ways through the file. *All of it*, from the top, takes about 8 hours:
+names are defined before they are used, except in a few calls, such as serve_stdio() in
+Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
+and 16, whose first lines say all that the rest needs of them. "How a message travels",
+before part I, is the map of both.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging and threads
+          3  logging, threads, signals
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -140,17 +143,17 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _result()            calls the method, with the user's answers so far
+#         _result()            runs the method
 #           serve_*()          one for each method                          section 10
 #             Server.call_handler()    calls the author's function          section 9
-#           _explain()         an exception becomes a result or an error
+#           _explain()         turns an exception into a result or an error
 #           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
 # Over HTTP, only the beginning and the end differ:
 #
-#     Connections.next_request()    reads the head                          section 15
+#     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
 #       Endpoint.post()        reads and decodes the body
 #         Server.handle()      ... as above, until _finish() ...
@@ -173,42 +176,14 @@ Send = Callable[[Any], None]  # sends one message
 #
 # A legacy client sends the contents of `_meta` once, in `initialize`.
 #
-# *The thread that reads a request also runs its handler.* Another thread for each call
-# would take six to seven times the processor time. So the reader of a pipe, for
-# example, stops reading, runs the handler, and then reads on. If the handler is slow,
-# another thread reads meanwhile:
+# The thread that reads a request also runs its handler: a new thread for each call
+# would take three to six times the processor time. If a handler is slow, nobody waits
+# for it. On stdio another thread reads on (section 12 shows how); over HTTP each
+# connection has its own thread.
 #
-#     time     thread       what happens                                     busy
-#     0 ms     reader 1     reads a call, and runs the handler               0
-#     10 to    watch        the handler is still running: starts reader 2    0
-#     20       reader 2     takes over; reads on, and answers `ping`         1
-#     25       reader 2     reads a call; gives it to a thread of the        2
-#                           *crew*, because a slow handler is running
-#     100      that thread  is done, and ends                                1
-#     200      reader 1     its handler returns; it sends the result; its
-#                           post is taken, so it helps the crew, and ends    0
-#
-# Had the handler returned after 5 ms, reader 1 would have read the next line itself, as
-# it does after nearly all calls; the watch would not have looked yet.
-#
-# In the words of the code: a thread has a *post*, here to read the pipe. To run a
-# handler, it *leaves* the post with a `Watch` (section 3), and comes back to *take* it.
-# Whoever takes it, it or somebody else, is the only one who gets it. Over HTTP the post
-# is to look after a connection: who notices that the client has hung up takes it, and
-# ends what waits for this client.
-#
-#              the post                      is taken over by            after
-#     stdio    to read the pipe              another reader              10 to 20 ms
-#     HTTP     to look after a connection    the watch, if the client    0.2 to 0.4 s
-#                                            has hung up
-#
-# There is one watch for a pipe, and one for an endpoint; its thread ends when nothing
-# is left to it.
-#
-# One thread at a time writes to a connection: to stdout, the thread that holds its
-# lock; to a socket, the thread that carries the connection. The others put their
-# messages into an `Outbox` (section 13). The only one that waits there is a handler
-# that is far ahead of its own client.
+# One thread at a time writes to a client, under a lock. Over HTTP, a message that
+# belongs to no request, such as a change, goes into an `Outbox` (section 13). The
+# connection's thread sends it, so that changed() waits for no client.
 
 
 # ======== Part I: a server on stdio ===================================================
@@ -218,10 +193,9 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# The specification's lists are tables here, and the code reads their rows. Every
-# difference between two revisions is a row. Code outside the tables names no date, and
-# compares revisions by their position in REVISIONS. These columns are in several
-# tables:
+# Every difference between two revisions is a row of a table. Code outside the tables
+# names no date, and compares revisions by their position in REVISIONS. These columns
+# are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -237,7 +211,7 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
     """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; yes and no become True and False, R1, R2, ... become dates.
+    cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
@@ -315,8 +289,7 @@ LISTS = read_table(
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?` marks params that
-# may be None, or left out.
+# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
 _KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
@@ -392,9 +365,9 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. If
-# members are only added or removed, listing them in `fields`, as "kind.member" or
-# "*.member", is enough: see downgrade() in section 6.
+# To add another difference: a row, and `rules.has("its name")` where it matters. For
+# members that are only added or removed, `fields` is enough: "kind.member" or
+# "*.member" (see downgrade() in section 6).
 FEATURES = read_table(
     "Feature",
     """
@@ -532,8 +505,7 @@ class Rules:
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks, so that
-        # downgrade() must look at it. False for the newest revision.
+        # True if a result may contain something that this revision lacks.
         self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
         # True if this concerns more than the result's own members.
         self.is_nested = len(self.blocks) < len(BLOCKS) or any(
@@ -593,7 +565,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message
+MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
+MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -1086,103 +1059,6 @@ def guard_stdio() -> list[int]:
 
 
 # ---- to be deleted with the old HTTP model
-class Watch:
-    """The posts that threads have left, each with what looks after it: see the map.
-
-        a post        is in `_looks`   who may take it
-        is not left   no               nobody
-        is left       yes              the thread that left it, when it comes back;
-                                       or who takes over
-        is taken      no               nobody: take() is True once, for one thread
-
-    The result of take() alone says who has a post: a look and a thread that comes back
-    may meet. Any thread may call any method. `_lock` guards `_runs`, so that no post is
-    left just when the watch's own thread ends.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds  # between two looks
-        self._looks: dict[Any, Func] = {}  # by post
-        self._runs = False  # true while there is a thread that looks
-        self._lock = threading.Lock()
-        self.closed = False  # true once nobody has to look any longer
-
-    def leave(self, post: Any, look: Func) -> None:
-        """Leave a post: look(post) is called at every look but the first, until it is
-        taken. If there is no thread to be had, nobody looks until the next is left."""
-        with self._lock:
-            self._looks[post] = look
-            if not self._runs:
-                self._runs = spawn("mcp-watch", self._run)
-
-    def take(self, post: Any) -> bool:
-        """Take a post; False if somebody else has taken it."""
-        return self._looks.pop(post, None) is not None  # one step: it needs no lock
-
-    def _run(self) -> None:
-        """Look after each post that was left before the last look."""
-        seen: set[Any] = set()
-        while not self.closed:
-            time.sleep(self._seconds)
-            looks = dict(self._looks)
-            for post in seen & looks.keys():
-                try:
-                    looks[post](post)
-                except BaseException as problem:  # the others are still looked after
-                    log_failure("a look", problem)
-            seen = set(looks)
-            with self._lock:
-                if not self._looks:  # an idle server must not wake the processor
-                    self._runs = False
-                    return
-
-
-class Crew:
-    """A few threads, and the work that waits for one of them.
-
-    A thread starts when work is added and ends when none is left, so an idle server has
-    none. (concurrent.futures has such pools, but is slow to import.)
-
-        busy       threads that work for the crew; adopt() counts one in that has begun
-                   as something else. Each counts itself out at the end of help()
-        waiting    work that no thread has begun
-
-    `_lock` guards both. Any thread may call add().
-    """
-
-    def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._most = most  # threads that the crew starts
-        self._lock = threading.Lock()
-        self.busy = 0
-        self.waiting: deque[Func] = deque()
-
-    def add(self, work: Func) -> None:
-        """Have work done on one of the threads, in a copy of the context of this one;
-        or here, if none can be started."""
-        work = partial(copy_context().run, work)
-        with self._lock:
-            self.waiting.append(work)
-            if self.busy >= self._most:
-                return  # one of them takes it
-            self.busy += 1
-        run_aside(self._name, self.help)
-
-    def adopt(self) -> None:
-        """Count a thread in, which calls help() when it has the time."""
-        with self._lock:
-            self.busy += 1
-
-    def help(self) -> None:
-        """Do all that waits, as one of the threads; then count out."""
-        while True:
-            with self._lock:
-                if not self.waiting:
-                    self.busy -= 1
-                    return
-                work = self.waiting.popleft()
-            with suppress(Exception):  # the work has logged it; there is more to do
-                work()
 
 
 # ======== 4. JSON Schema validation ===================================================
@@ -1195,15 +1071,14 @@ class Crew:
 # pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. Checks have
-# no state, so any thread may call them. For example,
+# returns its errors, each as ": reason"; every level prepends its location. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
 # becomes a check of the type and a check of the members, which calls the check of `n`.
 # For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". All members are checked, but a value that breaks
-# one keyword is not checked against the next.
+# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
@@ -1215,8 +1090,14 @@ Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
+def _is_decimal(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or _is_decimal(value)
 
 
 # fmt: off
@@ -1304,7 +1185,15 @@ def _limit(keyword: str, limit: Any) -> Check:
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-    return lambda value: () if not applies(value) or test(value, limit) else errors
+
+    def check(value: Any) -> Errors:
+        if not applies(value):
+            return ()
+        # 0.1 as a float is more than Decimal("0.1").
+        exact = type(value)(str(limit)) if _is_decimal(value) else limit
+        return () if test(value, exact) else errors
+
+    return check
 
 
 def _at(key: Any, error: str) -> str:
@@ -1315,23 +1204,32 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into what the handler gets.
+    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
-    def __init__(self, schema: Message, convert: Func) -> None:
+    def __init__(
+        self, schema: Message, convert: Func, for_results: Func | None = None
+    ) -> None:
         super().__init__(schema)
         self.convert = convert
+        self.for_results = for_results
 
-    def errors(self, value: Any) -> Errors:
+    def errors(self, limits: list[Check], value: Any) -> Errors:
         try:
-            self.convert(value)
+            made = self.convert(value)
         except ValueError as problem:
             return str(problem).split("\n")
-        return ()
+        return [error for limit in limits for error in limit(made)]
 
 
 _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _is_choice(schema: Any) -> bool:
+    """Tell whether a schema is one of the titled choices of a form."""
+    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
@@ -1353,6 +1251,20 @@ def _closest(branches: list[Errors]) -> Errors:
     return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
+def _target(schema: Any, ref: str) -> Any:
+    """Return the subschema that a $ref means; ValueError: it is not in the schema."""
+    from urllib.parse import unquote  # it is slow to import
+
+    target = {"#": schema}
+    try:
+        for step in unquote(ref).split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(step) if isinstance(target, list) else step]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"$ref {ref}: no such place in this schema")
+    return target
+
+
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
@@ -1365,7 +1277,7 @@ class Schema:
             while self._refs:
                 ref = self._refs.pop()
                 if ref not in self._checks:
-                    self._checks[ref] = self._compile(self._target(ref))
+                    self._checks[ref] = self._compile(_target(schema, ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
@@ -1375,6 +1287,8 @@ class Schema:
             found = self._checks["#"](value)
         except RecursionError:
             found = [": must not be nested so deeply"]
+        if not found:
+            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1385,19 +1299,22 @@ class Schema:
         """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
+        if isinstance(node, TypedSchema) and node.for_results:
+            return partial(node.errors, [])
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
             if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks = limits[:]
         for keywords, make in _RULES.items():
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.errors)
+            checks.append(partial(node.errors, limits))
 
         def check(value: Any) -> Errors:
             for one in checks:
@@ -1406,19 +1323,6 @@ class Schema:
             return ()
 
         return checks[0] if len(checks) == 1 else check
-
-    def _target(self, ref: str) -> Any:
-        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-        from urllib.parse import unquote  # it is slow to import
-
-        target: Any = {"#": self._root}
-        try:
-            for step in unquote(ref).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {ref}: no such place in this schema")
-        return target
 
     def _ref(self, node: Message) -> Check:
         """Make the check of a reference."""
@@ -1465,8 +1369,10 @@ class Schema:
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            missing = [name for name in required if name not in value]
-            errors = [_at(name, ": is required") for name in missing]
+            errors = []
+            for name in required:
+                if name not in value:
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
@@ -1543,6 +1449,9 @@ class Schema:
         """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
+        choices = [part["const"] for part in parts if _is_choice(part)]
+        if wanted and len({*map(_key, choices)}) == len(parts):
+            return self._choice(choices)  # one look-up
 
         def check(value: Any) -> Errors:
             branches = []
@@ -1634,17 +1543,12 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
     "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# Schemas that say only "text", "content", or either: clients do not see them.
-_CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
-    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
-]""")
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1654,11 +1558,11 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    The signature is the innermost function's: decorators (`__wrapped__`), methods,
-    partials and objects with a `__call__` method are unwrapped.
+    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
+    are unwrapped.
 
         names      the parameters that a caller may pass, in order
-        bound      the parameters that a partial or a method passes
+        bound      those that a partial, a method or a decorator passes
         defaults   default values, by name
         is_open    true if it takes `**others`
         is_async   true for an `async def`
@@ -1667,6 +1571,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the signature that a decorator shows
         while True:
             if isinstance(function, partial):
                 places += len(function.args)
@@ -1676,6 +1581,7 @@ class Signature:
                 places += 1
                 function = function.__func__
             elif hasattr(function, "__wrapped__"):
+                shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
             elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
                 break
@@ -1697,6 +1603,8 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:
+            self.bound = {*self.bound, *every} - shown.parameters.keys()
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
@@ -1751,10 +1659,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. Notes on `names` leave the description, because they describe these
-    parameters; notes on `hidden` names, which no caller can pass, are dropped.
-    Everything else stays, in order.
+    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
+    names are dropped; everything else stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1784,8 +1690,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like, where Python
-    before 3.13 needs a hashable.
+    A plain dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1797,8 +1702,9 @@ def schema_of(hint: Any) -> Message:
 
     Hints are str int float bool None Any, list dict tuple set and their kin, date time
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
-    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
-    keywords.
+    or dataclass, and classes with the methods model_json_schema(mode=) and
+    model_validate(value), such as pydantic's models. In Annotated, a string describes,
+    and a dict or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1806,6 +1712,140 @@ def schema_of(hint: Any) -> Message:
 def _keep(value: Any) -> Any:
     """Return a value unchanged."""
     return value
+
+
+def _read_choices(choices: Any) -> Message:
+    """Return the schema of a Literal, or of the values of an Enum."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise TypeError(f"the choices {choices} have no JSON form")
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
+
+
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reader:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
+
+
+def _kinds(schema: Message) -> set[str]:
+    """Return the types of a generated schema, as _LIMITS names them."""
+    if isinstance(schema, TypedSchema) and schema.for_results:
+        return set()  # only a model checks its values
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    kind = schema.get("type")
+    if kind is None:
+        return {"number", "string", "array", "object"}
+    return {"number" if kind == "integer" else kind}
+
+
+_PYDANTIC = "pydantic", "annotated_types"
+_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+
+
+def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
+
+
+def _read_pydantic(hint: Any) -> Reader:
+    """A hint that only pydantic understands."""
+    try:  # the author's program has imported it
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as problem:
+        raise TypeError(f"pydantic cannot read {hint}: {problem!r:.300}") from None
+    return _read_model(adapter.json_schema, adapter.validate_python)
+
+
+def _read_model(schema_in: Func, validate: Func) -> Reader:
+    """A type that has a schema of its own, and checks its values."""
+    schema = _without_refs(schema_in(mode="validation"))
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as problem:
+            kind = schema.get("type", "string")
+            if isinstance(value, str) and kind != "string":  # perhaps it is JSON
+                raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
+            own: Any = [{"loc": (), "msg": str(problem)}]
+            lines = []
+            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+                place = "".join(_at(step, "") for step in error["loc"])
+                lines.append(f"{place}: " + " ".join(error["msg"].split()))
+            raise ValueError("\n".join(lines)) from None
+
+    return TypedSchema(
+        schema, convert, partial(schema_in, mode="serialization")
+    ), convert
+
+
+def _without_refs(root: Any) -> Any:
+    """Return a model's schema with each $ref written out in place."""
+
+    def write_out(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(write_out, node))
+        if not isinstance(node, dict):
+            return node
+        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
+        if "$ref" in node:
+            return write_out({**_target(root, node["$ref"]), **parts})
+        return {key: write_out(part) for key, part in parts.items()}
+
+    return write_out(root)
+
+
+def _nodes(node: Any) -> list[Message]:
+    """List the objects in a schema, and the schema."""
+    if isinstance(node, dict):
+        return [node, *_nodes(list(node.values()))]
+    parts = node if isinstance(node, list) else ()
+    return [found for part in parts for found in _nodes(part)]
+
+
+def _show_results(schema: Message) -> None:
+    """Give the models in a schema their schema for results, which also checks them."""
+    for node in _nodes(schema):
+        if isinstance(node, TypedSchema) and node.for_results:
+            shown = _without_refs(node.for_results())
+            node.for_results = None
+            node.convert = _keep
+            node.clear()
+            node.update(shown)
+
+
+_TEXT = {"type": "string"}
+
+
+def _may_be_content(schema: Message) -> bool:
+    """Tell whether a result's schema says no more than text, objects, or a list."""
+    if schema.keys() == {"anyOf"}:
+        return all(map(_may_be_content, schema["anyOf"]))
+    if schema.keys() == {"type", "items"}:
+        return schema["items"] != _TEXT and _may_be_content(schema["items"])
+    return schema in ({}, _TEXT, {"type": "null"}, {"type": "object"})
 
 
 def _read_hint(hint: Any) -> Reader:
@@ -1837,54 +1877,48 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(choices), kind
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_from(kind, _SDK):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+        return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
+        " str or float, and convert it; or write input_schema= or output_schema="
     )
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(get_args(hint)[0])
-    for note in hint.__metadata__:
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    notes = hint.__metadata__
+    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+        schema, convert = _read_pydantic(hint)
+    else:
+        schema, convert = _read_hint(inner)
+    kinds = _kinds(schema)
+    for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
+            may_be_decimal = {"string", "number"} <= kinds
+            for name in note.keys() & _LIMITS:
+                # 1e-999999999 is a Decimal, and would take for ever.
+                endless = name == "multipleOf" and may_be_decimal
+                if endless or _LIMITS[name][0] not in kinds:
+                    raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
+            if may_be_decimal:
+                schema = TypedSchema(schema, convert)
     return schema, convert
-
-
-def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
-    for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
-            return row
-    return None
-
-
-def _read_text_type(kind: Any, row: Any) -> Reader:
-    make = getattr(kind, "fromisoformat", kind)
-
-    def convert(value: Any) -> Any:
-        source = str(value)
-        if make is not kind:  # before 3.11, it does not know Z
-            source = source.replace("Z", "+00:00")
-        with suppress(ValueError, ArithmeticError):
-            if re.fullmatch(row.grammar, source):
-                return make(source)
-        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
-
-    return TypedSchema(json.loads(row.schema), convert), convert
 
 
 def _any_of(branches: list[Reader]) -> Reader:
@@ -1914,8 +1948,7 @@ def _read_dict(hint: Any = Any) -> Reader:
 def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
-    # all items. So `items` allows anything, and maxItems forbids further items.
+    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1940,35 +1973,40 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
     return schema, lambda value: kind(map(convert, value))
 
 
-def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
-    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise TypeError(f"the choices {choices} have no JSON form")
-    if len(names) == 1:
-        return {"type": names.pop(), "enum": list(choices)}
-    return {"enum": list(choices)}
+_WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    """A TypedDict may have more members than it names."""
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
+        while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+            hint = hints[name] = get_args(hint)[0]
+            if wrapper == "Required":
+                optional.discard(name)
+            elif wrapper == "NotRequired":
+                optional.add(name)
     defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
+def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -1985,10 +2023,7 @@ def _read_class(kind: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members; its converter makes a new dict.
-
-    The docstring describes the object and its members.
-    """
+    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -1996,7 +2031,9 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write a plain default; limits stand in Annotated")
+                raise TypeError(
+                    "for `= Field(5, ge=1)`, write Annotated[int, Field(ge=1)] = 5"
+                )
             schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
             if default is None and Schema(schema).errors(None):
@@ -2006,7 +2043,8 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+        notes = getattr(hint, "__metadata__", ())
+        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -2032,11 +2070,21 @@ def _read_object(
     return schema, convert_members
 
 
-def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with a location: it has no JSON form.
+# What to do with a value that has no JSON form, by an attribute that it has.
+_REMEDIES = {
+    "__await__": "await it",
+    "__next__": "make a list of it",
+    "is_integer": "return None for NaN",
+    "decode": "bytes are for image(), audio() or embedded()",
+    "total_seconds": "use .total_seconds()",
+    "iterrows": 'use .to_dict("records")',
+    "tolist": "use .tolist()",
+    "keys": "use dict() of it",
+}
 
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
-    """
+
+def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    """Return a value as JSON; TypeError, with a location: it has no JSON form."""
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
     if value is None or isinstance(value, (str, int)):
@@ -2044,8 +2092,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    elif hasattr(kind, "__dataclass_fields__"):
+        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        return to_json(value.model_dump(mode="json", **options), place)
+    if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -2059,10 +2108,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    raise TypeError(
-        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
-        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
-    )
+    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
+    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
@@ -2112,10 +2160,9 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace generated ones; {} allows everything. With an
-    `input_schema`, hints only say which parameter takes the Context: arguments stay
-    plain JSON, and the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
+    With an `input_schema`, hints only say which parameter takes the Context: arguments
+    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
+    any thread may call it.
 
         name, description            of the function
         parameters                   the names that clients pass
@@ -2183,8 +2230,9 @@ class Entry:
         A tool with `-> str` or `-> list` returns content.
         """
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
+        _show_results(whole)
         schema = whole["properties"]["result"]
-        if schema in _CONTENT_SCHEMAS:
+        if _may_be_content(schema):
             return None
         # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = schema.get("type") != "object"
@@ -2233,12 +2281,13 @@ Entries = dict[str, Entry]  # by name or URI
 
 # ======== 6. Content, results, and the registry =======================================
 # *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
-# *contents* are the text or the bytes of a resource. A handler's value becomes one of
-# these, or data. For a tool without an output schema:
+# *contents* are the text or the bytes of a resource. For a tool without an output
+# schema:
 #
 #     value                               result
 #     None                                no content
-#     text, content, a list of these      this content
+#     text, content                       this content
+#     a list with content in it           a block for each item: text, or its JSON
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
@@ -2247,9 +2296,8 @@ Entries = dict[str, Entry]  # by name or URI
 # always structuredContent, and its JSON is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, of the right types, and none that its type lacks; it
-# counts as a complete result only if it has no members but a result's. Everything else
-# is data, except an error of the tool ("isError"), which is never turned into data:
+# members that its type requires, and none that its type lacks; it counts as a complete
+# result only if it has no members but a result's. Everything else is data:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2363,7 +2411,10 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
-        value = {"text": as_text(to_json(value))}
+        plain = to_json(value)
+        value = {"text": as_text(plain)}
+        if not isinstance(plain, str):
+            mime_type = mime_type or "application/json"
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
     return {**without_none(uri=uri, mimeType=mime_type), **value}
@@ -2391,11 +2442,6 @@ def block_error(value: Any) -> str | None:
     return shape.flaw(without_none(**value))
 
 
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_error(value)
-
-
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
@@ -2412,11 +2458,7 @@ def tool_error(message: str) -> Message:
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, not data.
-
-    It has `content`, and other members of a result only: {"content": [], "total": 17}
-    and {"content": []} are data.
-    """
+    """Tell whether a dict is a complete result; {"content": []} alone is data."""
     shape = shape_of("content structuredContent isError _meta resultType", "content")
     if not isinstance(value, dict) or shape.errors(value):
         return False
@@ -2425,20 +2467,18 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
-
-    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
-    """
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
-    blocks = plain if isinstance(value, list) and value else [plain]
-    if value is None:
-        blocks = []
+    items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and all(map(is_content, blocks)):
-        result = {"content": blocks}
+    elif plain is None and not entry.output:
+        result = {"content": []}
+    elif not entry.output and not all(map(block_error, items)):
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
     else:
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
@@ -2468,8 +2508,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
     In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name: in
-    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    except results and annotations, which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2496,30 +2535,40 @@ def older_block(block: Message) -> Message:
     return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
 
 
-# ---- the registry: each registered function is an Entry (section 5), in a table of its
-# kind. The key is what clients ask for: a name, a URI or a URI template.
+# ---- the registry
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked(members: Message, names: str) -> Message:
+def checked(members: Message, names: str, function: str = "Server()") -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
+    for name in given.keys() - set(names.split()):
+        known = names.replace(" ", ", ")
+        raise TypeError(f"{function} has no option {name}=; it has {known}")
     if error := shape_of(names).flaw(given):
-        raise TypeError(f"option {error}; there are {names}")
+        raise TypeError(f"option {error}")
     return given
 
 
-def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them: the
-    host drops the tool, or all tools, or a model's API refuses every request."""
-    names = [tool, *(one.replace(".", "_") for one in arguments)]
-    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
-    if odd:
-        _log(
-            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and - (server/tools §Tool Names); see name="
-        )
+def log_refusals(tool: str, schema: Message, description: str) -> None:
+    """Log what some hosts refuse, although the specification allows it: the host drops
+    the tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    for node in _nodes(schema):
+        for choice in node.get("enum", ()):
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(description) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2534,8 +2583,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
-            # many ways to match: with three variables, 1,000 dots take seconds.
+            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2553,10 +2601,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI; RpcError: the URI is not valid.
-
-    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
-    """
+    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2565,8 +2610,8 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go at any time: register them, or delete them from the dicts,
-    then call Server.changed(), which tells the clients to list again.
+    Tools may come and go: register them, or delete them from the dicts, then call
+    Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2629,11 +2674,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta).
-
-        The function returns text, content (see text(), image(), ...), a list of these,
-        a complete result {"content": [...]}, or any other value, which is sent as JSON.
-        `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see text(),
+        image(), ...), a list with content in it, a complete result, or any other value,
+        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         An exception becomes a result with `isError` and its text, for the model, and
         leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
@@ -2648,7 +2691,6 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2658,6 +2700,8 @@ class Registry:
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
+            shown = entry.definition.get("description", "")
+            log_refusals(called, entry.input_schema, shown)
             return function
 
         return register(function) if function else register
@@ -2768,19 +2812,20 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` come from the author, and may include `options` besides the usual
-        ones; `derived` come from the function.
+        `members` come from the author, `derived` from the function.
         """
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
+        names = f"title description icons _meta {options}".strip()
+        declared = "resources" if kind == "templates" else kind
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked(members, "title description icons _meta " + options),
+            **checked(members, names, f"{declared[:-1]}()"),
         }
         table[name] = entry
-        self.declared.add("resources" if kind == "templates" else kind)
+        self.declared.add(declared)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
@@ -2800,8 +2845,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist. This waits until the server
-        runs, because a completer may be registered before its prompt."""
+        """Log completers for arguments that do not exist, when the server starts."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -3633,11 +3677,8 @@ class Peer:
     def disconnect(self, send: Send) -> None:
         """[legacy] Have the client come back for the rest of an answer."""
 
-    def hold(self, send: Send) -> None:
-        """[legacy] Count an answer that waits for the user; HttpError: too many."""
-
-    def release(self, send: Send) -> None:
-        """[legacy] Stop counting the answer."""
+    def check_questions(self) -> None:
+        """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -4664,7 +4705,7 @@ class LegacyContext(Context):
                 if isinstance(answer, AskError) or None not in answers.values():
                     outcome.set_result(answers)
 
-        peer.hold(self._send)
+        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4683,7 +4724,6 @@ class LegacyContext(Context):
                 outcome.set_result(answers)
             yield outcome
         finally:
-            peer.release(self._send)
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
@@ -4697,13 +4737,18 @@ class Batch:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.responses: list[Message] = []
+        self.size = 0
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
+        line = encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
-        else:
-            self.responses.append(message)
+            return
+        self.size += len(line)
+        if self.size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        self.responses.append(message)
 
 
 def serve_batch(
@@ -4972,11 +5017,11 @@ def serve_stdio(server: Server) -> None:
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, and an answer goes out, on the thread that carries it. Every message
-# is a POST of its own. The answer is one JSON object, or a stream of events if
-# something must be sent before the response. Headers repeat parts of the body for
-# proxies, and must agree with it. A modern client cancels a request by closing its
-# stream. The first failing check determines the answer:
+# request, and the means to answer it. Every message is a POST of its own. The answer is
+# one JSON object, or a stream of events if something must be sent before the response.
+# Headers repeat parts of the body for proxies, and must agree with it. A modern client
+# cancels a request by closing its stream. The first failing check determines the
+# answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4984,21 +5029,21 @@ def serve_stdio(server: Server) -> None:
 #     (-32601), params 400 (-32602)
 #
 # The connection's thread reads a request, runs its handler and answers. A thread that
-# has a message of a request for the client writes it, under the lock of the request's
+# has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties, so that changed() waits for no client.
+# connection's thread empties; so changed() waits for no client.
 #
-# A call that reports progress has these events. Modern events have no id, because a
-# modern stream cannot be resumed:
+# A call that reports progress has these events. They have no id, because a modern
+# stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So one thread for the whole
-# endpoint, `mcp-check`, looks five times a second for clients that have hung up. It
-# also sends comments that are due, and forgets sessions that have expired. It never
-# waits for a client: it leaves out a comment that cannot be written at once.
+# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
+# `mcp-check`, which looks five times a second for clients that have hung up, comments
+# that are due, and sessions that have expired. It never waits for a client: a comment
+# that cannot be written at once is left out.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5069,13 +5114,13 @@ class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
     An answer is start() with a body; or start() without, write() for each part, end().
+    A subclass defines these, for any thread, but one at a time; and, if it can,
+    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
+    up.
 
-    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
-    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
-    which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which any thread may call, but only one at a time; and, if it can, comment(),
-    gone() and hang_up(), which must not wait. OSError: the client has hung up.
-
+        query        the part after "?"
+        headers      by lower-case name; they are given as (name, value) pairs
+        stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
@@ -5191,15 +5236,13 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
-        events     those that wait for the reader, and some before them
+        events     those that wait for the reader, and some before them, as JSON
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
+        size       the bytes of `events`
         keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        size       the bytes of `events` and `changes`
-        changes    notifications that become events when the reader takes them
-        reader     the Answer that takes events; None: none, now. Then old events may be
-                   dropped even though they are waiting
+        reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
@@ -5214,7 +5257,6 @@ class Outbox:
         self.first = 1
         self.place = 1
         self.size = 0
-        self.changes: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
@@ -5223,29 +5265,50 @@ class Outbox:
     def add(self, line: bytes, last: bool = False) -> None:
         """Add a message; the last one ends the outbox."""
         with self._moved:
-            if self._has_room():
-                if last:
-                    self._append_changes()
-                self._append(line)
-                self.ended = last
-                self._drop_old()
-                self._moved.notify_all()
+            if self.ended:
+                return
+            self.events.append(line)
+            self.size += len(line)
+            self.ended = last
+            if self.size > AHEAD_BYTES + len(line):
+                self.give_up()
+            self._moved.notify_all()
+
+    def give_up(self) -> None:
+        """End, and drop everything: the client is too far behind. It must subscribe
+        again, and fetch what has changed."""
+        with self._moved:
+            self.events.clear()
+            self.size = 0
+            self.place = self.first
+            self.ended = True
+            self.reader = None
+            self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if line not in self.changes and self._has_room():
-                self.changes[line] = None
-                self.size += len(line)
-                self._moved.notify_all()
+            if line not in self._waiting():
+                self.add(line)
 
     def end(self) -> None:
-        """Add nothing more, and drop changes that are not events yet. The reader ends
-        when it has taken the rest."""
+        """Add nothing more. The reader ends when it has taken the rest."""
         with self._moved:
             self.ended = True
-            self.changes.clear()
             self._moved.notify_all()
+
+    def drop_old(self) -> None:
+        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
+        that wait are dropped, too, but never the response, with which it has ended."""
+        with self._moved:
+            while self.size > self.keeps and self.events:
+                is_response = self.ended and len(self.events) == 1
+                if self.place == self.first:  # it is waiting
+                    if self.reader or is_response:
+                        break
+                    self.place += 1
+                self.first += 1
+                self.size -= len(self.events.pop(0))
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -5270,20 +5333,19 @@ class Outbox:
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(
-                lambda: self.changes or self._waiting() or self._is_done(reader)
-            )
+            self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
-    def take(self, reader: Answer) -> tuple[list[bytes], bool]:
-        """Take the waiting events; and True if the reader must end after them."""
+    def take(self, reader: Answer) -> bytes:
+        """Take the next event; b"": none is waiting for this reader."""
         with self._moved:
-            events = []
-            if self.reader is reader:
-                self._append_changes()
-                events = self._waiting()
-                self.place += len(events)
-                self._drop_old()
-            return events, self._is_done(reader)
+            waiting = self._waiting()
+            if self.reader is not reader or not waiting:
+                return b""
+            # Only clients that may come back need its number.
+            ident = f"{self.name}-{self.place}" if self.keeps else ""
+            self.place += 1
+            self.drop_old()
+            return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
@@ -5292,54 +5354,14 @@ class Outbox:
                 self.reader = None
                 self._moved.notify_all()
 
-    # ---- while holding the lock
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken."""
-        return self.events[self.place - self.first :]
-
-    def _is_done(self, reader: Answer) -> bool:
+    def is_done(self, reader: Answer) -> bool:
         """Tell whether a reader will get nothing more."""
-        return self.reader is not reader or (self.ended and not self._waiting())
+        with self._moved:
+            return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _has_room(self) -> bool:
-        """Tell whether something can be added. If a client is too far behind, its
-        stream ends: it must subscribe again, and fetch what has changed."""
-        if self.size > AHEAD_BYTES and not self.ended:
-            self.ended = True
-            self.events.clear()
-            self.changes.clear()
-            self.reader = None
-            self._moved.notify_all()
-        return not self.ended
-
-    def _append_changes(self) -> None:
-        """Turn the changes into events."""
-        for line in self.changes:
-            self.size -= len(line)
-            self._append(line)
-        self.changes.clear()
-
-    def _append(self, line: bytes) -> None:
-        """Make an event of a line, with a number if clients may come back."""
-        number = self.first + len(self.events)
-        ident = f"{self.name}-{number}" if self.keeps else ""
-        self.events.append(event(line, ident))
-        self.size += len(self.events[-1])
-
-    def _drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes.
-
-        Waiting events are dropped only if there is no reader, and the response, with
-        which the outbox has ended, never.
-        """
-        while self.size > self.keeps and self.events:
-            is_response = self.ended and len(self.events) == 1
-            if self.place == self.first:  # it is waiting
-                if self.reader or is_response:
-                    break
-                self.place += 1
-            self.first += 1
-            self.size -= len(self.events.pop(0))
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken, while holding the lock."""
+        return self.events[self.place - self.first :]
 
 
 class Answer:
@@ -5347,21 +5369,21 @@ class Answer:
 
         state       outbox   ended    what the client has
         new         None     no       nothing
-        in JSON     None     yes      the response, if it has not left before
+        in JSON     None     yes      the response
         a stream    there    no       events; others may follow
-        complete    there    yes      events, and the end, if it has not left before
+        complete    there    yes      events, and the end
+        lost        any      yes      it has hung up
 
         peer        the peer whose message it answers
-        listens     true for a subscription, and for a GET: their events come from other
-                    clients' threads, too, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: threads of other clients add
+                    their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
         written     when the last part of a stream was written; None: it has not begun
 
-    `lock` guards `ended` and `written`, and is held by the thread that writes to the
-    exchange. Any thread may call any method, except finish(), which is for the
-    connection's thread.
+    `lock` guards `ended` and `written`, and is held while something is written. Any
+    thread may call any method, except finish(), which is for the connection's thread.
 
     Why not always a stream? Most calls send nothing but their result. JSON has a
     Content-Length, and an error can have a status of its own.
@@ -5389,9 +5411,14 @@ class Answer:
                 self.ended = True
             return
         outbox = self.stream()
-        outbox.add(line, is_last)
+        if self.listens and not is_last:
+            outbox.add_change(line)
+        else:
+            outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
-        if reader and not self.listens:
+        if not reader:
+            outbox.drop_old()
+        elif not self.listens:
             reader.flush()
 
     def _status(self, message: Any) -> int:
@@ -5435,11 +5462,10 @@ class Answer:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-        events, is_done = outbox.take(self)
-        for data in events:
+        while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
-        if is_done:
+        if outbox.is_done(self):
             self.ended = True
             must_come_back = outbox.reader is None
             outbox.detach(self)
@@ -5542,16 +5568,11 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that ends with its answer.
-
-    It has one request at most, which is cancelled if the client hangs up, and in no
-    other way.
-    """
+    """The client behind one modern POST, which cancels its request by hanging up."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
         self.headers = headers
-        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5581,14 +5602,9 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
-    def push(self, message: Message, send: Send) -> None:
-        if self.outbox:
-            self.outbox.add_change(encode(message))
-
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
-        self.outbox = answer.stream()
-        ctx._wake_with(answer.outbox.end)
+        ctx._wake_with(answer.stream().end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5654,7 +5670,7 @@ def max_connections() -> int:
 
 
 class Endpoint:
-    """The MCP endpoint of a server, to be mounted under any HTTP server: see serve().
+    """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
@@ -5704,8 +5720,7 @@ class Endpoint:
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
-        that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5752,12 +5767,10 @@ class Endpoint:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. The browser's headers give it away: Host is not a loopback name, or
-        Origin is foreign.
+        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
+        is not enough: both have the attacker's name.
         """
         headers = exchange.headers
-        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
-        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5881,9 +5894,9 @@ class Endpoint:
 # the transport of 2024-11-05, all messages.
 #
 # An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
+# of its own outbox. The name of a POST's begins like it, and ends with the request's
+# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
+# has failed.
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
@@ -5908,15 +5921,12 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
+    """The client behind a session, whose messages come in many POSTs, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
@@ -5931,7 +5941,6 @@ class HttpSession(Peer):
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.outboxes = {self.id: self.own}
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -5948,9 +5957,9 @@ class HttpSession(Peer):
         if isinstance(send, SessionAnswer):
             send.disconnect()
 
-    def hold(self, send: Send) -> None:
-        """Check that another call may wait for its user. HttpError: they would leave
-        too few connections for other calls."""
+    def check_questions(self) -> None:
+        """Check that another call may wait for its user, so that three quarters of the
+        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5958,10 +5967,8 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
+        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
+        calls go there, too."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5975,18 +5982,18 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their answers that have ended.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
-        _open    sessions by id
-        _kept    outboxes that have ended: until when they are kept, and their session
+        _open       sessions by id
+        _outboxes   by name, and until when each is kept
 
-    `_lock` guards both, and `outboxes` of each session. Any thread may call any method.
+    `_lock` guards both. Any thread may call any method.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._kept: dict[Outbox, tuple[float, HttpSession]] = {}
+        self._outboxes: dict[str, tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
@@ -5996,7 +6003,7 @@ class Sessions:
 
     def is_empty(self) -> bool:
         """Tell whether nothing can expire."""
-        return not (self._open or self._kept)
+        return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one. HttpError: none is idle.
@@ -6047,16 +6054,22 @@ class Sessions:
         with self._lock:
             self._open.pop(session.id, None)
 
-    def add_outbox(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let the client of a session resume a stream."""
+    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox for so long, so that its client can come back."""
         with self._lock:
-            session.outboxes[outbox.name] = outbox
-
-    def keep(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let it do so for some time after the answer has ended."""
-        with self._lock:
-            self._kept[outbox] = time.monotonic() + ASK_SECONDS, session
+            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
+            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
+
+    def outbox(self, name: str) -> Outbox | None:
+        """Return the outbox of this name, if it is kept."""
+        return self._outboxes.get(name, (None, 0))[0]
+
+    def make_room(self) -> None:
+        """If too much waits for all clients together, end the largest stream."""
+        streams = [session.own for session in self.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
@@ -6065,10 +6078,10 @@ class Sessions:
         with self._lock:
             idle = self._idle()
             size = 0
-            for outbox, (until, session) in reversed(list(self._kept.items())):
+            for name, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
-                if size > MAX_KEPT_BYTES or until < now:
-                    del self._kept[outbox], session.outboxes[outbox.name]
+                if until < now or (size > MAX_KEPT_BYTES and until < inf):
+                    del self._outboxes[name]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
@@ -6089,17 +6102,14 @@ class SessionAnswer(Answer):
         # Once the outbox is forgotten, its name still says whose response is missing.
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.add_outbox(outbox, self.owner)
+        self.owner.endpoint.sessions.keep(outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
+        """Disconnect, if the stream has begun with a priming event, which tells the
+        client where to go on, and when."""
         outbox = self.stream()
         reader = outbox.reader
         if reader:
@@ -6110,7 +6120,7 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, self.owner)
+            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
         self.owner.settle()
 
 
@@ -6156,11 +6166,14 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
-    outbox = session.outboxes.get(name)
+    is_own = name.startswith(session.id[:8])
+    outbox = endpoint.sessions.outbox(name) if is_own else None
+    if name == session.id:
+        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
+        if last and not outbox and is_own:
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
             answer.stream()
@@ -6214,6 +6227,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        endpoint.sessions.make_room()
         session.settle()
 
     handlers: list[Func] = []
@@ -6235,7 +6249,6 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
     """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6256,17 +6269,16 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. http_server() makes an HttpServer, which gives each
-# connection a thread. The thread reads requests, makes a SocketExchange of each, and
-# calls Endpoint.serve() with it, one after the other. Each step of a connection, except
-# a running handler, has a time limit. serve_http() also ends at a signal.
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
+# a connection, except a running handler, has a time limit. serve_http() also ends at a
+# signal.
 #
-# These requests are refused, and their connections closed, because two programs that
-# read them differently could be tricked into taking one request for two (RFC 9112 §5,
-# §6, §11.2): a bare CR or LF, a space before the colon, a header that continues on the
-# next line, NUL, no Host or two, Content-Length twice or beside Transfer-Encoding, and
-# lengths such as `+1` or `1_0`. The library's http.server accepts them all, and takes
-# half the time of a call.
+# A request is refused, and its connection closed, if two programs could be tricked into
+# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
+# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
+# http.server accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6281,6 +6293,8 @@ SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
+MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
+_PART = 2**16  # of an answer that is sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -6296,9 +6310,9 @@ class Step(IntEnum):
         SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
         SERVES    runs a handler, or waits for an event       no limit
 
-    If all places are taken, a new connection takes that of another one, in this order.
-    It never takes the place of one that serves, or has sent something in the last
-    STALL_SECONDS. So a slow reader makes room as a slow sender does.
+    If all places are taken, a new connection takes that of another one, in this order;
+    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
+    a slow reader makes room as a slow sender does.
     """
 
     CLOSES = 0
@@ -6333,25 +6347,30 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint on a port: serve_forever() runs it, close() ends it.
+    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
 
         hosts        names that Host may have; None: any
-        steps        what each connection does, and until when, by socket
+        steps        of each socket: what its connection does, until when, and the bytes
+                     of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
         accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
-    gets an OSError at its next step(). Any thread may call any method, except those for
-    a connection's own thread, and step(), which is for the thread that reads or writes.
+    gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         import socket
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float]] = {}
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
         self.accepting = threading.RLock()
         self.patience = 0.3
@@ -6374,7 +6393,7 @@ class HttpServer:
             self.socket.settimeout(min(poll_interval, 0.1))
             while not (self.stopped or self.endpoint.closed):
                 self._accept()
-                for sock, (_, due) in list(self.steps.items()):
+                for sock, (_, due, _) in list(self.steps.items()):
                     if due < time.monotonic():
                         hang_up(sock)  # its thread then ends
 
@@ -6402,16 +6421,20 @@ class HttpServer:
         with self.lock:
             if len(self.steps) >= max_connections():
                 lowest = min(self.steps, key=self.steps.__getitem__)
-                step, due = self.steps[lowest]
+                step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
                     return False
-                del self.steps[lowest]
-                hang_up(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS
+                self._evict(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, step: Step, seconds: float = inf) -> None:
+    def _evict(self, sock: Any) -> None:
+        """End a connection, while holding the lock."""
+        del self.steps[sock]
+        hang_up(sock)
+
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
         """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
@@ -6419,7 +6442,12 @@ class HttpServer:
             before = self.steps[sock][0]
             if step not in _NEXT_STEPS[before]:
                 raise RuntimeError(f"{step!r} must not follow {before!r}")
-            self.steps[sock] = step, time.monotonic() + seconds
+            self.steps[sock] = step, time.monotonic() + seconds, left
+            if left > _PART:
+                large = [one for one in self.steps if self.steps[one][2] > _PART]
+                total = sum(self.steps[one][2] for one in large)
+                if total > MAX_SENDING_BYTES:
+                    self._evict(min(large, key=self.steps.__getitem__))
 
     def leave(self, sock: Any) -> None:
         """Give up the place of a connection, if it has one."""
@@ -6513,11 +6541,10 @@ class HttpServer:
 
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
-        for sock, (step, _) in list(self.steps.items()):
-            is_idle = step == Step.CLOSES or step == Step.WAITS
-            if not is_idle or is_ready(sock, to_write=False):
-                return True
-        return False
+        return any(
+            step > Step.WAITS or is_ready(sock, to_write=False)
+            for sock, (step, _, _) in list(self.steps.items())
+        )
 
 
 class SocketExchange(Exchange):
@@ -6591,14 +6618,16 @@ class SocketExchange(Exchange):
         self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+        self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            for at in range(0, len(data), 2**16):
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS)
-                self.sock.sendall(data[at : at + 2**16])
+            for at in range(0, len(data) or 1, _PART):
+                left = len(data) - at
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.sock.sendall(head + data[at : at + _PART])
+                head = b""
             self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
@@ -6633,14 +6662,7 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return an HttpServer for an endpoint: serve_forever() runs it, close() ends it.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
-    """
-    return HttpServer(endpoint, host, port)
+http_server = HttpServer  # its name for users
 
 
 def serve_http(

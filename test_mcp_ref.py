@@ -1578,7 +1578,7 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         (datetime.datetime, STR),
         (datetime.time, STR),
         (uuid.UUID, {**STR, "format": "uuid"}),
-        (decimal.Decimal, {"type": ["string", "number"]}),
+        (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
         *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
     ],
     ids=str,
@@ -2158,7 +2158,310 @@ def test_a_pydantic_model_may_be_returned_as_data_or_content():
         )
         assert server.call("t")["content"] == [mcp.text("hi")]
     server, _ = serve_tool(lambda: Page(day=DUE.date()))
-    assert server.call("t")["structuredContent"] == {"day": "1969-07-20"}
+    assert server.call("t")["structuredContent"] == {"day": "1969-07-20", "rest": None}
+
+
+class Price:
+    """A type with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __repr__(self) -> str:
+        return f"Price({self.cents})"
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict:
+        if mode == "serialization":
+            return {"type": "number"}
+        return {"$ref": "#/$defs/p", "$defs": {"p": {"type": "string"}}}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if not isinstance(value, str) or "." not in value:
+            raise ValueError("expected euros.cents")
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> float:
+        return self.cents / 100
+
+
+@dataclasses.dataclass
+class Shelf:
+    price: Price
+    others: list[Price] = dataclasses.field(default_factory=list)
+
+
+BAD_PRICE = "expected euros.cents"
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (Price, "1.50", "Price(150)"),
+        (Price, "150", f"/x: {BAD_PRICE}"),
+        (Price, 5, f"/x: {BAD_PRICE}"),
+        (Optional[Price], None, "None"),
+        (Optional[Price], "5", f"/x: {BAD_PRICE}"),
+        (Union[int, Price], "1.50", "Price(150)"),
+        (list[Price], ["1.50", "x", "y"], f"/x/1: {BAD_PRICE}\n/x/2: {BAD_PRICE}"),
+        (dict[str, Price], {"a": "0.10"}, "{'a': Price(10)}"),
+        (Shelf, {"price": "1.00", "others": ["x"]}, f"/x/others/0: {BAD_PRICE}"),
+        (Shelf, {"price": "1.00"}, "Shelf(price=Price(100), others=[])"),
+        (Annotated[Price, "in euros"], "0.01", "Price(1)"),
+    ],
+    ids=str,
+)
+def test_a_class_with_the_methods_of_a_model_is_a_hint(hint, value, got):
+    server, tool = serve_tool(hinted(hint, None, repr))
+    answer = server.call("t", x=value)["content"][0]["text"]
+    assert answer.replace("Invalid arguments for t: ", "") == got
+    assert "$" not in json.dumps(tool["inputSchema"])
+
+
+@parametrize("hint", [Price, Shelf, list[Price], Optional[Price]], ids=str)
+def test_a_model_has_another_schema_for_results(hint):
+    values = {Price: Price(150), Shelf: Shelf(Price(150)), list[Price]: [Price(150)]}
+    server, tool = serve_tool(hinted(None, hint, lambda x: values.get(hint)))
+    answer = server.call("t", x=None)
+    schema = json.dumps(tool["outputSchema"])
+    assert "number" in schema and "string" not in schema
+    assert mcp.Schema(tool["outputSchema"]).errors(answer["structuredContent"]) == []
+
+
+def test_limits_of_a_model_are_its_own():
+    with pytest.raises(TypeError, match="maxLength cannot limit"):
+        mcp.schema_of(Annotated[Price, mcp.keywords(maxLength=3)])
+
+
+def test_models_of_pydantic_are_hints():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):
+        color: Color
+        count: int = pydantic.Field(ge=1, alias="n")
+
+        @pydantic.computed_field
+        def twice(self) -> int:
+            return 2 * self.count
+
+    class Bag(pydantic.BaseModel):
+        items: list[Item] = []
+
+    class Chain(pydantic.BaseModel):
+        next: "Optional[Chain]" = None
+
+    Chain.model_rebuild(_types_namespace={"Chain": Chain, "Optional": Optional})
+    server, tool = serve_tool(hinted(Bag, Bag, lambda x: x))
+    assert "$" not in json.dumps([tool["inputSchema"], tool["outputSchema"]])
+    shown = tool["inputSchema"]["properties"]["x"]["properties"]["items"]["items"]
+    assert shown["properties"]["n"]["minimum"] == 1
+    answer = server.call("t", x={"items": [{"color": "r", "n": "2"}]})
+    item = {"color": "r", "n": 2, "twice": 4}
+    assert answer["structuredContent"] == {"items": [item]}
+    assert server.call("t", x='{"items": []}')["structuredContent"] == {"items": []}
+    bad = server.call("t", x={"items": [{"color": "r", "n": 0}, {"color": "x"}]})
+    lines = bad["content"][0]["text"].splitlines()
+    assert [line.split(": ")[-2] for line in lines] == [
+        "/x/items/0/n",
+        "/x/items/1/color",
+        "/x/items/1/n",
+    ]
+    with pytest.raises(TypeError, match="contains itself"):
+        serve_tool(hinted(Chain, None, repr))
+
+
+def test_limits_of_pydantic_hold():
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field
+    upper = pydantic.AfterValidator(str.upper)
+    for hint, good, bad, keyword in (
+        (Annotated[int, field(ge=0, description="how many")], "5", -1, "minimum"),
+        (pydantic.PositiveInt, 5, 0, "exclusiveMinimum"),
+        (pydantic.conlist(int, min_length=1), [1], [], "minItems"),
+        (Annotated[dict[str, int], field(min_length=1)], {"a": 1}, {}, "minProperties"),
+        (Annotated[decimal.Decimal, field(gt=0)], "1.5", "-5", "anyOf"),
+        (Annotated[str, upper, field(max_length=1)], "a", "ab", "maxLength"),
+        (Annotated[int, "how many", field(strict=True)], 5, 5.0, "description"),
+    ):
+        server, tool = serve_tool(hinted(hint, None, repr))
+        assert keyword in tool["inputSchema"]["properties"]["x"]
+        assert "isError" not in server.call("t", x=good), hint
+        assert server.call("t", x=bad)["isError"], hint
+
+
+@parametrize(
+    "hint, good, bad",
+    [
+        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
+        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
+        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
+        (
+            Annotated[uuid.UUID, {"pattern": "7$"}],
+            str(uuid.UUID(int=7)),
+            str(uuid.UUID(int=8)),
+        ),
+    ],
+    ids=str,
+)
+def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert "isError" not in server.call("t", x=good)
+    assert server.call("t", x=bad)["isError"]
+
+
+BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
+
+
+@parametrize(
+    "hint, value, blocks",
+    [
+        (Any, [PICTURE, {"width": 640}], [PICTURE, mcp.text('{"width": 640}')]),
+        (Any, ["a", PICTURE, 640, None], [BLOCK, PICTURE, mcp.text("640")]),
+        (Any, ("a", PICTURE), [BLOCK, PICTURE]),
+        (Union[str, dict], PICTURE, [PICTURE]),
+        (Optional[dict], PICTURE, [PICTURE]),
+        (Optional[str], None, []),
+        (list[Union[str, dict]], ["a", PICTURE], [BLOCK, PICTURE]),
+        (Any, ["a", "b"], [mcp.text('["a", "b"]')]),
+        (list, ["a"], [mcp.text('["a"]')]),
+        (Any, [{"type": "text"}, 1], [mcp.text('[{"type": "text"}, 1]')]),
+        (Any, [], [mcp.text("[]")]),
+    ],
+    ids=str,
+)
+def test_content_beside_data_becomes_blocks(hint, value, blocks):
+    server, tool = serve_tool(hinted(Any, hint, lambda x: value))
+    assert server.call("t")["content"] == blocks
+    assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
+
+
+@parametrize("hint", [Union[str, int], list[str], Optional[int], set[str], Order])
+def test_hints_of_data_have_an_output_schema(hint):
+    _, tool = serve_tool(hinted(Any, hint, repr))
+    assert "outputSchema" in tool
+
+
+def test_resources_of_data_are_json():
+    server = mcp.Server("s")
+    server.resource("a://json")(lambda: {"a": [1]})
+    server.resource("a://list")(lambda: ["a"])
+    server.resource("a://text")(lambda: "a")
+    server.resource("a://yaml", mime_type="application/yaml")(lambda: {"a": 1})
+    server.resource("a://whole")(lambda: {"text": "{}"})
+    found = {
+        uri: ask(server, "resources/read", uri=uri)["contents"][0].get("mimeType")
+        for uri in server.resources
+    }
+    assert found == {
+        "a://json": "application/json",
+        "a://list": "application/json",
+        "a://text": None,
+        "a://yaml": "application/yaml",
+        "a://whole": None,
+    }
+
+
+@parametrize(
+    "value, remedy",
+    [
+        (datetime.timedelta(1), ".total_seconds()"),
+        (iter([1]), "make a list"),
+        (b"a", "image()"),
+        (float("nan"), "None for NaN"),
+        (object(), "use a dict"),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
+    server, _ = serve_tool(lambda: {"a": [value]})
+    told = server.call("t")["content"][0]["text"]
+    assert told.startswith("/a/0: ") and remedy in told
+
+
+def test_a_row_of_a_database_becomes_a_dict_by_hand():
+    import sqlite3
+
+    rows = sqlite3.connect(":memory:")
+    rows.row_factory = sqlite3.Row
+    row = rows.execute("select 1 as a").fetchone()
+    server, _ = serve_tool(lambda: row)
+    assert "dict()" in server.call("t")["content"][0]["text"]
+
+
+def test_content_of_the_official_sdk_is_content():
+    # A stand-in for mcp_types.ImageContent: found by the name of its package.
+    class Image:
+        __module__ = "mcp_types._types"
+        model_validate = model_json_schema = None
+
+        def model_dump(self, mode, by_alias, exclude_none):
+            assert exclude_none
+            return PICTURE
+
+    for hint, value in (
+        (Image, Image()),
+        (list[Image], [Image(), "a"]),
+        (Any, Image()),
+    ):
+        server, tool = serve_tool(hinted(Any, hint, lambda x, value=value: value))
+        assert server.call("t")["content"][0] == PICTURE
+        assert "outputSchema" not in tool
+
+
+@parametrize(
+    "hint",
+    [
+        Annotated[datetime.date, {"minimum": 3}],
+        Annotated[int, {"pattern": "^a"}],
+        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
+        Annotated[Optional[float], {"maxItems": 3}],
+    ],
+    ids=str,
+)
+def test_a_limit_that_cannot_hold_is_refused(hint):
+    with pytest.raises(TypeError, match="cannot limit"):
+        mcp.schema_of(hint)
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+    first: Optional[T] = None
+
+
+def test_generic_classes_and_aliases_of_members():
+    shown = mcp.schema_of(Page[int])["properties"]
+    assert shown["items"] == {"type": "array", "items": INT}
+    assert shown["first"]["anyOf"] == [INT, NULL]
+    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
+    assert mcp.schema_of(status)["enum"] == ["on", "off"]
+
+
+def test_a_signature_that_a_decorator_shows_hides_parameters():
+    def with_database(function):
+        @functools.wraps(function)
+        def wrapper(**others):
+            return function(database="db", **others)
+
+        whole = inspect.signature(function)
+        kept = [one for name, one in whole.parameters.items() if name != "database"]
+        wrapper.__signature__ = whole.replace(parameters=kept)
+        return wrapper
+
+    @with_database
+    def find(database: str, word: str) -> str:
+        return database + word
+
+    server, tool = serve_tool(find)
+    assert list(tool["inputSchema"]["properties"]) == ["word"]
+    assert server.call("t", word="a")["content"][0]["text"] == "dba"
+    assert server.call("t", word="a", database="b")["isError"]
 
 
 # ---- docstrings
@@ -2336,24 +2639,34 @@ def test_all_errors_of_a_call_are_listed_up_to_ten():
 
 
 def test_many_texts_are_read_in_few_passes():
-    # A schema that counts how often its values are checked.
-    class Counting(mcp.TypedSchema):
-        count = 0
+    count = 0
 
-        def errors(self, value):
-            Counting.count += 1
-            return super().errors(value)
+    def convert(value):
+        nonlocal count
+        count += 1
+        return value
 
     many = {f"n{i}": f"[{i}]" for i in range(200)}
-    lists = Counting({"type": "array"}, lambda value: value)
+    lists = mcp.TypedSchema({"type": "array"}, convert)
     server, _ = serve_tool(
         lambda **others: str(sum(isinstance(one, list) for one in others.values())),
         input_schema={"type": "object", "additionalProperties": lists},
     )
     assert "/n100: must be of type" in server.call("t", **many)["content"][0]["text"]
-    assert Counting.count < 2000
+    assert count < 2000
     some = dict(list(many.items())[:100])
     assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_titled_choices_are_one_look_up():
+    choices = [{"const": f"c{i}", "title": "C"} for i in range(200)]
+    schema = mcp.Schema({"items": {"oneOf": choices}})
+    assert schema.errors(["c199"] * 9) == []
+    assert schema.flaw(["c7", "x"]).startswith('/1: must be one of "c0", "c1"')
+    twice = mcp.Schema({"oneOf": [{"const": 1}, {"const": 1.0}]})
+    assert (
+        twice.errors(1) and mcp.Schema({"anyOf": [{"const": 1}, INT]}).errors(2) == []
+    )
 
 
 def test_a_union_stops_at_the_first_branch_that_decides():
@@ -2639,6 +2952,50 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
     assert not server.tools and not server.resources
 
 
+@parametrize(
+    "schema, words",
+    [
+        ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
+        ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
+        ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+    ],
+    ids=str,
+)
+def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
+    server = mcp.Server("s")
+    by_hand = {"type": "object", **schema}
+    server.tool(lambda **others: "", name="t", input_schema=by_hand)
+    log = capsys.readouterr().err
+    assert log.count("some hosts refuse") == bool(words)
+    assert all(word in log for word in words)
+    assert server.call("t", n="a")["content"]
+    server.tool(lambda: "", name="u", description="x" * 1025)
+    assert "'u': some hosts refuse descriptions" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_named_with_its_function():
+    server = mcp.Server("s")
+    for register, words in (
+        (
+            lambda: server.tool(lambda: 1, tags=["a"]),
+            "tool() has no option tags=; it has title",
+        ),
+        (lambda: server.prompt(tags=1)(lambda: ""), "prompt() has no option tags="),
+        (
+            lambda: server.resource("a://b", a=1)(lambda: ""),
+            "resource() has no option a=",
+        ),
+        (
+            lambda: server.resource("a://{b}", a=1)(lambda b: b),
+            "resource() has no option",
+        ),
+        (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            register()
+
+
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server = mcp.Server("s")
     server.tool(hinted(int, None, repr), name="fine-name_1")
@@ -2648,7 +3005,7 @@ def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server.tool(lambda **others: "", name="p", input_schema=by_hand)
     lines = capsys.readouterr().err.splitlines()
     for line, word in zip(lines, ("'admin.tools'", "'a b'")):
-        assert f"refuse [{word}]" in line
+        assert f"refuse the name {word}" in line
     assert len(lines) == 2 and len(server.tools) == 3
 
 

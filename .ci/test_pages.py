@@ -88,6 +88,35 @@ class Options(TypedDict, total=False):
     deep: bool
 
 
+class Price:
+    """The page's example of a class with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Price) and other.cents == self.cents
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
+
+    @classmethod
+    def model_validate(cls, value: str) -> Price:
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> str:
+        return f"{self.cents // 100}.{self.cents % 100:02}"
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 HINTS_PAGE = (HERE / "examples" / "hints.md").read_text("utf-8")
 
 
@@ -103,9 +132,11 @@ HINT_NAMES = {
     "Mapping": Mapping,
     "Optional": Optional,
     "Options": Options,
+    "Page": Page,
     "Pair": Pair,
     "Path": Path,
     "Point": Spot,
+    "Price": Price,
     "PurePath": PurePath,
     "Sequence": Sequence,
     "UUID": uuid.UUID,
