@@ -123,7 +123,7 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
-    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES MAX_SENDING_BYTES
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES
     meta_for
 """.split()
 
@@ -5049,6 +5049,7 @@ def serve_stdio(server: Server) -> None:
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
     MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    MAX_SENDING_BYTES
     Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
