@@ -1634,7 +1634,7 @@ _RULES: dict[str, Func] = {
 #      "additionalProperties": false}
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
-# examples/hints.md lists all hints.
+# examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
 # anyOf there, and has each type written out in place, without $ref. So a type that

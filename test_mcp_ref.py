@@ -6237,7 +6237,8 @@ def test_http_is_served_on_any_thread_and_at_its_own_addresses(capfd):
 
 
 def test_each_line_for_users_of_fastmcp_runs():
-    text = (HERE / "examples" / "from_fastmcp.md").read_text("utf-8")
+    text = (HERE / "examples" / "guide.md").read_text("utf-8")
+    text = text.partition("\n## From FastMCP\n")[2]
     code = re.search(r"(?ms)^```python\n(.*?)^```", text)[1]
     assert sorted(map(int, re.findall(r"\b(\d+)\. ", code))) == [*range(1, 21)]
     calls = """

@@ -1624,9 +1624,9 @@ class Client(AbstractContextManager["Client"]):
     params["url"] in full to the user, with its url_warnings(), and opens it if they
     agree: returns True or False. `sample(params)` asks a model: returns text or a whole
     result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
-    or a function that returns them. Each of these four declares its capability, and may
-    take a second argument: the tags of the calls that it may belong to. A call that was
-    given up counts until the server has answered it.
+    or a function that returns them. Each of these four declares its capability, may be
+    async, and may take a second argument: the tags of the calls that it may belong to.
+    A call that was given up counts until the server has answered it.
 
     `on_log(params)`, which may take the tags, too, and `on_notification(message)` are
     called on the reading thread. `info`: name and version of this client. `declare`:
