@@ -58,7 +58,7 @@ In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging, threads, signals
+          3  logging, threads, signals, command line
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -123,7 +123,8 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
-    DIFFERENCES LISTS META meta_for
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES
+    meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -778,13 +779,16 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging, threads, signals ================================================
+# ======== 3. Logging, threads, signals, command line ==================================
 # Skip on first reading. log() writes to stderr; it never fails, and never waits.
 # log_failure() logs an exception. tracer() makes a function that records messages.
 # spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
+# starts a server on a terminal; find_place() returns the value of `--http`.
 # `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
 # descriptors of the client on stdin and stdout; nothing else can reach them.
 
+RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
@@ -942,6 +946,121 @@ def join_threads(owner: Any, seconds: float) -> None:
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
+
+
+class RunHook:
+    """Runs functions on the thread of `run=`: usually an application's main thread.
+
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
+
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
+    """
+
+    def __init__(self, put: Func | None) -> None:
+        self.put = put
+        self._waiting: deque[Any] = deque()
+        self._threads: dict[int, None] = {}
+
+    def call(self, ctx: Context, function: Func) -> Any:
+        """Call a function there, wait for it, and return its result.
+
+        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        """
+        if not self.put or threading.get_ident() in self._threads:
+            return function()
+        from concurrent.futures import Future, wait
+
+        outcome: Future[Any] = Future()
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
+
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
+            if not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(function())
+            except BaseException as problem:  # raised again on the request's thread
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
+
+# ---- the command line of a server; an option that is not known here is the program's own
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    print(
+        *filter(None, [problem]),
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 # ---- signals, forks, and the descriptors 0 and 1
@@ -3724,124 +3843,6 @@ class Peer:
 # an application that only one thread may touch. If you have a transport of your own,
 # call handle() with each message.
 
-RUN_SECONDS = 60  # within which `run=` must begin a function
-
-
-class RunHook:
-    """Runs functions on the thread of `run=`: usually an application's main thread.
-
-    The application gets run_next(), and must call it there once for each time: `run=` is
-    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
-
-        put         the value of `run=`; None: functions are called at once, here
-        _waiting    functions that have not begun, each with the Future of its outcome
-        _threads    the threads that run a function now
-    """
-
-    def __init__(self, put: Func | None) -> None:
-        self.put = put
-        self._waiting: deque[Any] = deque()
-        self._threads: dict[int, None] = {}
-
-    def call(self, ctx: Context, function: Func) -> Any:
-        """Call a function there, wait for it, and return its result.
-
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
-        """
-        if not self.put or threading.get_ident() in self._threads:
-            return function()
-        from concurrent.futures import Future, wait
-
-        outcome: Future[Any] = Future()
-        waiting = outcome, partial(copy_context().run, function)
-        self._waiting.append(waiting)
-        ctx._wake_with(outcome.cancel)
-        try:
-            self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
-            while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
-                    )
-            return outcome.result()
-        finally:
-            with suppress(ValueError):  # it has begun
-                self._waiting.remove(waiting)
-
-    def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
-        with suppress(IndexError):
-            outcome, function = self._waiting.popleft()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
-
-
-# ---- the command line of each server: not MCP, skip on first reading. An option that is
-# not known here may be the program's own.
-def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
-    words = iter(arguments)
-    for word in words:
-        option, _, place = word.partition("=")
-        if word == "--":
-            break
-        if option == "--http":
-            return place or next(words, "")
-    return None
-
-
-def usage(problem: str = "") -> typing.NoReturn:
-    """Show how to start the program, and exit; with a problem, with status 2."""
-    print(
-        *filter(None, [problem]),
-        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
-        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
-        file=sys.stderr if problem else sys.stdout,
-    )
-    raise SystemExit(2 if problem else 0)
-
-
-def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
-        return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
-    _log(
-        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
-        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
-    )
-
-
-def running_loop() -> Any:
-    """Return the asyncio event loop that runs on this thread, if any."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio and asyncio._get_running_loop()
-
 
 class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
@@ -5049,6 +5050,7 @@ def serve_stdio(server: Server) -> None:
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
     MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    MAX_SENDING_BYTES
     Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 

@@ -1723,8 +1723,9 @@ class Profile(Server):
             upstream, theirs = self._find("resources", str(ref.get("uri")))
             ref = {**ref, "uri": theirs}
         client = upstream.client
-        if client is not None and "completions" not in client.capabilities:
-            return {"completion": {"values": []}}
+        if client is not None and rules(client.version).has("completions capability"):
+            if "completions" not in client.capabilities:
+                return {"completion": {"values": []}}
         return upstream.call(ctx, {**params, "ref": ref})
 
     def _find(self, kind: str, name: str) -> tuple[Upstream, str]:
