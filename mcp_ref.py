@@ -505,9 +505,8 @@ def versions(era: str = "") -> list[str]:
 
 
 # ======== 2. Messages and errors ======================================================
-# From bytes to messages and back. On stdio a message is one line
-# (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
-# page, and no reader takes U+2028 for the end of a line.
+# On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
+# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits:
 #
@@ -578,7 +577,6 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -692,8 +690,7 @@ def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
     RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) still counts as one,
-    because it must not be answered.
+    method, no id) or response (a result or error, no method) is never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -1267,7 +1264,6 @@ class Schema:
         return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
         if isinstance(node, TypedSchema) and node.for_results:
@@ -1296,13 +1292,11 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        """Make the check of a reference."""
         ref = node["$ref"]
         self._refs.append(ref)
         return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
@@ -1321,13 +1315,11 @@ class Schema:
         return check
 
     def _choice(self, values: list[Any]) -> Check:
-        """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
         errors = [": must be one of " + json.dumps(values)[1:-1]]
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        """Make the check of an object's members."""
         known = {}
         for name, part in node.get("properties", {}).items():
             known[name] = self._compile(part)
@@ -1360,7 +1352,6 @@ class Schema:
         return check
 
     def _items(self, node: Message) -> Check:
-        """Make the check of an array's items."""
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
@@ -1378,7 +1369,6 @@ class Schema:
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
@@ -1394,7 +1384,6 @@ class Schema:
         return check
 
     def _names(self, node: Message) -> Check:
-        """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
@@ -1439,7 +1428,6 @@ class Schema:
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
@@ -1489,9 +1477,7 @@ _RULES: dict[str, Func] = {
 # examples/hints.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and has each type written out in place, without $ref. So a type that
-# contains itself is refused, as is a hint without a JSON form: for these, write the
-# schema by hand (input_schema=).
+# anyOf there, and without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1584,8 +1570,7 @@ class Signature:
 
     def hints(self, strict: bool) -> Message:
         """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
-        # Not those of the function itself: before 3.11, Python turns its `= None` into
-        # an Optional.
+        # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1620,8 +1605,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
-# all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with all further
+# lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1682,7 +1667,6 @@ def schema_of(hint: Any) -> Message:
 
 
 def _keep(value: Any) -> Any:
-    """Return a value unchanged."""
     return value
 
 
@@ -2197,10 +2181,7 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none.
-
-        A tool with `-> str` or `-> list` returns content.
-        """
+        """Return the schema of structured results; None: the hint asks for none."""
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         _show_results(whole)
         schema = whole["properties"]["result"]
@@ -2211,10 +2192,10 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, decoded if need be, and the errors that are left.
+        """Return the arguments, and the errors that are left.
 
-        Clients send text for other types: always for prompts and templates, and some
-        for all lists and objects. So a text of the wrong type is read as JSON.
+        A text of the wrong type is read as JSON: prompts and templates get only text,
+        and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
         for _ in range(10):  # of at most MAX_ERRORS texts
@@ -2264,8 +2245,8 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, from its hint or written by hand, the value is
-# always structuredContent, and its JSON is the text.
+# If the tool has an output schema, the value is always structuredContent, and its JSON
+# is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, and none that its type lacks; it counts as a complete
@@ -2380,7 +2361,6 @@ _CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
 
 
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource, and nothing else."""
     if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
         return False
     return isinstance(value.get("text", value.get("blob")), (str, bytes))
@@ -2440,7 +2420,6 @@ def content(value: Any) -> Message:
 
 # ---- results
 def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
     return {"content": [text(message)], "isError": True}
 
 
@@ -2494,8 +2473,8 @@ _KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations,
+    which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2508,7 +2487,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     if block == "resource_link" and "resource links" not in seen.features:
         return text("{name}: {uri}".format(**value))
 
-    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    has_common = kind not in ("result", "annotations")
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
@@ -2565,7 +2544,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template; also of a plain URI.
 
     "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path, up to the text that follows it. {+path} matches several segments.
+    path; {+path} matches several.
     """
 
     def group(found: Any) -> str:
@@ -2820,8 +2799,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the other
-        arguments. It returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others. It
+        returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
