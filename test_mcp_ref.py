@@ -976,6 +976,111 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
     assert ran
 
 
+def test_a_step_that_is_not_in_the_table_is_named_as_a_bug():
+    server, ran, sent = mcp.Server("s"), [], []
+    server.tool(lambda: ran.append(1), name="t")
+
+    def twice(work):
+        work()
+        with pytest.raises(RuntimeError, match="a bug .* cannot become running"):
+            work()
+
+    call = modern("tools/call", name="t", arguments={})
+    server.handle(call, sent.append, start=twice)
+    assert len(sent) == 1 and ran == [1]
+
+
+def test_unexpected_errors_are_named_or_hidden():
+    def fails(what: str) -> None:
+        if what == "exit":
+            sys.exit(2)
+        raise mcp.ToolError("own") if what == "own" else ValueError(what)
+
+    for options, words in (
+        ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
+        (
+            {"show_errors": False},
+            [*["the tool failed; see the server's log"] * 3, "own"],
+        ),
+    ):
+        server = mcp.Server("s", **options)
+        server.tool(fails)
+        results = [
+            server.call("fails", what=what) for what in ("exit", "-7", "text", "own")
+        ]
+        assert [words_of(result) for result in results] == words
+        assert all(result["isError"] for result in results)
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+
+
+@parametrize(
+    "field, value, wanted",
+    [
+        (datetime.date, "2026-01-31", datetime.date(2026, 1, 31)),
+        (Optional[datetime.date], "2026-01-31", datetime.date(2026, 1, 31)),
+        (Size, "s", Size.SMALL),
+        ((Size, Size.SMALL), None, Size.SMALL),
+        (list[Size], ["s"], [Size.SMALL]),
+        (["a", "b"], "a", "a"),
+        ({"type": "string", "format": "date"}, "2026-01-31", "2026-01-31"),
+        (Optional[int], None, None),
+    ],
+)
+@parametrize("revision", [MODERN[0], LEGACY[0]])
+def test_an_answer_is_converted_as_arguments_are(revision, field, value, wanted):
+    server, found = mcp.Server("s"), []
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        found.append(ctx.elicit("?", key="k", x=field)["content"]["x"])
+        ctx.elicit("And?", key="l")  # the first answer goes through request state
+
+    def elicit(params: dict):
+        return {"x": value} if params["message"] == "?" and value is not None else {}
+
+    with client.connect(server, revision=revision, elicit=elicit) as one:
+        assert not one.call_tool("asks").get("isError")
+    assert found and all(one == wanted for one in found)
+
+
+@parametrize(
+    "option", [{"url": str}, {"key": str}, {"key": ["a", "b"]}, {"schema": "x"}]
+)
+def test_a_field_with_the_name_of_an_option_is_refused(option):
+    server = mcp.Server("s")
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        ctx.elicit("?", **option)
+
+    sent: list = []
+    call = modern("tools/call", name="asks", arguments={})
+    server.handle(call, sent.append)
+    (name,) = option
+    assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
+
+
+def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
+    server, asked = mcp.Server("s"), []
+    answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
+
+    @server.tool
+    def asks(ctx: Context) -> str:
+        return str(ctx.elicit("When?", x=datetime.date)["content"]["x"])
+
+    def elicit(params: dict):
+        asked.append(params["message"])
+        return answers[len(asked) - 1]
+
+    with client.connect(server, revision=MODERN[0], elicit=elicit) as one:
+        assert words_of(one.call_tool("asks")) == "2026-01-31"
+    assert asked[0] == "When?" and len(asked) == 3
+    assert all("date" in one and one.endswith("\nWhen?") for one in asked[1:])
+
+
 @parametrize("ordered", [True, False])
 def test_a_subscription_ends_with_its_peer(ordered):
     server, sent = mcp.Server("s"), queue.Queue()
@@ -3164,6 +3269,14 @@ open b
 < 3 {}
 open a
 < 1 {}
+== fast calls are answered in their order, beside a slow one, too | on: modern pipe
+> 0 :slow {"gate": "a"}
+wait a
+"""
+    + "".join(f'> {n} :add {{"a": {n}}}\n' for n in range(1, 40))
+    + "".join(f"< {n} {{}}\n" for n in range(1, 40))
+    + r"""open a
+< 0 {}
 == one slow handler at a time; the rest waits
     | on: modern pipe | limits: {"MAX_THREADS": 1}
 > 1 :slow {"gate": "a"}
@@ -3478,16 +3591,24 @@ def test_a_host_that_drains_no_stderr_holds_up_nothing():
         assert program.end() == 7 and time.monotonic() - before < 2
 
 
-@parametrize("threads", range(5))
-def test_without_threads_each_request_is_answered_once(threads):
+@parametrize(
+    "refused",
+    [*(f"n > {count}" for count in range(5)), "n < 3", "n % 2", "n % 2 == 0"],
+)
+def test_without_threads_each_request_is_answered_once(refused):
+    """Whichever threads cannot be started: all from the fifth on, the first two, ..."""
     before = textwrap.dedent(f"""
-        left, start = iter(range({threads})), threading.Thread.start
+        n, start = 0, threading.Thread.start
         def refuse(thread):
-            if next(left, None) is None:
+            global n
+            n += 1
+            if {refused}:
                 raise RuntimeError("can't start new thread")
             start(thread)
         threading.Thread.start = refuse""")
     with Program(before=before) as program:
+        # After this, the thread that called run() may have been replaced as the reader.
+        assert program.call("do", "first", what="nap")["result"]
         for ident in range(20):
             call = modern("tools/call", ident, name="do", arguments={"what": "nap"})
             program.stdin.write(mcp.encode(call))
@@ -3558,6 +3679,124 @@ def test_a_later_signal_ends_the_program(before, status):
 def test_run_refuses_what_it_does_not_know(arguments, options, problem):
     with pytest.raises(TypeError, match=problem):
         mcp.Server("s").run(arguments, **options)
+
+
+@parametrize(
+    "words, options, place",
+    [
+        ([], {}, None),
+        (["--http", "1"], {}, 1),
+        (["report", "--http=1", "--http", "2"], {}, 1),
+        (["--http", "0"], {"http": "localhost:2"}, 2),
+        ([], {"http": "2", "authorize": None, "stateless": True}, 2),
+        # Another option's value, and words after `--`, are not ours.
+        (["--note=--http", "1"], {}, None),
+        (["--upstream=--http=1"], {}, None),
+        (["--", "--http", "1"], {}, None),
+        (["--note", "x --http 1"], {}, None),
+    ],
+)
+def test_run_finds_its_own_option_only(words, options, place, monkeypatch):
+    found = []
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: found.append(None))
+    monkeypatch.setattr(
+        mcp, "serve_http", lambda server, host, port, **more: found.append(port)
+    )
+    mcp.Server("s").run(words, **options)
+    assert found == [place]
+
+
+@parametrize("more", [{"authorize": None}, {"stateless": True}])
+def test_options_are_checked_once(more, monkeypatch, capsys):
+    monkeypatch.setattr(mcp, "serve_stdio", mcp.Server.check_completions)
+    server = mcp.Server("s")
+    server.completion("none", "x")(lambda typed: [])
+    server.run([], **more)
+    assert capsys.readouterr().err.count("no such argument") == 1
+
+
+@parametrize(
+    "words, status, said",
+    [
+        ("", None, "waiting"),
+        ("--root /x --verbose", None, "waiting"),
+        ("--help", 0, "--http"),
+        ("-h", 0, "--http"),
+        ("--port 8000", 2, "--port"),
+        ("--host=x", 2, "--host"),
+        ("--htpp 8000", 2, "--htpp"),
+    ],
+)
+def test_a_terminal_is_told_what_a_host_is_not(
+    words, status, said, monkeypatch, capsys
+):
+    served = []
+    monkeypatch.setattr(mcp, "serve_stdio", served.append)
+    mcp.Server("s").run(words.split())  # standard input is not a terminal
+    assert served and capsys.readouterr() == ("", "")
+    monkeypatch.setattr(os, "isatty", lambda descriptor: True)
+    ended = None
+    try:
+        mcp.Server("s").run(words.split())
+    except SystemExit as problem:
+        ended = problem.code
+    assert ended == status and len(served) == 1 + (status is None)
+    assert said in "".join(capsys.readouterr())
+
+
+@parametrize("name", ["run", "run_here"])
+def test_a_server_does_not_run_inside_an_event_loop(name, monkeypatch):
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: None)
+    server = mcp.Server("s")
+
+    async def main():
+        getattr(server, name)([])
+
+    with pytest.raises(RuntimeError, match="to_thread"):
+        asyncio.run(main())
+    getattr(server, name)([])
+
+
+def test_run_here_keeps_context_variables(monkeypatch):
+    seen, variable = [], contextvars.ContextVar("variable", default="unset")
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: seen.append(variable.get()))
+
+    def program():
+        variable.set("set")
+        mcp.Server("s").run_here([])
+
+    contextvars.copy_context().run(program)
+    assert seen == ["set"]
+
+
+def test_a_call_whose_client_has_gone_leaves_the_queue_of_run():
+    class Params(dict):
+        """Can have a weak reference."""
+
+    jobs, ran = [], []
+    server, peer = mcp.Server("s", run=jobs.append), mcp.Peer()
+    server.tool(lambda x: ran.append(x), name="t")
+    message = modern("tools/call", name="t", arguments={"x": "a" * 1000})
+    message["params"] = Params(message["params"])
+    kept = weakref.ref(message["params"])
+    thread = threading.Thread(
+        target=server.handle, args=(message, lambda sent: None), kwargs={"peer": peer}
+    )
+    del message
+    thread.start()
+    while not jobs:
+        time.sleep(0.001)
+    peer.cancel_all()
+    thread.join(PATIENCE)
+    del thread
+    gc.collect()
+    assert kept() is None and len(jobs) == 1
+    begin(server.handle, modern("tools/call", 2, name="t", arguments={"x": "b"}), print)
+    while len(jobs) < 2:
+        time.sleep(0.001)
+    for job in jobs:  # the first one finds the second call
+        job()
+    assert ran == ["b"]
 
 
 @parametrize("key", ["", b"", "fifteen letters", 7, object()])
@@ -3638,6 +3877,33 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
             exchange(port, "POST", "/mcp", headers_of(call), mcp.encode(call))
         assert status_of(child, ends) == 0
         assert "cancelled" in child.stdout.read()
+
+
+@needs_posix
+def test_the_end_of_one_client_does_not_wait_for_another():
+    server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
+
+    @server.tool
+    def slow() -> bool:
+        began.set()
+        return gate.wait(3 * PATIENCE)
+
+    (ann, here), (bob, there) = socket.socketpair(), socket.socketpair()
+    with limits(LEAVE_SECONDS=9 * PATIENCE), ann, here, bob, there:
+        first, second = (
+            begin(mcp.Pipe(server, link.fileno(), link.fileno()).serve)
+            for link in (here, there)
+        )
+        ann.sendall(mcp.encode(modern("tools/call", name="slow", arguments={})))
+        assert began.wait(PATIENCE)
+        bob.sendall(mcp.encode(modern("tools/list")))
+        assert b"slow" in bob.makefile("rb").readline()
+        bob.shutdown(socket.SHUT_WR)
+        second.result(PATIENCE)
+        gate.set()
+        assert b"true" in ann.makefile("rb").readline()
+        ann.shutdown(socket.SHUT_WR)
+        first.result(PATIENCE)
 
 
 def test_a_reader_without_memory_ends_the_program():
@@ -5505,6 +5771,13 @@ def signals() -> str:
         finally:
             os._exit(7)
     return os.read(here, 99).decode() + f" {len(signal.pthread_sigmask(1, []))}"
+@server.tool
+def waits_for_signals() -> str:
+    ours = {signal.SIGTERM, signal.SIGUSR1}  # blocked, for sigwait()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    seen = signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+    return seen
 if __name__ == "__main__":
     server.run()
 """
@@ -5528,8 +5801,32 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
                 result = one.call_tool("child", {"kind": kind})
                 assert result["content"][0]["text"] in ("15", "-15"), result
             assert one.call_tool("pool")["structuredContent"] == {"result": [1, 2]}
-            # Nothing is blocked any longer, here and there.
+            # Nothing is blocked any longer, here and there, but what was before.
             assert said(one, "signals") == "0 0"
+            assert said(one, "waits_for_signals") == "2 2"
+
+
+@needs_posix
+@parametrize("words", [[], ["--http", "0"]])
+def test_hooks_for_forks_are_registered_once(words):
+    """They cannot be unregistered: a program that serves often must not collect them."""
+    source = f"""
+        import os, mcp_ref
+        hooks, register = [], os.register_at_fork
+
+        def note(**functions):
+            hooks.append(functions)
+            register(**functions)
+
+        os.register_at_fork = note
+        server = mcp_ref.Server("s")
+        for _ in range(3):
+            server.stop()
+            server.run({words})
+            os.write(2, b"hooks: %d\\n" % len(hooks))"""
+    done = command("-c", textwrap.dedent(source))
+    counts = re.findall(r"hooks: (\d+)", done.stderr)
+    assert len(counts) == 3 and len(set(counts)) == 1, done.stderr
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
@@ -5940,7 +6237,8 @@ def test_http_is_served_on_any_thread_and_at_its_own_addresses(capfd):
 
 
 def test_each_line_for_users_of_fastmcp_runs():
-    text = (HERE / "examples" / "from_fastmcp.md").read_text("utf-8")
+    text = (HERE / "examples" / "guide.md").read_text("utf-8")
+    text = text.partition("\n## From FastMCP\n")[2]
     code = re.search(r"(?ms)^```python\n(.*?)^```", text)[1]
     assert sorted(map(int, re.findall(r"\b(\d+)\. ", code))) == [*range(1, 21)]
     calls = """
@@ -6014,6 +6312,39 @@ def test_no_revision_is_named_outside_the_tables():
     assert dates == list(mcp.REVISIONS)
 
 
+def test_each_feature_is_read_and_a_misspelt_one_raises():
+    source = MCP_REF.read_text("utf-8")
+    for row in mcp.FEATURES.values():
+        assert row.fields or f'has("{row.name}")' in source, row.name
+    for row in mcp.DIFFERENCES.values():
+        assert f'"{row.name}"' not in source, row.name
+    for version in ORDER:
+        with pytest.raises(KeyError):
+            mcp.rules(version).has("batch")
+
+
+def test_each_revision_has_its_capabilities_and_meta():
+    server = mcp.Server("s")
+    server.prompt(lambda a: a, name="p")
+    server.resource("x:y")(lambda: "")
+    server.completion("p", "a")(lambda typed: [])
+    change = {"listChanged": True}
+    for version in ORDER:
+        found = server.capabilities(version)
+        assert found.pop("prompts") == change and found.pop("logging") == {}
+        assert found.pop("resources") == {**change, "subscribe": True}
+        assert found == ({"completions": {}} if version != ORDER[-1] else {})
+        told = server.capabilities(version, tells=False)
+        assert told["prompts"] == told["resources"] == {}
+        given = {mcp.META_CLIENT: {"name": "c"}, "traceparent": "t"}
+        meta = mcp.meta_for(version, given)
+        if version in MODERN:
+            assert meta.pop(mcp.META_VERSION) == version
+            assert meta.pop(mcp.META_CAPABILITIES) == {}
+            assert meta.pop(mcp.META_CLIENT) == {"name": "c"}
+        assert meta == {"traceparent": "t"}
+
+
 # A revision after the newest one, which exists only here: a row or a word for each kind
 # of difference, as CONTRIBUTING says. What each row stands before, and the row.
 NEXT = "2027-03-15"
@@ -6021,18 +6352,28 @@ NEXT = "2027-03-15"
 
 NEXT_ROWS = {
     "2026-07-28  modern": f"{NEXT}  modern",
-    "tools/list  ": "things/list  >  R6  -  -  no  no  -  -",
+    "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
     "message  ": "things/changed  <  R6  -  -  -  -",
-    "caching hints  ": "fancy tools  R6  -  -  tool.fancy",
+    "caching hints  ": "fancy tools  R6  -  -  tool.fancy\n"
+    "    old total  R1  R5  -  result.total\n    new sum  R6  -  -  result.sum",
+    "text +R1": "video  R6  -  data mimeType  -",
+    "io.modelcontextprotocol/protocolVersion ": "org.example/locale  >  R6  -  str",
+    "-32600 +InvalidRequest": "-32030  TooBusy  R6  -  400  the server is busy",
 }
 
 
-RETIRED = r"(roots/list +< +R1 +)-", r"\1R5"
+RETIRED = r"((?:roots/list +<|completion/complete +>) +R1 +)-", r"\1R5"
 
 
 def next_module():
-    """Make a module that knows one revision more, in which roots/list is gone."""
-    source = re.sub(*RETIRED, MCP_REF.read_text("utf-8"))
+    """Make a module that knows one revision more, in which two methods are gone."""
+    source, count = re.subn(*RETIRED, MCP_REF.read_text("utf-8"))
+    assert count == 2
+    # A row of META and one of ERRORS has a name below the table.
+    source = source.replace("(\n    META_VERSION,", "(\n    _, META_VERSION,")
+    source = source.replace(
+        "    INVALID_REQUEST,\n", "    TOO_BUSY, INVALID_REQUEST,\n"
+    )
     for place, row in NEXT_ROWS.items():
         source, count = re.subn(f"\n    {place}", f"\n    {row}\\g<0>", source)
         assert count == 1, place
@@ -6054,6 +6395,19 @@ def next_server(module):
     where.__annotations__["ctx"] = module.Context
     server.tool(where)
     server.tools["where"].definition["fancy"] = {"x": 1}
+    video = {"type": "video", "data": "AA==", "mimeType": "video/x"}
+    server.tool(lambda: video, name="film")
+    server.prompt(lambda a: a, name="p")
+    server.completion("p", "a")(lambda typed: [])
+
+    def busy() -> None:
+        raise module.RpcError(module.TOO_BUSY)
+
+    server.tool(busy)
+    totals = {"total": 1, "sum": 1}
+    serve_tools = module.SERVED["tools/list"]
+    module.SERVED["tools/list"] = lambda *given: {**totals, **serve_tools(*given)}
+    server.method("org.example/count")(lambda params: totals)
     return server
 
 
@@ -6064,10 +6418,8 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     def said(version: str, method: str, **params) -> list:
         sent: list = []
         request = modern(method, **params)
-        request["params"]["_meta"] = {
-            module.META_VERSION: version,
-            module.META_CAPABILITIES: {"roots": {}},
-        }
+        given = {module.META_CAPABILITIES: {"roots": {}}, "x/y": 1}
+        request["params"]["_meta"] = module.meta_for(version, given)
         server.handle(request, sent.append)
         return sent
 
@@ -6084,6 +6436,27 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     (new,), (old,) = said(NEXT, "tools/list"), said(newest, "tools/list")
     assert new["result"]["tools"][0]["fancy"] == {"x": 1}
     assert "fancy" not in old["result"]["tools"][0]
+    assert [key for key in ("total", "sum") if key in new["result"]] == ["sum"]
+    assert [key for key in ("total", "sum") if key in old["result"]] == ["total"]
+    for version in (NEXT, newest):  # an extension's result is its own
+        (count,) = said(version, "org.example/count")
+        assert count["result"]["total"] == count["result"]["sum"] == 1
+
+    (new,), (old,) = (said(one, "tools/call", name="film") for one in (NEXT, newest))
+    assert new["result"]["content"][0]["type"] == "video"
+    assert old["result"]["content"][0]["type"] == "resource"
+    (new,), (old,) = (said(one, "tools/call", name="busy") for one in (NEXT, newest))
+    assert new["error"]["code"] == module.TOO_BUSY
+    assert old["error"]["code"] == CODES["INTERNAL_ERROR"]
+    (new,), (old,) = (said(one, "server/discover") for one in (NEXT, newest))
+    assert "completions" in old["result"]["capabilities"]
+    assert "completions" not in new["result"]["capabilities"]
+    assert module.meta_for(NEXT)["org.example/locale"] == ""
+    sent: list = []
+    meta = {module.META_VERSION: NEXT, module.META_CAPABILITIES: {}}
+    server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
+    assert sent[0]["error"]["code"] == CODES["INVALID_PARAMS"]
+    assert "org.example/locale" in sent[0]["error"]["message"]
 
     new, old = (
         said(NEXT, "tools/call", name="where"),

@@ -3,7 +3,7 @@
 
     python3 .ci/hint_schemas.py [NODE MODULES]
 
-Each hint in examples/hints.md stands for a parameter, alone and inside a list, a dict,
+Each hint in examples/api.md stands for a parameter, alone and inside a list, a dict,
 an Optional, a dataclass and a TypedDict. The schema of such a function must be valid by
 the meta-schema of JSON Schema 2020-12, and must accept the example of the page: by
 draft 7, too, which many clients know, with the package `jsonschema`; and with ajv, as
@@ -60,7 +60,7 @@ class Options(typing.TypedDict, total=False):
 
 
 class Price:
-    """A class with a schema of its own, as in hints.md."""
+    """A class with a schema of its own, as in api.md."""
 
     @classmethod
     def model_json_schema(cls, mode: str) -> dict[str, Any]:
@@ -122,7 +122,9 @@ def kept_by(hint: Any) -> tuple[Any, Any]:
 def cases() -> list[tuple[str, Any, Any]]:
     """Return the name, the schema and the example of each function."""
     found = []
-    for line in (ROOT / "examples" / "hints.md").read_text("utf-8").splitlines():
+    page = (ROOT / "examples" / "api.md").read_text("utf-8")
+    table = page.partition("\n## Hints of parameters\n")[2].partition("\n## ")[0]
+    for line in table.splitlines():
         cells = re.findall(r"`([^`]+)`", line)
         if not line.startswith("| `") or len(cells) < 5:
             continue
