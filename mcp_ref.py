@@ -113,7 +113,8 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
+    MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
+    MAX_THREADS
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
@@ -547,9 +548,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 
 # ======== 2. Messages and errors ======================================================
-# From bytes to messages and back. On stdio a message is one line
-# (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
-# page, and no reader takes U+2028 for the end of a line.
+# On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
+# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits:
 #
@@ -621,7 +621,6 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -735,8 +734,7 @@ def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
     RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) still counts as one,
-    because it must not be answered.
+    method, no id) or response (a result or error, no method) is never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -1415,7 +1413,6 @@ class Schema:
         return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
         if isinstance(node, TypedSchema) and node.for_results:
@@ -1444,13 +1441,11 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        """Make the check of a reference."""
         ref = node["$ref"]
         self._refs.append(ref)
         return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
@@ -1469,13 +1464,11 @@ class Schema:
         return check
 
     def _choice(self, values: list[Any]) -> Check:
-        """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
         errors = [": must be one of " + json.dumps(values)[1:-1]]
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        """Make the check of an object's members."""
         known = {}
         for name, part in node.get("properties", {}).items():
             known[name] = self._compile(part)
@@ -1508,7 +1501,6 @@ class Schema:
         return check
 
     def _items(self, node: Message) -> Check:
-        """Make the check of an array's items."""
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
@@ -1526,7 +1518,6 @@ class Schema:
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
@@ -1542,7 +1533,6 @@ class Schema:
         return check
 
     def _names(self, node: Message) -> Check:
-        """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
@@ -1587,7 +1577,6 @@ class Schema:
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
@@ -1637,9 +1626,7 @@ _RULES: dict[str, Func] = {
 # examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and has each type written out in place, without $ref. So a type that
-# contains itself is refused, as is a hint without a JSON form: for these, write the
-# schema by hand (input_schema=).
+# anyOf there, and without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1731,8 +1718,7 @@ class Signature:
 
     def hints(self, strict: bool) -> Message:
         """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
-        # Not those of the function itself: before 3.11, Python turns its `= None` into
-        # an Optional.
+        # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1767,8 +1753,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
-# all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with all further
+# lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1829,7 +1815,6 @@ def schema_of(hint: Any) -> Message:
 
 
 def _keep(value: Any) -> Any:
-    """Return a value unchanged."""
     return value
 
 
@@ -2344,10 +2329,7 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none.
-
-        A tool with `-> str` or `-> list` returns content.
-        """
+        """Return the schema of structured results; None: the hint asks for none."""
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         _show_results(whole)
         schema = whole["properties"]["result"]
@@ -2358,10 +2340,10 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, decoded if need be, and the errors that are left.
+        """Return the arguments, and the errors that are left.
 
-        Clients send text for other types: always for prompts and templates, and some
-        for all lists and objects. So a text of the wrong type is read as JSON.
+        A text of the wrong type is read as JSON: prompts and templates get only text,
+        and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
         for _ in range(10):  # of at most MAX_ERRORS texts
@@ -2411,8 +2393,8 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, from its hint or written by hand, the value is
-# always structuredContent, and its JSON is the text.
+# If the tool has an output schema, the value is always structuredContent, and its JSON
+# is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, and none that its type lacks; it counts as a complete
@@ -2512,7 +2494,6 @@ _CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
 
 
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource, and nothing else."""
     if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
         return False
     return isinstance(value.get("text", value.get("blob")), (str, bytes))
@@ -2572,7 +2553,6 @@ def content(value: Any) -> Message:
 
 # ---- results
 def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
     return {"content": [text(message)], "isError": True}
 
 
@@ -2626,8 +2606,8 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations,
+    which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2636,7 +2616,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
         return older_block(value)
 
-    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    has_common = kind not in ("result", "annotations")
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
@@ -2694,7 +2674,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template; also of a plain URI.
 
     "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path, up to the text that follows it. {+path} matches several segments.
+    path; {+path} matches several.
     """
 
     def group(found: Any) -> str:
@@ -2949,8 +2929,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the other
-        arguments. It returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others. It
+        returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
