@@ -259,7 +259,7 @@ def _called(function: Any, *arguments: Any) -> Any:
 # The keywords of a form's fields; others, such as `pattern`, are ignored: a pattern can
 # take for ever to match.
 _FIELD = """
-    type minLength maxLength minimum maximum enum oneOf const items anyOf minItems maxItems
+    type minLength maxLength minimum maximum enum const items minItems maxItems
 """.split()
 
 
@@ -268,9 +268,9 @@ def _known_keywords(part: Message) -> Message:
     Schema. Choices with titles become an `enum`, which is fast to check."""
     known = {name: part[name] for name in _FIELD if name in part}
     for name in ("oneOf", "anyOf"):
-        choices = known.get(name)
-        if choices and all(list(one) == ["const"] for one in choices):
-            known["enum"] = [one["const"] for one in known.pop(name)]
+        choices = part.get(name, [{}])
+        if all("const" in one for one in choices):
+            known["enum"] = [one["const"] for one in choices]
     return known
 
 
@@ -1298,7 +1298,8 @@ class HttpTransport(Transport):
     # ---- [legacy] the session's stream
 
     def listen(self, seconds: float = COURTESY_SECONDS) -> None:
-        """[legacy] Open the session's stream. ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
+        """[legacy] Open the session's stream: [2025-11-25] basic/transports §Listening
+        for Messages from the Server."""
         if self.stream is None or self.stream.over.is_set():
             stream = self.stream = Request(self.client, "GET", seconds)
             self._run("mcp-stream", stream, lambda: self._hold_stream(stream))
@@ -1333,8 +1334,7 @@ class HttpTransport(Transport):
             raise
 
     def _take_endpoint(self, wire: _Wire, path: str) -> None:
-        """Take the URL that messages are posted to: [2024-11-05] basic/transports §HTTP
-        with SSE."""
+        """Store the URL for messages: [2024-11-05] basic/transports §HTTP with SSE."""
         with wire.failing(Malformed):
             url = urljoin(self.url, path)
             if _origin(url) != self.origin:
@@ -1426,11 +1426,11 @@ class HttpTransport(Transport):
             shown["message"] = call.message
             body = encode(call.message)[:-1]
         headers = {"User-Agent": "mcp_ref", **call.headers}
-        if session:
-            headers["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
         shown["headers"] = {**headers}  # the next ones may be secret
+        if session:
+            headers["Mcp-Session-Id"] = session
         if self.cookies:
             headers["Cookie"] = "; ".join(self.cookies.values())
         for more in (self.headers, authorized):
@@ -1707,8 +1707,8 @@ class Client(AbstractContextManager["Client"]):
         self.open()
 
     def _prepare(self, modes: Message) -> None:
-        """Check the options, and make the tables. `modes`: functions that elicit, by the
-        protocol's names."""
+        """Check the options, and make the tables. `modes`: functions, by the protocol's
+        names."""
         if self._pinned not in ("", *versions()):
             raise ValueError(
                 f"unknown revision {self._pinned!r}; expected one of {versions()}"
@@ -1896,8 +1896,8 @@ class Client(AbstractContextManager["Client"]):
 
     @contextmanager
     def _optional(self, method: str) -> Iterator[None]:
-        """Report the failure of a message that the caller did not ask for; raise it only
-        if the connection is lost."""
+        """Report the failure of a message that no caller waits for; raise it only if the
+        connection is lost."""
         try:
             yield
         except _FAILURES as problem:
