@@ -2435,3 +2435,22 @@ def test_a_form_with_many_choices_is_checked_fast(word, more):
         began = time.process_time()
         assert one.answer(question)["action"] == "accept"
         assert time.process_time() - began < 5  # it was more than 100
+
+
+class Refused(mcp.HttpError):
+    code = "access_denied"
+
+
+@parametrize("status", [400, 401, 403, 500, 503])
+def test_a_refused_login_is_tried_once(status):
+    """... whatever its status, which may be that of another server."""
+    asked = []
+
+    def authorize(refusal):
+        asked.append(refusal)
+        raise Refused(status, "the user said no")
+
+    with answering(lambda *_: [http_answer(401, {})]) as site:
+        with pytest.raises(Refused, match="^the user said no$"):
+            client.connect(site.url, authorize=authorize)
+    assert len(asked) == len(site.asked) == 1
