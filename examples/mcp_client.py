@@ -1621,12 +1621,14 @@ class Client(AbstractContextManager["Client"]):
     params["url"] in full to the user, with its url_warnings(), and opens it if they
     agree: returns True or False. `sample(params)` asks a model: returns text or a whole
     result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
-    or a function that returns them. Each of these four declares its capability, and may
-    take a second argument: the tags of the calls.
+    or a function that returns them. Each of these four declares its capability, may be
+    async, and may take a second argument: the tags of the calls that it may belong to.
+    A call that was given up counts until the server has answered it.
 
-    `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`:
-    name and version of this client. `declare`: further capabilities, such as
-    {"extensions": {...}}. `log_level`: the least severe level for `on_log`.
+    `on_log(params)`, which may take the tags, too, and `on_notification(message)` are
+    called on the reading thread. `info`: name and version of this client. `declare`:
+    further capabilities, such as {"extensions": {...}}. `log_level`: the least severe
+    level for `on_log`.
     `trace(way, message)`: called with each message sent (way ">") or received ("<").
     `record`: a binary file for them, as MCP_TRACE.
 
@@ -1725,6 +1727,8 @@ class Client(AbstractContextManager["Client"]):
         self._questions = Semaphore(MAX_QUESTIONS)
         # By id: requests without a response, and messages that are not sent yet.
         self.running: Any = {}
+        # By id: tags of calls that were given up. The server may still work on them.
+        self.unanswered: Any = {}
         self.subscriptions: Any = []
         self.tools: Message = {}  # those that were listed last, by name
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
@@ -1758,6 +1762,7 @@ class Client(AbstractContextManager["Client"]):
             if not self.transport.up:
                 before = self.version
                 self.open_until = end
+                self.unanswered.clear()
                 try:
                     self.transport.start()
                     self._find_era()
@@ -2044,6 +2049,10 @@ class Client(AbstractContextManager["Client"]):
         # cancellation of a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
+        if must_cancel and request.tag is not None:
+            self.unanswered[request.id] = request.tag
+            if request.settled:  # the response has come just now
+                self.unanswered.pop(request.id)
         request.over.set()
         self.running.pop(request.id, None)
         wire = request.wire
@@ -2088,8 +2097,9 @@ class Client(AbstractContextManager["Client"]):
         with suppress(RpcError):  # other JSON is ignored
             kind = kind_of(message)
         if kind == "response":
-            if is_id(message.get("id")):
-                request = self._running(message["id"])
+            ident = message.get("id")
+            if is_id(ident):
+                request = self._running(ident)
             elif "error" not in message:
                 request = None
             # An error without an id, over HTTP: our message was unreadable.
@@ -2097,11 +2107,20 @@ class Client(AbstractContextManager["Client"]):
                 request.settle(message)
             else:
                 self.stray = f"; an answer came to an unknown id: {message!r:.200}"
+            if is_id(ident):
+                self.unanswered.pop(ident, None)
         elif kind == "notification":
-            self._take_notification(message, _object(message, "params"))
+            self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
         elif kind and not self.modern and self._questions.acquire(blocking=False):
-            _thread("mcp-answer", self._take_question, message, request)
+            _thread("mcp-answer", self._take_question, message, self._tags(request))
+
+    def _tags(self, request: Any) -> list[Any]:
+        """Return the tags of the calls that a message may belong to: of `request`, if
+        the message came with its answer, or else of all that the server may work on."""
+        asking = [request] if request else list(self.running.values())
+        tags = [one.tag for one in asking if one.response]
+        return tags if request else [*tags, *self.unanswered.values()]
 
     def _running(self, ident: Any) -> Any:
         """Return the request with this id, or None. Some servers answer 1 with "1"."""
@@ -2111,7 +2130,9 @@ class Client(AbstractContextManager["Client"]):
                 ident = known
         return self.running.get(ident)
 
-    def _take_notification(self, message: Message, params: Message) -> None:
+    def _take_notification(
+        self, message: Message, params: Message, came_for: Any
+    ) -> None:
         """Pass a notification to the request that it names, and to callbacks."""
         name = message["method"]
         meta = _object(params, "_meta")
@@ -2131,7 +2152,7 @@ class Client(AbstractContextManager["Client"]):
                 # Its reader must learn of the gap.
                 request.put(Malformed("changes were not read, or too large"))
         if self._on_log and name == "notifications/message":
-            self._on_log(params)
+            _called(self._on_log, params, self._tags(came_for))
         if self._on_notification:
             self._on_notification(message)
 
@@ -2184,12 +2205,10 @@ class Client(AbstractContextManager["Client"]):
             kind = AskError if problem.code == -1 else Malformed
             raise kind(f"the server's question was not answered: {problem}") from None
 
-    def _take_question(self, message: Message, request: Any) -> None:
+    def _take_question(self, message: Message, tags: list[Any]) -> None:
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
-        asking = [request] if request else list(self.running.values())
         try:
-            tags = [one.tag for one in asking if one.response]
             answer: Message = {"result": self._answer(message, tags)}
             encode(answer)
         except Exception as problem:  # a callback may raise anything

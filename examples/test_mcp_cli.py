@@ -242,7 +242,8 @@ def test_the_command_in_an_archive_serves_a_file(tmp_path):
     archive = tmp_path / "mcp.pyz"
     zipapp.create_archive(tmp_path / "mcp", archive, main="mcp_cli:start")
     (tmp_path / "tools.py").write_text("def seven() -> int: return 7\n")
-    found = command(str(archive), "call", str(tmp_path / "tools.py"), "seven")
+    words = [str(archive), "call", str(tmp_path / "tools.py"), "seven"]
+    found = command(*words, path=tmp_path)  # no other copy can be imported
     assert (found.returncode, found.stdout) == (0, "7\n"), found.stderr
 
 
@@ -367,6 +368,157 @@ def test_the_toml_of_codex_is_read_where_python_can(home, monkeypatch):
     put(path, '[mcp_servers.c]\ncommand = "${TOKEN}"\nenabled = false\n')
     (c,) = (entry.expanded() for entry in host_files.read(path))
     assert c.command == ["${TOKEN}"] and not c.enabled
+
+
+OTHER_HOSTS = {
+    # docs/src/ai/mcp.md and settings_content/src/project.rs of Zed; it expands nothing
+    "zed": (
+        ".config/zed/settings.json",
+        """{"theme": "One", "context_servers": {
+            "old": {"command": {"path": "x", "args": ["${A}"], "env": {"B": "1"}}},
+            "new": {"source": "custom", "command": "x", "args": ["~/y"], "timeout": 90,
+                    "enabled": false},
+            "far": {"url": "https://x/mcp ", "headers": {"K": "v"}},
+            "extension": {"source": "extension", "settings": {}}}}""",
+        {
+            "old": (["x", "${A}"], "", {"B": "1"}, {}),
+            "new": (["x", "~/y"], "", {}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "v"}),
+        },
+    ),
+    # opencode.ai/docs/mcp-servers and /docs/config; version 2 nests its table
+    "opencode": (
+        ".config/opencode/opencode.jsonc",
+        """{"mcp": {  // version 1
+            "here": {"type": "local", "command": ["x", "{env:A}{env:NONE}"],
+                     "environment": {"B": "{env:A}", "C": "${A}"}, "timeout": 5000},
+            "far": {"type": "remote", "url": "https://x/mcp", "enabled": false,
+                    "headers": {"K": "Bearer {file:~/key}", "L": "{file:./near}"}}}}""",
+        {
+            "here": (["x", "1"], "", {"B": "1", "C": "${A}"}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "Bearer secret", "L": "near"}),
+        },
+    ),
+    "opencode 2": (
+        "project/.opencode/opencode.json",
+        """{"mcp": {"servers": {
+            "here": {"type": "local", "command": ["x"], "disabled": true}}}}""",
+        {"here": (["x"], "", {}, {})},
+    ),
+    # README.md and internal/config/resolve.go of Crush
+    "crush": (
+        "project/.crush.json",
+        """{"mcp": {
+            "here": {"type": "stdio", "command": "x", "args": ["$A", "${A}"],
+                     "env": {"B": "$(echo $A) b"}, "timeout": 120},
+            "far": {"type": "sse", "url": "https://x/sse",
+                    "headers": {"K": "$(echo Bearer $A)"}}}}""",
+        {
+            "here": (["x", "1", "1"], "", {"B": "1 b"}, {}),
+            "far": ([], "https://x/sse", {}, {"K": "Bearer 1"}),
+        },
+    ),
+    # ampcode.com/manual
+    "amp": (
+        ".config/amp/settings.json",
+        """{"amp.mcpServers": {
+            "here": {"command": "x", "args": ["${A}"], "includeTools": ["t"]},
+            "far": {"url": "https://x/mcp", "headers": {"K": "${A}"}}}}""",
+        {
+            "here": (["x", "1"], "", {}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "1"}),
+        },
+    ),
+    # extHostMcpNode.ts of VS Code expands ~ in command, args and cwd
+    "vscode": (
+        "project/.vscode/settings.json",
+        """{"editor.tabSize": 2, "mcp": {
+            "inputs": [{"id": "i", "default": "d"}],
+            "servers": {"here": {"command": "~/x", "args": ["~", "~/y", "a~/z"],
+                                 "cwd": "~/w", "env": {"B": "${input:i}"}}}}}""",
+        {"here": (["HOME/x", "HOME", "HOME/y", "a~/z"], "", {"B": "typed"}, {})},
+    ),
+}
+
+
+@parametrize("host", OTHER_HOSTS)
+def test_the_files_of_other_hosts_mean_what_they_mean_there(home, host, monkeypatch):
+    place, text, wanted = OTHER_HOSTS[host]
+    monkeypatch.delenv("NONE", raising=False)
+    monkeypatch.setenv("A", "1")
+    put(home / place, text)
+    put(home / "key", "secret\n")
+    put(home / ".config" / "opencode" / "near", "near")
+    said = []
+    found = {
+        entry.name: entry
+        for one in host_files.places()
+        if one.path.is_file()
+        for entry in host_files.read(one.path, said.append, one.host, one.scope)
+    }
+    assert found.keys() == wanted.keys()
+    assert {entry.host for entry in found.values()} == {host.split()[0]}
+    for name, entry in found.items():
+        full = entry.expanded(ask=lambda definition: "typed")
+        command, *more = wanted[name]
+        command = [one.replace("HOME", str(home)) for one in command]
+        assert [full.command, full.url, full.env, full.headers] == [command, *more]
+    assert len(said) == (host == "zed")  # for the extension's server
+    # The same if a user names the file.
+    (first, *_) = host_files.read(home / place)
+    assert first.host == host.split()[0]
+
+
+def test_what_only_a_host_can_expand_is_named(home):
+    for host, value, word in (
+        ("crush", "$(cat ~/.key)", "command's output"),
+        ("crush", "$NONE_SUCH", "NONE_SUCH"),
+        ("opencode", "{file:none}", "file:"),
+        ("vscode", "${config:a.b}", "config:"),
+        ("vscode", "${command:a.b}", "command:"),
+    ):
+        raw = {"url": "https://x/mcp", "headers": {"K": value}}
+        content = {"mcpServers": {"a": raw}}
+        (entry,) = host_files.entries(content, Path("f.json"), host=host)
+        with pytest.raises(host_files.HostFileError, match=word):
+            entry.expanded()
+
+
+@parametrize(
+    "raw, hint",
+    [
+        ({"command": "npx -y x"}, "arguments belong in args"),
+        ({"command": "x y", "args": ["z"]}, "arguments belong in args"),
+        ({"command": "x", "args": ["y z"]}, ""),
+    ],
+)
+def test_a_command_that_cannot_work_has_a_hint(raw, hint):
+    said = []
+    content = {"mcpServers": {"a": raw}}
+    (entry,) = host_files.entries(content, Path("f.json"), host="claude")
+    entry.expanded(problem=said.append)
+    assert [hint] * len(said) == [hint for one in said if hint in one]
+    assert len(said) == bool(hint)
+
+
+def test_a_file_of_no_host_needs_a_table():
+    said = []
+    assert host_files.entries({"tools": {}}, Path("f.json"), said.append) == []
+    assert "no table of servers" in said[0]
+    found = host_files.entries({"tools": {}}, Path("f.json"), said.append, "vscode")
+    assert not found and len(said) == 1  # a host's settings may have none
+
+
+def test_a_header_counts_once_in_any_spelling(home):
+    raw = {
+        "url": "https://x/mcp",
+        "headers": {"authorization": "a", "X-Key": "b"},
+        "http_headers": {"x-key": "c"},
+        "bearer_token_env_var": "T",
+    }
+    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"))
+    found = entry.expanded({"T": "t"}).headers
+    assert found == {"Authorization": "Bearer t", "x-key": "c"}
 
 
 @parametrize("platform", ["linux", "darwin", "win32"])
