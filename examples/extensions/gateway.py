@@ -182,9 +182,7 @@ MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
 MAX_TALK_BYTES = 2**24  # of their params
 MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
-MAX_GIVEN_UP = (
-    100  # calls that an upstream has yet to answer; then it is connected anew
-)
+MAX_GIVEN_UP = 1000  # calls that an upstream has not answered; then it starts anew
 # Hosts put their own prefix before a name, and accept 64 characters.
 MAX_NAME = 56
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
