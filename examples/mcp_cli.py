@@ -48,7 +48,6 @@ from mcp_client import (
     Malformed,
     StdioTransport,
     Subscription,
-    merge_headers,
     url_warnings,
 )
 from mcp_ref import HttpError, RpcError
@@ -367,7 +366,7 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
         "revision": options.get("--revision", ""),
         "env": {**environment(given), **server.env, **given.variables()},
         "cwd": cwd,
-        "headers": merge_headers(server.headers, given.pairs("--header", ":")),
+        "headers": {**server.headers, **given.pairs("--header", ":")},
         "stderr": terminal.note,
         "elicit": terminal.elicit,
         "visit": terminal.visit,

@@ -242,7 +242,8 @@ def test_the_command_in_an_archive_serves_a_file(tmp_path):
     archive = tmp_path / "mcp.pyz"
     zipapp.create_archive(tmp_path / "mcp", archive, main="mcp_cli:start")
     (tmp_path / "tools.py").write_text("def seven() -> int: return 7\n")
-    found = command(str(archive), "call", str(tmp_path / "tools.py"), "seven")
+    words = [str(archive), "call", str(tmp_path / "tools.py"), "seven"]
+    found = command(*words, path=tmp_path)  # no other copy can be imported
     assert (found.returncode, found.stdout) == (0, "7\n"), found.stderr
 
 
