@@ -103,6 +103,9 @@ def test_a_url_is_written_as_each_host_wants_it():
         assert found[host] == {"mcpServers": {name: {"type": "http", "url": URL}}}
     assert found["VS Code"] == {"servers": {name: {"type": "http", "url": URL}}}
     assert found["Windsurf"] == {"mcpServers": {name: {"serverUrl": URL}}}
+    assert found["Zed"] == {"context_servers": {name: {"url": URL}}}
+    assert found["Crush"] == {"mcp": {name: {"type": "http", "url": URL}}}
+    assert found["Amp"] == {"amp.mcpServers": {name: {"url": URL}}}
     bridge = found["Claude Desktop"]["mcpServers"][name]
     assert bridge["args"][-1] == URL and "mcp-remote" in out
     assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
@@ -126,11 +129,17 @@ def test_each_hosts_file_is_named_on_each_system():
         "~/Library/Application Support/Code/User/mcp.json",
         r"%USERPROFILE%\.codex\config.toml",
         ".gemini/settings.json",
+        "~/.config/zed/settings.json",
+        r"%APPDATA%\zed\settings.json",
+        ".amp/settings.json",
     ):
         assert path in out
     found = blocks(out)
     assert "type" not in found["Claude Code"]["mcpServers"]["hello"]
     assert found["VS Code"]["servers"]["hello"]["type"] == "stdio"
+    assert found["Crush"]["mcp"]["hello"]["type"] == "stdio"
+    assert found["Zed"]["context_servers"]["hello"]["source"] == "custom"
+    assert found["Copilot CLI"]["mcpServers"]["hello"]["tools"] == ["*"]
 
 
 @parametrize(
