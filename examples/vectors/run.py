@@ -526,7 +526,7 @@ def main() -> int:
     vectors = report.choose(vectors, options.only)
     sentences: dict[tuple[str, str], str] = {}
     if options.spec:
-        index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
+        index = spec.Index(pathlib.Path(options.spec))
         sentences = index.sentences(vectors)
         if not options.target:
             for path in sorted((FOLDER / "clients").glob("*.json")):

@@ -549,25 +549,22 @@ def test_the_sentence_is_that_of_the_revision(tmp_path):
             f"# Page\n\n## Other\n\nIt MUST be so {word}.\n\n## Here\n\nServers MUST:\n"
         )
         page.write_text(f"{text}- first {word}\n- it MUST be so {word}\n", "utf-8")
-        schema = tmp_path / "schema" / date / "schema.ts"
-        schema.parent.mkdir(parents=True)
-        schema.write_text("", "utf-8")
     program = f"""if True:
         import pathlib, spec
-        index = spec.Index(pathlib.Path({str(tmp_path)!r}), pathlib.Path("CLAUSES.md"))
+        index = spec.Index(pathlib.Path({str(tmp_path)!r}))
         one = {{"id": "it", "clause": "basic/index §Here", "says": "MUST be so"}}
         one["revisions"] = {ORDER[::-1]!r}
         other = {{**one, "id": "other", "says": "no such words"}}
         for place, sentence in index.sentences([one, other]).items():
             print(*place, sentence)
-        print(index.missing_sentences([one, other]))"""
+        print(index.faults([one, other]))"""
     done = command("-c", program, cwd=VECTORS)
     *lines, missing = done.stdout.splitlines()
     assert sorted(lines) == [
         f"it {date} Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
         for date, word in zip(reversed(ORDER), "abcde")
     ], done.stderr
-    assert missing == repr([f"other {ORDER[0]}"])
+    assert missing == repr(["NO SENTENCE other: no such words"])
 
 
 def test_one_fault_is_charged_once(tmp_path):
@@ -745,33 +742,24 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
 def test_each_rule_has_a_row_that_names_what_exists():
     """CLAUSES.md says in its last two columns which public name keeps a rule, and which
     test shows it. So it stays true when private names change."""
-    vectors = HERE / "examples" / "vectors"
     extensions = sorted((HERE / "examples" / "extensions").glob("*.py"))
-    shown = set()
     public = {name: vars(one)[name] for one in (mcp, client) for name in one.__all__}
     for one in extensions:
         if not one.stem.startswith("test_"):
             public |= vars(load(one.stem, one))
-    for section in (vectors / "CLAUSES.md").read_text("utf-8").split("\n## ")[2:]:
-        rows = re.findall(r"(?m)^\| (?!§)(.*) \|$", section)
-        counts = re.findall(r" (\d+)\b", section.split("\n")[0])
-        assert sum(map(int, counts)) == len(rows), section[:70]
-        for kept, proof in (row.split(" | ")[-2:] for row in rows):
-            for name in re.findall(r"`([\w.]+)`", kept):
-                assert not re.search(r"(^|\.)_", name), f"{name} is private"
-                first, *parts = name.split(".")
-                functools.reduce(getattr, parts, public[first])
-            shown.update(re.findall("`(.*?)`", proof))
-    tests = {name for name in shown if name.startswith("test_")}
+    page = (VECTORS / "CLAUSES.md").read_text("utf-8").split("\n## ")[-1]
+    rows = [line.split(" | ") for line in re.findall(r"(?m)^\| (?!page)(.*) \|$", page)]
+    assert len(rows) > 200 and {len(row) for row in rows} == {6}
     files = [HERE / "test_mcp_ref.py", *(HERE / "examples").rglob("test_*.py")]
     texts = "".join(one.read_text("utf-8") for one in files)
     known = re.findall(r"(?m)^(?:def )?(test_\w+)(?: =|\()", texts)
-    assert [name for name in tests if not fnmatch.filter(known, name)] == []
-    assert shown - tests == {
-        one["id"]
-        for path in vectors.rglob("*.json")
-        for one in json.loads(path.read_text("utf-8")).get("vectors", [])
-    }
+    for *_, kept, proof in rows:
+        for name in re.findall(r"`([\w.]+)`", kept):
+            assert not re.search(r"(^|\.)_", name), f"{name} is private"
+            first, *parts = name.split(".")
+            functools.reduce(getattr, parts, public[first])
+        for name in re.findall("`(.*?)`", proof):
+            assert fnmatch.filter(known, name), name
 
 
 def test_the_fixtures_of_the_vectors_are_all_that_they_need():
