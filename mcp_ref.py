@@ -120,6 +120,7 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
+    DIFFERENCES LISTS META meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -139,19 +140,17 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _response()          an RpcError becomes the error of the response
-#           _result()          any other exception becomes one of the two:
-#             _run_method()    takes the user's answers, or asks
-#               serve_*()      one for each method                          section 10
-#                 Server.call_handler()    calls the author's function      section 9
-#             _explain()       ... an exception becomes a result or an error
-#             _shape()         fits the result to the revision
+#         _result()            calls the method, with the user's answers so far
+#           serve_*()          one for each method                          section 10
+#             Server.call_handler()    calls the author's function          section 9
+#           _explain()         an exception becomes a result or an error
+#           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
 # Over HTTP, only the beginning and the end differ:
 #
-#     Connections.next_request()    reads the head                          section 15
+#     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
 #       Endpoint.post()        reads and decodes the body
 #         Server.handle()      ... as above, until _finish() ...
@@ -219,10 +218,9 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# The specification's lists are tables here, and the code reads their rows. Every
-# difference between two revisions is a row. Code outside the tables names no date, and
-# compares revisions by their position in REVISIONS. These columns are in several
-# tables:
+# Every difference between two revisions is a row of a table. Code outside the tables
+# names no date, and compares revisions by their position in REVISIONS. These columns
+# are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -234,28 +232,30 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a `kind`, by their first cells.
+def read_table(name: str, source: str) -> dict[Any, Any]:
+    """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; yes and no become True and False, R1, R2, ... become dates.
+    cell; R1, R2, ... become dates.
     """
+    head, *lines = source.strip().splitlines()
+    columns = head.split()
+    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
-    for line in source.strip().splitlines()[1:]:
+    for line in lines:
         cells: list[Any] = []
         for word in re.split("  +", line.strip()):
             is_number = word.lstrip("-").isdigit()
             cells.append(int(word) if is_number else words.get(word, word))
-        table[cells[0]] = kind(*cells)
+        table[cells[0]] = make_row(*cells)
     return table
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change. The
 # era says where a client declares itself: in each request, or in `initialize`.
-Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
-    Revision,
+    "Revision",
     """
     date        era
     2026-07-28  modern
@@ -273,48 +273,49 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-Method = namedtuple(
-    "Method", "name way since until deprecated asks cacheable mirrored capability"
-)
 METHODS = read_table(
-    Method,
+    "Method",
     """
-    name                      way  since  until  depr.  asks  cache  mirrored  capability
-    server/discover           >    R5     -      -      no    yes    -         -
-    tools/list                >    R1     -      -      no    yes    -         tools
-    tools/call                >    R1     -      -      yes   no     name      tools
-    resources/list            >    R1     -      -      no    yes    -         resources
-    resources/templates/list  >    R1     -      -      no    yes    -         resources
-    resources/read            >    R1     -      -      yes   yes    uri       resources
-    prompts/list              >    R1     -      -      no    yes    -         prompts
-    prompts/get               >    R1     -      -      yes   no     name      prompts
-    completion/complete       >    R1     -      -      no    no     -         completions
-    subscriptions/listen      >    R5     -      -      no    no     -         -
-    initialize                >    R1     R4     -      no    no     -         -
-    ping                      <>   R1     R4     -      no    no     -         -
-    logging/setLevel          >    R1     R4     -      no    no     -         logging
-    resources/subscribe       >    R1     R4     -      no    no     -         resources
-    resources/unsubscribe     >    R1     R4     -      no    no     -         resources
-    elicitation/create        <    R3     -      -      no    no     -         elicitation
-    sampling/createMessage    <    R1     -      R5     no    no     -         sampling
-    roots/list                <    R1     -      R5     no    no     -         roots
+    name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
+    server/discover           >    R5     -      -           no    yes        -         -
+    tools/list                >    R1     -      -           no    yes        -         tools
+    tools/call                >    R1     -      -           yes   no         name      tools
+    resources/list            >    R1     -      -           no    yes        -         resources
+    resources/templates/list  >    R1     -      -           no    yes        -         resources
+    resources/read            >    R1     -      -           yes   yes        uri       resources
+    prompts/list              >    R1     -      -           no    yes        -         prompts
+    prompts/get               >    R1     -      -           yes   no         name      prompts
+    completion/complete       >    R1     -      -           no    no         -         completions
+    subscriptions/listen      >    R5     -      -           no    no         -         -
+    initialize                >    R1     R4     -           no    no         -         -
+    ping                      <>   R1     R4     -           no    no         -         -
+    logging/setLevel          >    R1     R4     -           no    no         -         logging
+    resources/subscribe       >    R1     R4     -           no    no         -         resources
+    resources/unsubscribe     >    R1     R4     -           no    no         -         resources
+    elicitation/create        <    R3     -      -           no    no         -         elicitation
+    sampling/createMessage    <    R1     -      R5          no    no         -         sampling
+    roots/list                <    R1     -      R5          no    no         -         roots
 """,
 )
 
-# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-META_VERSION = "io.modelcontextprotocol/protocolVersion"
-META_CLIENT = "io.modelcontextprotocol/clientInfo"
-META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-META_SERVER = "io.modelcontextprotocol/serverInfo"
+# To add a list: a row. `member` of its result has the definitions; `item` is the name of
+# one in `fields` of FEATURES.
+LISTS = read_table(
+    "List",
+    """
+    name                      member             item
+    tools/list                tools              tool
+    resources/list            resources          resource
+    resources/templates/list  resourceTemplates  template
+    prompts/list              prompts            prompt
+""",
+)
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?` marks params that
-# may be None, or left out.
-_PARAM_KINDS: Message = {
+# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
+_KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -322,7 +323,7 @@ _PARAM_KINDS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param, or another member of `_meta`: a word, or a row.
+# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -333,39 +334,55 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-    _meta                  io.modelcontextprotocol/protocolVersion:str
-    _meta                  io.modelcontextprotocol/clientCapabilities:dict
-    _meta                  io.modelcontextprotocol/clientInfo:dict?
-    _meta                  io.modelcontextprotocol/logLevel:level?
 """
 PARAMS: dict[str, Message] = {}
 for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+
+# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
+# their values. To add a key: a row, and its name below.
+META = read_table(
+    "Meta",
+    """
+    key                                         way  since  until  kind
+    io.modelcontextprotocol/protocolVersion     >    R5     -      str
+    io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
+    io.modelcontextprotocol/clientInfo          >    R5     -      dict?
+    io.modelcontextprotocol/logLevel            >    R5     -      level?
+    io.modelcontextprotocol/subscriptionId      <    R5     -      -
+    io.modelcontextprotocol/serverInfo          <    R5     -      -
+""",
+)
+(
+    META_VERSION,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_SUBSCRIPTION,
+    META_SERVER,
+) = META
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
 # Server.changed. `filter` is the member of a subscription's filter that asks for it.
-Notification = namedtuple(
-    "Notification", "name way since until deprecated capability filter"
-)
 _NOTIFICATIONS = read_table(
-    Notification,
+    "Notification",
     """
-    name                        way  since  until  depr.  capability  filter
-    cancelled                   <>   R1     -      -      -           -
-    progress                    <>   R1     -      -      -           -
-    message                     <    R1     -      R5     logging     -
-    tools/list_changed          <    R1     -      -      tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -      prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -      resources   resourcesListChanged
-    resources/updated           <    R1     -      -      resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -      -           -
-    elicitation/complete        <    R4     R4     -      -           -
-    initialized                 >    R1     R4     -      -           -
-    roots/list_changed          >    R1     R4     -      roots       -
+    name                        way  since  until  deprecated  capability  filter
+    cancelled                   <>   R1     -      -           -           -
+    progress                    <>   R1     -      -           -           -
+    message                     <    R1     -      R5          logging     -
+    tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    subscriptions/acknowledged  <    R5     -      -           -           -
+    elicitation/complete        <    R4     R4     -           -           -
+    initialized                 >    R1     R4     -           -           -
+    roots/list_changed          >    R1     R4     -           roots       -
 """,
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
@@ -373,43 +390,62 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If members are only added or removed, listing them in `fields`, as "kind.member" or
-# "*.member", is enough: see downgrade() in section 6.
-Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
+# To add another difference: a row, and `rules.has("its name")` where it matters. For
+# members that are only added or removed, `fields` is enough: "kind.member" or
+# "*.member" (see downgrade() in section 6).
 FEATURES = read_table(
-    Feature,
+    "Feature",
     """
-    name                    since  until  depr.  fields
-    caching hints           R5     -      -      result.ttlMs result.cacheScope
-    result types            R5     -      -      result.resultType
-    server info             R5     -
-    any structured content  R5     -
-    header mirroring        R5     -
-    argument errors         R4     -
-    URL elicitation         R4     -      -      elicitation.url elicitation.mode
-    elicitation ids         R4     R4
-    rich forms              R4     -
-    sampling tools          R4     -      -      sampling.tools
-    sampling context        R4     -      R4
+    name                    since  until  deprecated  fields
+    caching hints           R5     -      -           result.ttlMs result.cacheScope
+    result types            R5     -      -           result.resultType
+    server info             R5
+    any structured content  R5
+    argument errors         R4
+    URL elicitation         R4     -      -           elicitation.url elicitation.mode
+    sampling tools          R4     -      -           sampling.tools
     priming events          R4     R4
-    icons                   R4     -      -      *.icons
-    server description      R4     -      -      server.description server.websiteUrl
-    titles                  R3     -      -      *.title
-    _meta everywhere        R3     -      -      *._meta
-    structured output       R3     -      -      tool.outputSchema result.structuredContent
-    modification times      R3     -      -      annotations.lastModified
-    resource links          R3     -
-    completion context      R3     -
-    version header          R3     -
-    audio                   R2     -
-    tool annotations        R2     -      -      tool.annotations
-    progress messages       R2     -
-    completions capability  R2     -
+    icons                   R4     -      -           *.icons
+    server description      R4     -      -           server.description server.websiteUrl
+    titles                  R3     -      -           *.title
+    _meta everywhere        R3     -      -           *._meta
+    structured output       R3     -      -           tool.outputSchema result.structuredContent
+    modification times      R3     -      -           annotations.lastModified
+    tool annotations        R2     -      -           tool.annotations
+    completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
-    streamable sessions     R2     R4
     null id in errors       R1     R3
+""",
+)
+# Differences that this file need not read: they follow from another row or from the
+# transport, or an older client ignores them.
+DIFFERENCES = read_table(
+    "Feature",
+    """
+    name                    since  until  deprecated  fields
+    header mirroring        R5
+    elicitation ids         R4     R4
+    rich forms              R4
+    sampling context        R4     -      R4
+    completion context      R3
+    version header          R3
+    progress messages       R2
+    streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
+""",
+)
+
+# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
+# types may have `_meta` and annotations. (server/tools §Tool Result)
+BLOCKS = read_table(
+    "Block",
+    """
+    type           since  until  required       optional
+    text           R1     -      text           -
+    image          R1     -      data mimeType  -
+    audio          R2     -      data mimeType  -
+    resource       R1     -      resource       -
+    resource_link  R3     -      uri name       title description mimeType size icons
 """,
 )
 
@@ -417,21 +453,20 @@ FEATURES = read_table(
 # each sends only its own (basic/index §Error Codes). Choose your own codes outside the
 # reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
 # started.
-Error = namedtuple("Error", "code name since until status sent")
 ERRORS = read_table(
-    Error,
+    "Error",
     """
-    code    name                             since  until  HTTP  sent
-    -32700  ParseError                       R1     -      400   by a transport: not JSON
-    -32600  InvalidRequest                   R1     -      400   JSON, but not a request
-    -32601  MethodNotFound                   R1     -      404   no such method here
-    -32602  InvalidParams                    R1     -      400   wrong params or unknown name
-    -32603  InternalError                    R1     -      500   a handler failed
-    -32020  HeaderMismatch                   R5     -      400   headers contradict the body
-    -32021  MissingRequiredClientCapability  R5     -      400   the client cannot be asked
-    -32022  UnsupportedProtocolVersion       R5     -      400   `_meta` names another one
-    -32002  ResourceNotFound                 R1     R4     400   no such resource (now -32602)
-    -32042  URLElicitationRequired           R4     R4     400   visit these pages, then retry
+    code    name                             since  until  status  sent
+    -32700  ParseError                       R1     -      400     by a transport: not JSON
+    -32600  InvalidRequest                   R1     -      400     JSON, but not a request
+    -32601  MethodNotFound                   R1     -      404     no such method here
+    -32602  InvalidParams                    R1     -      400     wrong params or unknown name
+    -32603  InternalError                    R1     -      500     a handler failed
+    -32020  HeaderMismatch                   R5     -      400     headers contradict the body
+    -32021  MissingRequiredClientCapability  R5     -      400     the client cannot be asked
+    -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
+    -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
+    -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
 """,
 )
 (
@@ -469,27 +504,42 @@ class Rules:
         order = list(REVISIONS)  # the newest first
         here = order.index(version)
 
-        def has(row: Any) -> bool:
-            last = order.index(row.until or order[0])
-            return last <= here <= order.index(row.since)
-
         def served(table: dict[Any, Any]) -> set[Any]:
-            return {key for key, row in table.items() if has(row)}
+            keys = set()
+            for key, row in table.items():
+                last = order.index(row.until or order[0])
+                if last <= here <= order.index(row.since):
+                    keys.add(key)
+            return keys
 
         # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
+        self.blocks = served(BLOCKS)
+        # The kinds of a request's `_meta`.
+        self.meta: Message = {
+            key: _KINDS_OF_PARAMS[META[key].kind]
+            for key in served(META)
+            if META[key].way == ">"
+        }
 
         # The `fields` that this revision lacks, as "kind.member".
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks, so that
-        # downgrade() must look at it. False for the newest revision.
-        self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
+        # True if a result may contain something that this revision lacks.
+        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
+        # True if this concerns more than the result's own members.
+        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
+            not name.startswith("result.") for name in self.hidden
+        )
+
+    def has(self, feature: str) -> bool:
+        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
         """Tell whether a notification may be sent in this revision.
@@ -505,6 +555,19 @@ rules = cache(Rules)
 def versions(era: str = "") -> list[str]:
     """List the revisions of an era, or all that are served, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
+
+
+def meta_for(version: str, given: Message | None = None) -> Message:
+    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
+    the keys that are required."""
+    kinds = rules(version).meta
+    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
+    for key, value in (given or {}).items():
+        if key in kinds or key not in META:
+            meta[key] = value
+    if META_VERSION in kinds:
+        meta[META_VERSION] = version
+    return meta
 
 
 # ======== 2. Messages and errors ======================================================
@@ -527,7 +590,8 @@ def versions(era: str = "") -> list[str]:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message
+MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
+MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -1020,103 +1084,6 @@ def guard_stdio() -> list[int]:
 
 
 # ---- to be deleted with the old HTTP model
-class Watch:
-    """The posts that threads have left, each with what looks after it: see the map.
-
-        a post        is in `_looks`   who may take it
-        is not left   no               nobody
-        is left       yes              the thread that left it, when it comes back;
-                                       or who takes over
-        is taken      no               nobody: take() is True once, for one thread
-
-    The result of take() alone says who has a post: a look and a thread that comes back
-    may meet. Any thread may call any method. `_lock` guards `_runs`, so that no post is
-    left just when the watch's own thread ends.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds  # between two looks
-        self._looks: dict[Any, Func] = {}  # by post
-        self._runs = False  # true while there is a thread that looks
-        self._lock = threading.Lock()
-        self.closed = False  # true once nobody has to look any longer
-
-    def leave(self, post: Any, look: Func) -> None:
-        """Leave a post: look(post) is called at every look but the first, until it is
-        taken. If there is no thread to be had, nobody looks until the next is left."""
-        with self._lock:
-            self._looks[post] = look
-            if not self._runs:
-                self._runs = spawn("mcp-watch", self._run)
-
-    def take(self, post: Any) -> bool:
-        """Take a post; False if somebody else has taken it."""
-        return self._looks.pop(post, None) is not None  # one step: it needs no lock
-
-    def _run(self) -> None:
-        """Look after each post that was left before the last look."""
-        seen: set[Any] = set()
-        while not self.closed:
-            time.sleep(self._seconds)
-            looks = dict(self._looks)
-            for post in seen & looks.keys():
-                try:
-                    looks[post](post)
-                except BaseException as problem:  # the others are still looked after
-                    log_failure("a look", problem)
-            seen = set(looks)
-            with self._lock:
-                if not self._looks:  # an idle server must not wake the processor
-                    self._runs = False
-                    return
-
-
-class Crew:
-    """A few threads, and the work that waits for one of them.
-
-    A thread starts when work is added and ends when none is left, so an idle server has
-    none. (concurrent.futures has such pools, but is slow to import.)
-
-        busy       threads that work for the crew; adopt() counts one in that has begun
-                   as something else. Each counts itself out at the end of help()
-        waiting    work that no thread has begun
-
-    `_lock` guards both. Any thread may call add().
-    """
-
-    def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._most = most  # threads that the crew starts
-        self._lock = threading.Lock()
-        self.busy = 0
-        self.waiting: deque[Func] = deque()
-
-    def add(self, work: Func) -> None:
-        """Have work done on one of the threads, in a copy of the context of this one;
-        or here, if none can be started."""
-        work = partial(copy_context().run, work)
-        with self._lock:
-            self.waiting.append(work)
-            if self.busy >= self._most:
-                return  # one of them takes it
-            self.busy += 1
-        run_aside(self._name, self.help)
-
-    def adopt(self) -> None:
-        """Count a thread in, which calls help() when it has the time."""
-        with self._lock:
-            self.busy += 1
-
-    def help(self) -> None:
-        """Do all that waits, as one of the threads; then count out."""
-        while True:
-            with self._lock:
-                if not self.waiting:
-                    self.busy -= 1
-                    return
-                work = self.waiting.popleft()
-            with suppress(Exception):  # the work has logged it; there is more to do
-                work()
 
 
 # ======== 4. JSON Schema validation ===================================================
@@ -1129,15 +1096,14 @@ class Crew:
 # pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. Checks have
-# no state, so any thread may call them. For example,
+# returns its errors, each as ": reason"; every level prepends its location. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
 # becomes a check of the type and a check of the members, which calls the check of `n`.
 # For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". All members are checked, but a value that breaks
-# one keyword is not checked against the next.
+# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
@@ -1149,8 +1115,14 @@ Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
+def _is_decimal(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or _is_decimal(value)
 
 
 # fmt: off
@@ -1238,7 +1210,15 @@ def _limit(keyword: str, limit: Any) -> Check:
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
-    return lambda value: () if not applies(value) or test(value, limit) else errors
+
+    def check(value: Any) -> Errors:
+        if not applies(value):
+            return ()
+        # 0.1 as a float is more than Decimal("0.1").
+        exact = type(value)(str(limit)) if _is_decimal(value) else limit
+        return () if test(value, exact) else errors
+
+    return check
 
 
 def _at(key: Any, error: str) -> str:
@@ -1249,23 +1229,32 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into what the handler gets.
+    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
-    def __init__(self, schema: Message, convert: Func) -> None:
+    def __init__(
+        self, schema: Message, convert: Func, for_results: Func | None = None
+    ) -> None:
         super().__init__(schema)
         self.convert = convert
+        self.for_results = for_results
 
-    def errors(self, value: Any) -> Errors:
+    def errors(self, limits: list[Check], value: Any) -> Errors:
         try:
-            self.convert(value)
+            made = self.convert(value)
         except ValueError as problem:
             return str(problem).split("\n")
-        return ()
+        return [error for limit in limits for error in limit(made)]
 
 
 _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _is_choice(schema: Any) -> bool:
+    """Tell whether a schema is one of the titled choices of a form."""
+    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
@@ -1287,6 +1276,20 @@ def _closest(branches: list[Errors]) -> Errors:
     return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
 
 
+def _target(schema: Any, ref: str) -> Any:
+    """Return the subschema that a $ref means; ValueError: it is not in the schema."""
+    from urllib.parse import unquote  # it is slow to import
+
+    target = {"#": schema}
+    try:
+        for step in unquote(ref).split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(step) if isinstance(target, list) else step]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"$ref {ref}: no such place in this schema")
+    return target
+
+
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
@@ -1299,7 +1302,7 @@ class Schema:
             while self._refs:
                 ref = self._refs.pop()
                 if ref not in self._checks:
-                    self._checks[ref] = self._compile(self._target(ref))
+                    self._checks[ref] = self._compile(_target(schema, ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
@@ -1309,6 +1312,8 @@ class Schema:
             found = self._checks["#"](value)
         except RecursionError:
             found = [": must not be nested so deeply"]
+        if not found:
+            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1319,19 +1324,22 @@ class Schema:
         """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
+        if isinstance(node, TypedSchema) and node.for_results:
+            return partial(node.errors, [])
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
             if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks = limits[:]
         for keywords, make in _RULES.items():
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.errors)
+            checks.append(partial(node.errors, limits))
 
         def check(value: Any) -> Errors:
             for one in checks:
@@ -1340,19 +1348,6 @@ class Schema:
             return ()
 
         return checks[0] if len(checks) == 1 else check
-
-    def _target(self, ref: str) -> Any:
-        """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-        from urllib.parse import unquote  # it is slow to import
-
-        target: Any = {"#": self._root}
-        try:
-            for step in unquote(ref).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {ref}: no such place in this schema")
-        return target
 
     def _ref(self, node: Message) -> Check:
         """Make the check of a reference."""
@@ -1399,8 +1394,10 @@ class Schema:
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            missing = [name for name in required if name not in value]
-            errors = [_at(name, ": is required") for name in missing]
+            errors = []
+            for name in required:
+                if name not in value:
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
@@ -1477,6 +1474,9 @@ class Schema:
         """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
+        choices = [part["const"] for part in parts if _is_choice(part)]
+        if wanted and len({*map(_key, choices)}) == len(parts):
+            return self._choice(choices)  # one look-up
 
         def check(value: Any) -> Errors:
             branches = []
@@ -1560,7 +1560,6 @@ _SCALAR_NAMES: dict[Any, str] = {
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by calling the
 # type. A datetime or a time may lack a zone, which the formats of these names require.
-TextType = namedtuple("TextType", "name schema grammar example")
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1569,17 +1568,12 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
-    TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
+    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# Schemas that say only "text", "content", or either: clients do not see them.
-_CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
-    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
-]""")
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1589,11 +1583,11 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    The signature is the innermost function's: decorators (`__wrapped__`), methods,
-    partials and objects with a `__call__` method are unwrapped.
+    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
+    are unwrapped.
 
         names      the parameters that a caller may pass, in order
-        bound      the parameters that a partial or a method passes
+        bound      those that a partial, a method or a decorator passes
         defaults   default values, by name
         is_open    true if it takes `**others`
         is_async   true for an `async def`
@@ -1602,6 +1596,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the signature that a decorator shows
         while True:
             if isinstance(function, partial):
                 places += len(function.args)
@@ -1611,6 +1606,7 @@ class Signature:
                 places += 1
                 function = function.__func__
             elif hasattr(function, "__wrapped__"):
+                shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
             elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
                 break
@@ -1632,6 +1628,8 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:
+            self.bound = {*self.bound, *every} - shown.parameters.keys()
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
@@ -1686,10 +1684,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. Notes on `names` leave the description, because they describe these
-    parameters; notes on `hidden` names, which no caller can pass, are dropped.
-    Everything else stays, in order.
+    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
+    names are dropped; everything else stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1719,8 +1715,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like, where Python
-    before 3.13 needs a hashable.
+    A plain dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1732,8 +1727,9 @@ def schema_of(hint: Any) -> Message:
 
     Hints are str int float bool None Any, list dict tuple set and their kin, date time
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
-    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
-    keywords.
+    or dataclass, and classes with the methods model_json_schema(mode=) and
+    model_validate(value), such as pydantic's models. In Annotated, a string describes,
+    and a dict or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
@@ -1741,6 +1737,140 @@ def schema_of(hint: Any) -> Message:
 def _keep(value: Any) -> Any:
     """Return a value unchanged."""
     return value
+
+
+def _read_choices(choices: Any) -> Message:
+    """Return the schema of a Literal, or of the values of an Enum."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise TypeError(f"the choices {choices} have no JSON form")
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
+
+
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reader:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
+
+
+def _kinds(schema: Message) -> set[str]:
+    """Return the types of a generated schema, as _LIMITS names them."""
+    if isinstance(schema, TypedSchema) and schema.for_results:
+        return set()  # only a model checks its values
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    kind = schema.get("type")
+    if kind is None:
+        return {"number", "string", "array", "object"}
+    return {"number" if kind == "integer" else kind}
+
+
+_PYDANTIC = "pydantic", "annotated_types"
+_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+
+
+def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
+
+
+def _read_pydantic(hint: Any) -> Reader:
+    """A hint that only pydantic understands."""
+    try:  # the author's program has imported it
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as problem:
+        raise TypeError(f"pydantic cannot read {hint}: {problem!r:.300}") from None
+    return _read_model(adapter.json_schema, adapter.validate_python)
+
+
+def _read_model(schema_in: Func, validate: Func) -> Reader:
+    """A type that has a schema of its own, and checks its values."""
+    schema = _without_refs(schema_in(mode="validation"))
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as problem:
+            kind = schema.get("type", "string")
+            if isinstance(value, str) and kind != "string":  # perhaps it is JSON
+                raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
+            own: Any = [{"loc": (), "msg": str(problem)}]
+            lines = []
+            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+                place = "".join(_at(step, "") for step in error["loc"])
+                lines.append(f"{place}: " + " ".join(error["msg"].split()))
+            raise ValueError("\n".join(lines)) from None
+
+    return TypedSchema(
+        schema, convert, partial(schema_in, mode="serialization")
+    ), convert
+
+
+def _without_refs(root: Any) -> Any:
+    """Return a model's schema with each $ref written out in place."""
+
+    def write_out(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(write_out, node))
+        if not isinstance(node, dict):
+            return node
+        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
+        if "$ref" in node:
+            return write_out({**_target(root, node["$ref"]), **parts})
+        return {key: write_out(part) for key, part in parts.items()}
+
+    return write_out(root)
+
+
+def _nodes(node: Any) -> list[Message]:
+    """List the objects in a schema, and the schema."""
+    if isinstance(node, dict):
+        return [node, *_nodes(list(node.values()))]
+    parts = node if isinstance(node, list) else ()
+    return [found for part in parts for found in _nodes(part)]
+
+
+def _show_results(schema: Message) -> None:
+    """Give the models in a schema their schema for results, which also checks them."""
+    for node in _nodes(schema):
+        if isinstance(node, TypedSchema) and node.for_results:
+            shown = _without_refs(node.for_results())
+            node.for_results = None
+            node.convert = _keep
+            node.clear()
+            node.update(shown)
+
+
+_TEXT = {"type": "string"}
+
+
+def _may_be_content(schema: Message) -> bool:
+    """Tell whether a result's schema says no more than text, objects, or a list."""
+    if schema.keys() == {"anyOf"}:
+        return all(map(_may_be_content, schema["anyOf"]))
+    if schema.keys() == {"type", "items"}:
+        return schema["items"] != _TEXT and _may_be_content(schema["items"])
+    return schema in ({}, _TEXT, {"type": "null"}, {"type": "object"})
 
 
 def _read_hint(hint: Any) -> Reader:
@@ -1772,54 +1902,48 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(choices), kind
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_from(kind, _SDK):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+        return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
+        " str or float, and convert it; or write input_schema= or output_schema="
     )
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(get_args(hint)[0])
-    for note in hint.__metadata__:
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    notes = hint.__metadata__
+    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+        schema, convert = _read_pydantic(hint)
+    else:
+        schema, convert = _read_hint(inner)
+    kinds = _kinds(schema)
+    for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
+            may_be_decimal = {"string", "number"} <= kinds
+            for name in note.keys() & _LIMITS:
+                # 1e-999999999 is a Decimal, and would take for ever.
+                endless = name == "multipleOf" and may_be_decimal
+                if endless or _LIMITS[name][0] not in kinds:
+                    raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
+            if may_be_decimal:
+                schema = TypedSchema(schema, convert)
     return schema, convert
-
-
-def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
-    for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
-            return row
-    return None
-
-
-def _read_text_type(kind: Any, row: Any) -> Reader:
-    make = getattr(kind, "fromisoformat", kind)
-
-    def convert(value: Any) -> Any:
-        source = str(value)
-        if make is not kind:  # before 3.11, it does not know Z
-            source = source.replace("Z", "+00:00")
-        with suppress(ValueError, ArithmeticError):
-            if re.fullmatch(row.grammar, source):
-                return make(source)
-        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
-
-    return TypedSchema(json.loads(row.schema), convert), convert
 
 
 def _any_of(branches: list[Reader]) -> Reader:
@@ -1849,8 +1973,7 @@ def _read_dict(hint: Any = Any) -> Reader:
 def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
-    # all items. So `items` allows anything, and maxItems forbids further items.
+    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1875,35 +1998,40 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
     return schema, lambda value: kind(map(convert, value))
 
 
-def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
-    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise TypeError(f"the choices {choices} have no JSON form")
-    if len(names) == 1:
-        return {"type": names.pop(), "enum": list(choices)}
-    return {"enum": list(choices)}
+_WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    """A TypedDict may have more members than it names."""
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
+        while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+            hint = hints[name] = get_args(hint)[0]
+            if wrapper == "Required":
+                optional.discard(name)
+            elif wrapper == "NotRequired":
+                optional.add(name)
     defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
+def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -1920,10 +2048,7 @@ def _read_class(kind: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members; its converter makes a new dict.
-
-    The docstring describes the object and its members.
-    """
+    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -1931,7 +2056,9 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write a plain default; limits stand in Annotated")
+                raise TypeError(
+                    "for `= Field(5, ge=1)`, write Annotated[int, Field(ge=1)] = 5"
+                )
             schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
             if default is None and Schema(schema).errors(None):
@@ -1941,7 +2068,8 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+        notes = getattr(hint, "__metadata__", ())
+        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -1967,11 +2095,21 @@ def _read_object(
     return schema, convert_members
 
 
-def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with a location: it has no JSON form.
+# What to do with a value that has no JSON form, by an attribute that it has.
+_REMEDIES = {
+    "__await__": "await it",
+    "__next__": "make a list of it",
+    "is_integer": "return None for NaN",
+    "decode": "bytes are for image(), audio() or embedded()",
+    "total_seconds": "use .total_seconds()",
+    "iterrows": 'use .to_dict("records")',
+    "tolist": "use .tolist()",
+    "keys": "use dict() of it",
+}
 
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
-    """
+
+def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    """Return a value as JSON; TypeError, with a location: it has no JSON form."""
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
     if value is None or isinstance(value, (str, int)):
@@ -1979,8 +2117,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    elif hasattr(kind, "__dataclass_fields__"):
+        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        return to_json(value.model_dump(mode="json", **options), place)
+    if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -1994,10 +2133,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    raise TypeError(
-        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
-        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
-    )
+    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
+    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
@@ -2047,10 +2185,9 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace generated ones; {} allows everything. With an
-    `input_schema`, hints only say which parameter takes the Context: arguments stay
-    plain JSON, and the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
+    With an `input_schema`, hints only say which parameter takes the Context: arguments
+    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
+    any thread may call it.
 
         name, description            of the function
         parameters                   the names that clients pass
@@ -2118,8 +2255,9 @@ class Entry:
         A tool with `-> str` or `-> list` returns content.
         """
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
+        _show_results(whole)
         schema = whole["properties"]["result"]
-        if schema in _CONTENT_SCHEMAS:
+        if _may_be_content(schema):
             return None
         # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = schema.get("type") != "object"
@@ -2168,12 +2306,13 @@ Entries = dict[str, Entry]  # by name or URI
 
 # ======== 6. Content, results, and the registry =======================================
 # *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
-# *contents* are the text or the bytes of a resource. A handler's value becomes one of
-# these, or data. For a tool without an output schema:
+# *contents* are the text or the bytes of a resource. For a tool without an output
+# schema:
 #
 #     value                               result
 #     None                                no content
-#     text, content, a list of these      this content
+#     text, content                       this content
+#     a list with content in it           a block for each item: text, or its JSON
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
@@ -2182,9 +2321,8 @@ Entries = dict[str, Entry]  # by name or URI
 # always structuredContent, and its JSON is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, of the right types, and none that its type lacks; it
-# counts as a complete result only if it has no members but a result's. Everything else
-# is data, except an error of the tool ("isError"), which is never turned into data:
+# members that its type requires, and none that its type lacks; it counts as a complete
+# result only if it has no members but a result's. Everything else is data:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2243,21 +2381,6 @@ _MEMBER_SCHEMAS = json.loads("""{
     "resultType": {"type": "string"}
 }""")
 
-# To add a type of content: a row here, and its members above. All types may have
-# `_meta` and annotations. (server/tools §Tool Result)
-Block = namedtuple("Block", "type required optional")
-BLOCKS = read_table(
-    Block,
-    """
-    type           required       optional
-    text           text           -
-    image          data mimeType  -
-    audio          data mimeType  -
-    resource       resource       -
-    resource_link  uri name       title description mimeType size icons
-""",
-)
-
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
@@ -2313,7 +2436,10 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
-        value = {"text": as_text(to_json(value))}
+        plain = to_json(value)
+        value = {"text": as_text(plain)}
+        if not isinstance(plain, str):
+            mime_type = mime_type or "application/json"
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
     return {**without_none(uri=uri, mimeType=mime_type), **value}
@@ -2341,11 +2467,6 @@ def block_error(value: Any) -> str | None:
     return shape.flaw(without_none(**value))
 
 
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_error(value)
-
-
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
@@ -2362,11 +2483,7 @@ def tool_error(message: str) -> Message:
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, not data.
-
-    It has `content`, and other members of a result only: {"content": [], "total": 17}
-    and {"content": []} are data.
-    """
+    """Tell whether a dict is a complete result; {"content": []} alone is data."""
     shape = shape_of("content structuredContent isError _meta resultType", "content")
     if not isinstance(value, dict) or shape.errors(value):
         return False
@@ -2375,20 +2492,18 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
-
-    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
-    """
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
-    blocks = plain if isinstance(value, list) and value else [plain]
-    if value is None:
-        blocks = []
+    items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and all(map(is_content, blocks)):
-        result = {"content": blocks}
+    elif plain is None and not entry.output:
+        result = {"content": []}
+    elif not entry.output and not all(map(block_error, items)):
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
     else:
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
@@ -2407,73 +2522,78 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind these members, for `fields` in FEATURES.
 _MEMBERS = """
-    tools:tool resources:resource resourceTemplates:template prompts:prompt
     contents:contents content:content resource:contents messages:message
     annotations:annotations
 """
-_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
+_KINDS = {row.member: row.item for row in LISTS.values()}
+_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
     In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name: in
-    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    except results and annotations, which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
-    block = value.get("type") if kind == "content" else ""
-    if block == "audio" and "audio" not in seen.features:
-        mime_type = value["mimeType"]
-        return embedded(f"data:{mime_type}", from_base64(value["data"]), mime_type)
-    if block == "resource_link" and "resource links" not in seen.features:
-        return text("{name}: {uri}".format(**value))
+    if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
+        return older_block(value)
 
     has_common = kind not in ("result", "annotations")  # those that "*.member" names
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        is_deep = seen.is_nested and key in _KINDS
+        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
     return kept
 
 
-# ---- the registry: each registered function is an Entry (section 5), in a table of its
-# kind. The key is what clients ask for: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares for each kind that
-# has been registered.
-CAPABILITIES = json.loads("""{
-    "tools": {"listChanged": true},
-    "resources": {"listChanged": true, "subscribe": true},
-    "prompts": {"listChanged": true},
-    "completions": {},
-    "logging": {}
-}""")
+def older_block(block: Message) -> Message:
+    """Return a block for a revision that lacks its type: a resource, or text."""
+    if "data" in block:
+        mime_type = block["mimeType"]
+        return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
+    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+
+
+# ---- the registry
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked(members: Message, names: str) -> Message:
+def checked(members: Message, names: str, function: str = "Server()") -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
+    for name in given.keys() - set(names.split()):
+        known = names.replace(" ", ", ")
+        raise TypeError(f"{function} has no option {name}=; it has {known}")
     if error := shape_of(names).flaw(given):
-        raise TypeError(f"option {error}; there are {names}")
+        raise TypeError(f"option {error}")
     return given
 
 
-def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them: the
-    host drops the tool, or all tools, or a model's API refuses every request."""
-    names = [tool, *(one.replace(".", "_") for one in arguments)]
-    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
-    if odd:
-        _log(
-            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and - (server/tools §Tool Names); see name="
-        )
+def log_refusals(tool: str, schema: Message, description: str) -> None:
+    """Log what some hosts refuse, although the specification allows it: the host drops
+    the tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    for node in _nodes(schema):
+        for choice in node.get("enum", ()):
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(description) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
@@ -2488,8 +2608,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
-            # many ways to match: with three variables, 1,000 dots take seconds.
+            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2507,10 +2626,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI; RpcError: the URI is not valid.
-
-    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
-    """
+    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2519,8 +2635,8 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go at any time: register them, or delete them from the dicts,
-    then call Server.changed(), which tells the clients to list again.
+    Tools may come and go: register them, or delete them from the dicts, then call
+    Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2583,11 +2699,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta).
-
-        The function returns text, content (see text(), image(), ...), a list of these,
-        a complete result {"content": [...]}, or any other value, which is sent as JSON.
-        `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see text(),
+        image(), ...), a list with content in it, a complete result, or any other value,
+        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         An exception becomes a result with `isError` and its text, for the model, and
         leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
@@ -2602,7 +2716,6 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2612,6 +2725,8 @@ class Registry:
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
+            shown = entry.definition.get("description", "")
+            log_refusals(called, entry.input_schema, shown)
             return function
 
         return register(function) if function else register
@@ -2722,19 +2837,20 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` come from the author, and may include `options` besides the usual
-        ones; `derived` come from the function.
+        `members` come from the author, `derived` from the function.
         """
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
+        names = f"title description icons _meta {options}".strip()
+        declared = "resources" if kind == "templates" else kind
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked(members, "title description icons _meta " + options),
+            **checked(members, names, f"{declared[:-1]}()"),
         }
         table[name] = entry
-        self.declared.add("resources" if kind == "templates" else kind)
+        self.declared.add(declared)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
@@ -2754,8 +2870,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist. This waits until the server
-        runs, because a completer may be registered before its prompt."""
+        """Log completers for arguments that do not exist, when the server starts."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2790,21 +2905,30 @@ class Registry:
 
         return register
 
-    def capabilities(self, version: str) -> Message:
-        """Return the capabilities that the registered functions imply."""
-        declared = {
-            name: settings
-            for name, settings in CAPABILITIES.items()
-            if name in self.declared
-        }
+    def capabilities(self, version: str, *, tells: bool = True) -> Message:
+        """Return the capabilities that the registered functions imply.
+
+        `tells`: the client can be told of changes. (basic/versioning §Capability
+        Negotiation)
+        """
+        seen = rules(version)
+        declared: Message = {}
+        for name, row in METHODS.items():
+            if name in seen.methods and row.capability in self.declared:
+                declared[row.capability] = {}
+        for name, row in NOTIFICATIONS.items():
+            if name in seen.notifications and row.capability in self.declared:
+                parts = declared.setdefault(row.capability, {})
+                if row.filter and tells:
+                    parts["subscribe" if name == UPDATED else "listChanged"] = True
+        declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        return declared
+        kept: Message = downgrade(seen, "capabilities", declared)
+        return kept
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# A handler uses its Context to report progress, and to ask the client.
-#
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
 # the request again, with the answers; the handler runs again from its first line, and
@@ -2815,8 +2939,8 @@ class Registry:
 #     do not trust the answer  the client sends it; maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. The client
-# can read the state but not change it: it expires, and is signed together with the
+# Between two runs, the client keeps the answers so far, as *request state*. It can read
+# the state but not change it: the state expires, and is signed together with the
 # request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
 # calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
@@ -2831,8 +2955,8 @@ class Registry:
 # the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model to read, an *error* is for the program that sent the request. The
-# rows are in the order of Context._explain():
+# is for the model, an *error* for the program that sent the request. The rows are in
+# the order of Context._explain():
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -2848,13 +2972,8 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 #
-# A reserved code that the revision lacks goes out as -32603. A model reads the text of
-# a tool's exception: write it for the model. Tracebacks go to stderr only. A failure
-# before the author's function is called is an error for the client, except wrong
-# arguments, which are for the model.
-#
-# The *peer* is the other end of a pipe, of a session, or of one POST (section 8); the
-# *principal* is the caller, if the transport knows.
+# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
+# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -2862,19 +2981,38 @@ ASK_SECONDS = 300  # how long a legacy handler waits for an answer
 
 
 # ---- questions: requests without an id
+_RESERVED = "a field with the name of an option goes into schema="
+
+
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
     """Make a question to the user: a page to visit, or a form.
 
-    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
-    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
-    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
+    A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
+    Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
+    (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema or {}, dict):
+        raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
     return {"method": "elicitation/create", "params": {"message": message, **form}}
+
+
+def read_form(fields: Message, answers: Message) -> Message:
+    """Return the only answer, its values converted as the hints of the fields say."""
+    (answer,) = answers.values()
+    content = dict(answer.get("content") or {})
+    for name in fields.keys() & content.keys():
+        field = fields[name]
+        hint = field[0] if isinstance(field, tuple) else field
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        if content[name] is not None and not isinstance(hint, (dict, str)):
+            content[name] = _read_hint(hint)[1](content[name])
+    return {**answer, "content": content}
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
@@ -2937,11 +3075,7 @@ def only(answers: Message) -> Any:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers.
-
-    Not an Exception: `except Exception` around a question is common, and would turn the
-    question into a failure.
-    """
+    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -2950,6 +3084,26 @@ def as_asked(seen: Rules, question: Message) -> Message:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
+
+
+def with_reason(question: Message, problem: AskError) -> Message:
+    """Return a question that also says why its first answer was not usable."""
+    params = question.get("params", {})
+    if "message" not in params:
+        return question
+    return {
+        **question,
+        "params": {**params, "message": f"{problem}\n{params['message']}"},
+    }
+
+
+def keep_objects(result: Message) -> None:
+    """Drop structured content, and output schemas, that are not of objects."""
+    if not isinstance(result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+    for tool in result.get("tools", ()):
+        if tool.get("outputSchema", {}).get("type", "object") != "object":
+            del tool["outputSchema"]
 
 
 class Questions:
@@ -2985,7 +3139,9 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError:
+            except AskError as problem:
+                if answer is not None:
+                    question = with_reason(question, problem)
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -3067,8 +3223,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
-    becomes True: stop soon.
+    request, by lower-case name. Once `cancelled` is True, stop soon.
 
     The rest is for readers of this file.
 
@@ -3176,9 +3331,9 @@ class Context:
 
     # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
-        """Call a function where `run=` calls handlers, and return its result.
+        """Call a function where `run=` calls handlers, or else here; return its result.
 
-        Without `run=`, call it here. CancelledError: the request was cancelled first.
+        CancelledError: the request was cancelled first.
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
@@ -3196,12 +3351,12 @@ class Context:
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
-        """Ask elicitation().
-
-        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
-        was left out has its default.
-        """
-        return self.ask({key: elicitation(message, **form)}, take=only)
+        """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
+        "content": {...}}, converted as arguments are, with defaults filled in."""
+        if not isinstance(key, str):
+            raise TypeError(f"key= is text; {_RESERVED}")
+        question = elicitation(message, **form)
+        return self.ask({key: question}, take=partial(read_form, form))
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
         """Ask sampling(); returns {"role", "content", "model", ...}."""
@@ -3214,10 +3369,10 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; under the key
-        "", a question gets a key made of its words. `take` converts the answers before
-        they are returned. ClientLacks: the client lacks a capability. AskError: it
-        answered with an error, or not at all. ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
+        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
+        client lacks a capability. AskError: it answered with an error, or not at all.
+        ValueError: a key is used twice in a run.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3234,11 +3389,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta.
-
-        A capability that the revision lacks counts as undeclared, whatever the client
-        says.
-        """
+        """Check that the client declared what a question needs: basic/index §_meta."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3272,21 +3423,19 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served.
-
-        The checks are in the order of the HTTP statuses (section 13): `_meta`, the
-        headers, the version, the method, its params.
-        """
-        version: Any = self.meta.get(META_VERSION, "")
-        check_params("_meta", self.meta)
+        """Start the handler; RpcError if the request may not be served. The order of the
+        checks is that of section 13."""
+        version = self.meta[META_VERSION]
+        is_served = version in versions("modern")
+        seen = rules(version if is_served else versions()[0])
+        check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
-        self.version = version  # checked below
+        self.version = version
         self.peer.check(self)
-
-        if version not in REVISIONS or not rules(version).modern:
+        if not is_served:
             raise RpcError(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version: {version!s:.40}",
+                f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
         self._resolve(version)
@@ -3315,7 +3464,7 @@ class Context:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
-        check_params(method, self.params)
+        check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
         """Register the request with its peer, and have `start` call the handler."""
@@ -3331,11 +3480,8 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens.
-
-        Runs once, on the thread that the transport chose. Raises only what `send`
-        raises.
-        """
+        """Run the handler and send the response, once, on the thread that the transport
+        chose. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3359,10 +3505,7 @@ class Context:
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result, or raise it as an RpcError.
-
-        See the table at the head of this section.
-        """
+        """Turn an exception into a result or an RpcError: see the section's head."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3392,8 +3535,13 @@ class Context:
             raise RpcError(INTERNAL_ERROR)
         while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
             problem = failures[0]
-        is_clear = str(problem) and not isinstance(problem, KeyError)
-        return tool_error(str(problem) if is_clear else repr(problem))
+        if not self.server.show_errors:
+            return tool_error("the tool failed; see the server's log")
+        text = str(problem)
+        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
+            text = f"{type(problem).__name__}: {text}"
+        is_clear = text and not isinstance(problem, KeyError)
+        return tool_error(text if is_clear else repr(problem))
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
@@ -3415,37 +3563,30 @@ class Context:
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
 
-        basic/index §ResultType, server/utilities/caching. Both eras come here: the rows
-        of FEATURES, not the class of the request, decide which members go out.
+        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
-        features = self._rules.features
-        shaped: Message = {"resultType": "complete"}
+        seen = self._rules
+        if seen.reduces and self._row:  # not the result of an extension's method
+            result = downgrade(seen, "result", result)
+            if not seen.has("any structured content"):
+                keep_objects(result)
+
+        shaped: Message = {}
+        if seen.has("result types"):
+            shaped["resultType"] = "complete"
         is_final = result.get("resultType") != "input_required"
-        if self._row and self._row.cacheable and is_final:
+        if self._row and self._row.cacheable and is_final and seen.has("caching hints"):
             shaped.update(self.server.cache_hints)
         shaped.update(result)
-        if "server info" in features:
+        if seen.has("server info"):
             own = {META_SERVER: self.server.brief}
             shaped["_meta"] = {**own, **result.get("_meta", {})}
-        if not self._rules.reduces:
-            return shaped
-
-        shaped = downgrade(self._rules, "result", shaped)
-        if "any structured content" not in features:  # only objects
-            if not isinstance(shaped.get("structuredContent", {}), dict):
-                del shaped["structuredContent"]
-            for tool in shaped.get("tools", ()):
-                if tool.get("outputSchema", {}).get("type", "object") != "object":
-                    del tool["outputSchema"]
         return shaped
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended.
-
-        This may wait for the client while it holds `_sending`, so the caller must hold
-        no lock that others need.
-        """
+        """Send a message of this request, unless it has ended. The caller must hold no
+        lock that others need: this may wait for the client."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3497,24 +3638,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them. On stdio there is
-# one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
-# which ends with its answer. These events set `ctx.cancelled`; then nothing more is
-# sent for the request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
+# over HTTP each legacy session, and each modern POST until it is answered. These events
+# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# Over HTTP, this is the most important difference between the eras: a modern client
-# cancels by closing the stream; a legacy one does not.
-#
-# A cancellation does three things, in this order. The request ends, so that nothing
-# more is sent for it. `ctx.cancelled` becomes True, for handlers that look. Everything
-# that waits is woken, by functions that do not block: a coroutine at its `await`, a
-# question, a subscription and, on a thread of its own, an on_cancel() function. A
-# handler can only be asked to stop: Python has no way to end a thread.
+# A cancellation wakes everything that waits, by functions that do not block: a coroutine
+# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
+# function. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3567,11 +3702,8 @@ class Peer:
     def disconnect(self, send: Send) -> None:
         """[legacy] Have the client come back for the rest of an answer."""
 
-    def hold(self, send: Send) -> None:
-        """[legacy] Count an answer that waits for the user; HttpError: too many."""
-
-    def release(self, send: Send) -> None:
-        """[legacy] Stop counting the answer."""
+    def check_questions(self) -> None:
+        """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -3609,20 +3741,13 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller. Over
-# HTTP the copy is made before `authorize` is called. The handler runs in this copy, and
-# so does its coroutine:
+# Each message is served in a copy of the context (contextvars) of run()'s caller; over
+# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# other calls.
 #
-#     set before run()               every message sees it
-#     set by authorize               the handler of this request sees it
-#     set by a handler               no other call sees it, not even the next one on the
-#                                    same thread or connection
-#     an object, changed in place    is shared, as everywhere
-#
-# A program can serve in three ways. Most call run(), which blocks, and serves on stdio
-# or over HTTP. run_here() does the same, but calls handlers on the thread that called
-# it, for an application that only one thread may touch. If you have a transport of your
-# own, call handle() with each message.
+# Most programs call run(). run_here() calls handlers on the thread that called it, for
+# an application that only one thread may touch. If you have a transport of your own,
+# call handle() with each message.
 
 RUN_SECONDS = 60  # within which `run=` must begin a function
 
@@ -3711,11 +3836,13 @@ def find_place(arguments: list[str]) -> str | None:
 
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
-    sys.stderr.write(f"{problem}\n" if problem else "")
-    sys.stderr.write(
+    print(
+        *filter(None, [problem]),
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
@@ -3745,18 +3872,17 @@ class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock; or run handlers on one thread (`run`); or make them `async def`: these all
-    share one event loop (`loop`), and switch only at an `await`.
+    lock, or run handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
-    clients must share it. `run` gets a function without arguments, and must call it
-    once, on the thread of handlers. `loop`: the asyncio event loop of `async def`
-    handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope` ("private",
-    "public") are caching hints. `info`: title, description, websiteUrl, icons. To
-    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it refuses one by raising.
+    clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
+    def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
+    ("private", "public") are caching hints. `show_errors`: the model gets the text of a
+    tool's unexpected exception, too. `info`: title, description, websiteUrl,
+    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
+    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
+    each subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -3779,6 +3905,7 @@ class Server(Registry):
         loop: Any = None,
         ttl_ms: int = 0,
         cache_scope: str = "private",
+        show_errors: bool = True,
         **info: Any,
     ) -> None:
         super().__init__()
@@ -3805,6 +3932,7 @@ class Server(Registry):
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
+        self.show_errors = show_errors
         self._given_loop = loop
         self._loop = loop
         self._lock = threading.Lock()
@@ -3814,9 +3942,8 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Lists, calls, reads, completions and, over HTTP, the comparison of headers go by
-        it. Override it to hide entries from `ctx.principal`: for this caller they do
-        not exist.
+        Override it to hide entries from `ctx.principal`: for this caller they do not
+        exist.
         """
         return self.entries(kind)
 
@@ -3832,9 +3959,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        `peer` has the state that outlives the message; a modern client does not need
-        one. `start` gets the handler, a function without arguments, and runs it on a
-        thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, a function without
+        arguments, and runs it once, on a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3878,11 +4004,8 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result.
-
-        All coroutines run on one loop, so they can share sessions, locks and pools. If
-        the request is cancelled, so is the coroutine, at its `await`.
-        """
+        """Run a coroutine on the event loop, and wait for its result. If the request is
+        cancelled, so is the coroutine, at its `await`."""
         import asyncio
 
         with self._lock:
@@ -3913,16 +4036,15 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test questions,
-        resources and prompts, give the server to the client: `connect(server,
-        elicit=lambda params: {"size": "L"})`.
+        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
+        give the server to the client's connect().
         """
         request = {
             "id": 1,
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
+        meta = meta_for(versions("modern")[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -3952,8 +4074,7 @@ class Server(Registry):
         """Send a notification that belongs to no request, and is not a change.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name (basic/patterns/subscriptions). From any thread. ValueError:
-        changed() sends this one, or only clients do.
+        for this name. From any thread. ValueError: a server may not send it so.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -4007,10 +4128,8 @@ class Server(Registry):
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
 
-        It takes no lock and does not wait. It sets a flag, then looks for a run();
-        stoppable() does these in the opposite order, so that no stop() is lost.
-
-        Each stop() ends one run(): if none has begun, the next one.
+        It ends one run(): if none has begun, the next one. It sets a flag, then looks
+        for a run(); stoppable() does these in the opposite order, so none is lost.
         """
         self._stops = True
         for end in list(self._endings):
@@ -4062,32 +4181,27 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result or raises
-# an exception, which becomes an error (see the table there). server.call_handler()
-# calls the author's function.
+# Each function takes a Server and a Context (section 7), and returns a result, or raises
+# an exception (see the table there).
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # other notifications that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
-def check_params(method: str, params: Message) -> None:
+def check_params(name: str, kinds: Message, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value = params.get(name)
-        if isinstance(expected, list):
-            is_right = value in expected
-        else:
-            is_right = isinstance(value, expected)
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
         if not is_right:
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
-    `instructions` if there are any. Clients may call it first, or not at all.
+    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4101,8 +4215,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it. Entries that
-    the caller may not see do not count: see Server.offered().
+    index of the page's first item, as text; clients must not interpret it.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4111,10 +4224,8 @@ def serve_list(server: Server, ctx: Context) -> Message:
     if cursor not in map(str, range(0, len(entries) + 1, size)):
         raise invalid("unknown cursor; list again without one")
     start = int(cursor)
-    member = "resourceTemplates" if kind == "templates" else kind
-    page: Message = {
-        member: [entry.definition for entry in entries[start : start + size]]
-    }
+    definitions = [entry.definition for entry in entries[start : start + size]]
+    page: Message = {LISTS[ctx.method].member: definitions}
     if start + size < len(entries):
         page["nextCursor"] = str(start + size)
     return page
@@ -4142,7 +4253,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     arguments, errors = entry.fit(arguments)
     if errors:
         listed = "\n".join(errors)
-        if "argument errors" in ctx._rules.features:
+        if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
         field, _, reason = errors[0].partition(": ")
         raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
@@ -4229,12 +4340,9 @@ class Subscription:
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener; both have `uris`, hears() and
-    tell().
+    A Session (section 11) is the other kind of listener.
 
-    The client is told what is granted, which leaves out features that the server lacks.
-    The request stays open for long, but on stdio no thread waits for it, and it does
-    not count as a slow handler.
+    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4273,7 +4381,7 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge. No thread waits for the end."""
+        """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
         # Listen before acknowledging, or a change in between would be lost. The lock
@@ -4411,10 +4519,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
 SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
+    **dict.fromkeys(LISTS, serve_list),
     "tools/call": serve_call_tool,
     "resources/read": serve_read,
     "prompts/get": serve_get_prompt,
@@ -4426,11 +4531,10 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps what that says,
-# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
-# differs in two things: how the client is known (_admit), and how it is asked
-# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
-# A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents under
+# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
+# in two things: how the client is known (_admit), and how it is asked (_obtain). A
+# session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4460,8 +4564,7 @@ class Session:
         methods    the notifications that its revision and its server have
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages. A
-    Subscription (section 10) is the other kind of listener.
+    It is one of `server.listeners` while its peer is open and can be sent messages.
     """
 
     def __init__(
@@ -4497,7 +4600,7 @@ class Session:
     def open(self) -> None:
         """Become the session of the peer, which follows its revision from now on."""
         self.peer.session = self
-        self.peer.null_ids = "null id in errors" in self.rules.features
+        self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
         """Tell whether the client gets a notification of this name."""
@@ -4544,10 +4647,7 @@ def answers_in(outcome: Any) -> Message:
 
 
 class LegacyContext(Context):
-    """A request in a session.
-
-    Also `initialize`, which opens a session, and `ping`, which needs none.
-    """
+    """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
@@ -4565,12 +4665,9 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
-
-        We answer an unknown revision with our newest legacy one; the client may accept
-        it, or leave. A second `initialize` replaces the session.
-        """
-        check_params(self.method, self.params)
+        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
+        §Initialization. An unknown revision is answered with our newest legacy one."""
+        check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
             version = versions("legacy")[0]
@@ -4578,15 +4675,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version)
+        declared = server.capabilities(version, tells=peer.send is not drop)
         with peer.opening:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
                 server.listeners[session] = None
-        if peer.send is drop:  # it cannot be told of changes
-            for name in CAPABILITIES.keys() & declared.keys():
-                declared[name] = {}
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
         return without_none(
@@ -4619,11 +4713,8 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests; the Future gets the answers, by key.
-
-        The Future is set when all answers are there, or at the first AskError. In the
-        end, questions that are still open are cancelled.
-        """
+        """Send questions as requests. The Future gets the answers, by key, when all are
+        there, or at the first AskError. Then open questions are cancelled."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -4639,7 +4730,7 @@ class LegacyContext(Context):
                 if isinstance(answer, AskError) or None not in answers.values():
                     outcome.set_result(answers)
 
-        peer.hold(self._send)
+        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4658,7 +4749,6 @@ class LegacyContext(Context):
                 outcome.set_result(answers)
             yield outcome
         finally:
-            peer.release(self._send)
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
@@ -4672,13 +4762,18 @@ class Batch:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.responses: list[Message] = []
+        self.size = 0
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
+        line = encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
-        else:
-            self.responses.append(message)
+            return
+        self.size += len(line)
+        if self.size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        self.responses.append(message)
 
 
 def serve_batch(
@@ -4695,8 +4790,8 @@ def serve_batch(
         f"Invalid request: only {R2} has batches, of 1 to "
         f"{MAX_BATCH} messages, none of them `initialize`",
     )
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+    has_batches = peer.session and peer.session.rules.has("batches")
+    if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
     collect = Batch(send)
 
@@ -4947,11 +5042,11 @@ def serve_stdio(server: Server) -> None:
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, and an answer goes out, on the thread that carries it. Every message
-# is a POST of its own. The answer is one JSON object, or a stream of events if
-# something must be sent before the response. Headers repeat parts of the body for
-# proxies, and must agree with it. A modern client cancels a request by closing its
-# stream. The first failing check determines the answer:
+# request, and the means to answer it. Every message is a POST of its own. The answer is
+# one JSON object, or a stream of events if something must be sent before the response.
+# Headers repeat parts of the body for proxies, and must agree with it. A modern client
+# cancels a request by closing its stream. The first failing check determines the
+# answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4959,21 +5054,21 @@ def serve_stdio(server: Server) -> None:
 #     (-32601), params 400 (-32602)
 #
 # The connection's thread reads a request, runs its handler and answers. A thread that
-# has a message of a request for the client writes it, under the lock of the request's
+# has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties, so that changed() waits for no client.
+# connection's thread empties; so changed() waits for no client.
 #
-# A call that reports progress has these events. Modern events have no id, because a
-# modern stream cannot be resumed:
+# A call that reports progress has these events. They have no id, because a modern
+# stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So one thread for the whole
-# endpoint, `mcp-check`, looks five times a second for clients that have hung up. It
-# also sends comments that are due, and forgets sessions that have expired. It never
-# waits for a client: it leaves out a comment that cannot be written at once.
+# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
+# `mcp-check`, which looks five times a second for clients that have hung up, comments
+# that are due, and sessions that have expired. It never waits for a client: a comment
+# that cannot be written at once is left out.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5044,13 +5139,13 @@ class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
     An answer is start() with a body; or start() without, write() for each part, end().
+    A subclass defines these, for any thread, but one at a time; and, if it can,
+    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
+    up.
 
-    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
-    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
-    which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which any thread may call, but only one at a time; and, if it can, comment(),
-    gone() and hang_up(), which must not wait. OSError: the client has hung up.
-
+        query        the part after "?"
+        headers      by lower-case name; they are given as (name, value) pairs
+        stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
@@ -5166,15 +5261,13 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
-        events     those that wait for the reader, and some before them
+        events     those that wait for the reader, and some before them, as JSON
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
+        size       the bytes of `events`
         keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        size       the bytes of `events` and `changes`
-        changes    notifications that become events when the reader takes them
-        reader     the Answer that takes events; None: none, now. Then old events may be
-                   dropped even though they are waiting
+        reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
@@ -5189,7 +5282,6 @@ class Outbox:
         self.first = 1
         self.place = 1
         self.size = 0
-        self.changes: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
@@ -5198,29 +5290,50 @@ class Outbox:
     def add(self, line: bytes, last: bool = False) -> None:
         """Add a message; the last one ends the outbox."""
         with self._moved:
-            if self._has_room():
-                if last:
-                    self._append_changes()
-                self._append(line)
-                self.ended = last
-                self._drop_old()
-                self._moved.notify_all()
+            if self.ended:
+                return
+            self.events.append(line)
+            self.size += len(line)
+            self.ended = last
+            if self.size > AHEAD_BYTES + len(line):
+                self.give_up()
+            self._moved.notify_all()
+
+    def give_up(self) -> None:
+        """End, and drop everything: the client is too far behind. It must subscribe
+        again, and fetch what has changed."""
+        with self._moved:
+            self.events.clear()
+            self.size = 0
+            self.place = self.first
+            self.ended = True
+            self.reader = None
+            self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if line not in self.changes and self._has_room():
-                self.changes[line] = None
-                self.size += len(line)
-                self._moved.notify_all()
+            if line not in self._waiting():
+                self.add(line)
 
     def end(self) -> None:
-        """Add nothing more, and drop changes that are not events yet. The reader ends
-        when it has taken the rest."""
+        """Add nothing more. The reader ends when it has taken the rest."""
         with self._moved:
             self.ended = True
-            self.changes.clear()
             self._moved.notify_all()
+
+    def drop_old(self) -> None:
+        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
+        that wait are dropped, too, but never the response, with which it has ended."""
+        with self._moved:
+            while self.size > self.keeps and self.events:
+                is_response = self.ended and len(self.events) == 1
+                if self.place == self.first:  # it is waiting
+                    if self.reader or is_response:
+                        break
+                    self.place += 1
+                self.first += 1
+                self.size -= len(self.events.pop(0))
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -5245,20 +5358,19 @@ class Outbox:
     def wait(self, reader: Answer) -> None:
         """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(
-                lambda: self.changes or self._waiting() or self._is_done(reader)
-            )
+            self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
-    def take(self, reader: Answer) -> tuple[list[bytes], bool]:
-        """Take the waiting events; and True if the reader must end after them."""
+    def take(self, reader: Answer) -> bytes:
+        """Take the next event; b"": none is waiting for this reader."""
         with self._moved:
-            events = []
-            if self.reader is reader:
-                self._append_changes()
-                events = self._waiting()
-                self.place += len(events)
-                self._drop_old()
-            return events, self._is_done(reader)
+            waiting = self._waiting()
+            if self.reader is not reader or not waiting:
+                return b""
+            # Only clients that may come back need its number.
+            ident = f"{self.name}-{self.place}" if self.keeps else ""
+            self.place += 1
+            self.drop_old()
+            return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
@@ -5267,54 +5379,14 @@ class Outbox:
                 self.reader = None
                 self._moved.notify_all()
 
-    # ---- while holding the lock
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken."""
-        return self.events[self.place - self.first :]
-
-    def _is_done(self, reader: Answer) -> bool:
+    def is_done(self, reader: Answer) -> bool:
         """Tell whether a reader will get nothing more."""
-        return self.reader is not reader or (self.ended and not self._waiting())
+        with self._moved:
+            return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _has_room(self) -> bool:
-        """Tell whether something can be added. If a client is too far behind, its
-        stream ends: it must subscribe again, and fetch what has changed."""
-        if self.size > AHEAD_BYTES and not self.ended:
-            self.ended = True
-            self.events.clear()
-            self.changes.clear()
-            self.reader = None
-            self._moved.notify_all()
-        return not self.ended
-
-    def _append_changes(self) -> None:
-        """Turn the changes into events."""
-        for line in self.changes:
-            self.size -= len(line)
-            self._append(line)
-        self.changes.clear()
-
-    def _append(self, line: bytes) -> None:
-        """Make an event of a line, with a number if clients may come back."""
-        number = self.first + len(self.events)
-        ident = f"{self.name}-{number}" if self.keeps else ""
-        self.events.append(event(line, ident))
-        self.size += len(self.events[-1])
-
-    def _drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes.
-
-        Waiting events are dropped only if there is no reader, and the response, with
-        which the outbox has ended, never.
-        """
-        while self.size > self.keeps and self.events:
-            is_response = self.ended and len(self.events) == 1
-            if self.place == self.first:  # it is waiting
-                if self.reader or is_response:
-                    break
-                self.place += 1
-            self.first += 1
-            self.size -= len(self.events.pop(0))
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken, while holding the lock."""
+        return self.events[self.place - self.first :]
 
 
 class Answer:
@@ -5322,21 +5394,21 @@ class Answer:
 
         state       outbox   ended    what the client has
         new         None     no       nothing
-        in JSON     None     yes      the response, if it has not left before
+        in JSON     None     yes      the response
         a stream    there    no       events; others may follow
-        complete    there    yes      events, and the end, if it has not left before
+        complete    there    yes      events, and the end
+        lost        any      yes      it has hung up
 
         peer        the peer whose message it answers
-        listens     true for a subscription, and for a GET: their events come from other
-                    clients' threads, too, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: threads of other clients add
+                    their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
         written     when the last part of a stream was written; None: it has not begun
 
-    `lock` guards `ended` and `written`, and is held by the thread that writes to the
-    exchange. Any thread may call any method, except finish(), which is for the
-    connection's thread.
+    `lock` guards `ended` and `written`, and is held while something is written. Any
+    thread may call any method, except finish(), which is for the connection's thread.
 
     Why not always a stream? Most calls send nothing but their result. JSON has a
     Content-Length, and an error can have a status of its own.
@@ -5364,9 +5436,14 @@ class Answer:
                 self.ended = True
             return
         outbox = self.stream()
-        outbox.add(line, is_last)
+        if self.listens and not is_last:
+            outbox.add_change(line)
+        else:
+            outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
-        if reader and not self.listens:
+        if not reader:
+            outbox.drop_old()
+        elif not self.listens:
             reader.flush()
 
     def _status(self, message: Any) -> int:
@@ -5410,11 +5487,10 @@ class Answer:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-        events, is_done = outbox.take(self)
-        for data in events:
+        while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
-        if is_done:
+        if outbox.is_done(self):
             self.ended = True
             must_come_back = outbox.reader is None
             outbox.detach(self)
@@ -5517,16 +5593,11 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that ends with its answer.
-
-    It has one request at most, which is cancelled if the client hangs up, and in no
-    other way.
-    """
+    """The client behind one modern POST, which cancels its request by hanging up."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
         self.headers = headers
-        self.outbox: Outbox | None = None  # of a subscription, from prepare() on
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5556,14 +5627,9 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
-    def push(self, message: Message, send: Send) -> None:
-        if self.outbox:
-            self.outbox.add_change(encode(message))
-
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
-        self.outbox = answer.stream()
-        ctx._wake_with(answer.outbox.end)
+        ctx._wake_with(answer.stream().end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5629,7 +5695,7 @@ def max_connections() -> int:
 
 
 class Endpoint:
-    """The MCP endpoint of a server, to be mounted under any HTTP server: see serve().
+    """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
@@ -5679,8 +5745,7 @@ class Endpoint:
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
-        that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5727,12 +5792,10 @@ class Endpoint:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. The browser's headers give it away: Host is not a loopback name, or
-        Origin is foreign.
+        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
+        is not enough: both have the attacker's name.
         """
         headers = exchange.headers
-        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
-        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5856,9 +5919,9 @@ class Endpoint:
 # the transport of 2024-11-05, all messages.
 #
 # An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
+# of its own outbox. The name of a POST's begins like it, and ends with the request's
+# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
+# has failed.
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
@@ -5883,15 +5946,12 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
+    """The client behind a session, whose messages come in many POSTs, several at a time.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
@@ -5906,7 +5966,6 @@ class HttpSession(Peer):
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.outboxes = {self.id: self.own}
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -5923,9 +5982,9 @@ class HttpSession(Peer):
         if isinstance(send, SessionAnswer):
             send.disconnect()
 
-    def hold(self, send: Send) -> None:
-        """Check that another call may wait for its user. HttpError: they would leave
-        too few connections for other calls."""
+    def check_questions(self) -> None:
+        """Check that another call may wait for its user, so that three quarters of the
+        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5933,10 +5992,8 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
+        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
+        calls go there, too."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5950,18 +6007,18 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their answers that have ended.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
-        _open    sessions by id
-        _kept    outboxes that have ended: until when they are kept, and their session
+        _open       sessions by id
+        _outboxes   by name, and until when each is kept
 
-    `_lock` guards both, and `outboxes` of each session. Any thread may call any method.
+    `_lock` guards both. Any thread may call any method.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._kept: dict[Outbox, tuple[float, HttpSession]] = {}
+        self._outboxes: dict[str, tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
@@ -5971,7 +6028,7 @@ class Sessions:
 
     def is_empty(self) -> bool:
         """Tell whether nothing can expire."""
-        return not (self._open or self._kept)
+        return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one. HttpError: none is idle.
@@ -6022,16 +6079,22 @@ class Sessions:
         with self._lock:
             self._open.pop(session.id, None)
 
-    def add_outbox(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let the client of a session resume a stream."""
+    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox for so long, so that its client can come back."""
         with self._lock:
-            session.outboxes[outbox.name] = outbox
-
-    def keep(self, outbox: Outbox, session: HttpSession) -> None:
-        """Let it do so for some time after the answer has ended."""
-        with self._lock:
-            self._kept[outbox] = time.monotonic() + ASK_SECONDS, session
+            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
+            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
+
+    def outbox(self, name: str) -> Outbox | None:
+        """Return the outbox of this name, if it is kept."""
+        return self._outboxes.get(name, (None, 0))[0]
+
+    def make_room(self) -> None:
+        """If too much waits for all clients together, end the largest stream."""
+        streams = [session.own for session in self.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
@@ -6040,10 +6103,10 @@ class Sessions:
         with self._lock:
             idle = self._idle()
             size = 0
-            for outbox, (until, session) in reversed(list(self._kept.items())):
+            for name, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
-                if size > MAX_KEPT_BYTES or until < now:
-                    del self._kept[outbox], session.outboxes[outbox.name]
+                if until < now or (size > MAX_KEPT_BYTES and until < inf):
+                    del self._outboxes[name]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
@@ -6064,17 +6127,14 @@ class SessionAnswer(Answer):
         # Once the outbox is forgotten, its name still says whose response is missing.
         ident = encode(self.ident).hex()
         outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.add_outbox(outbox, self.owner)
-        if session and "priming events" in session.rules.features:
+        self.owner.endpoint.sessions.keep(outbox)
+        if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
+        """Disconnect, if the stream has begun with a priming event, which tells the
+        client where to go on, and when."""
         outbox = self.stream()
         reader = outbox.reader
         if reader:
@@ -6085,7 +6145,7 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, self.owner)
+            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
         self.owner.settle()
 
 
@@ -6131,11 +6191,14 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
-    outbox = session.outboxes.get(name)
+    is_own = name.startswith(session.id[:8])
+    outbox = endpoint.sessions.outbox(name) if is_own else None
+    if name == session.id:
+        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
+        if last and not outbox and is_own:
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
             answer.stream()
@@ -6189,6 +6252,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        endpoint.sessions.make_room()
         session.settle()
 
     handlers: list[Func] = []
@@ -6210,7 +6274,6 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
     """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6231,17 +6294,16 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. http_server() makes an HttpServer, which gives each
-# connection a thread. The thread reads requests, makes a SocketExchange of each, and
-# calls Endpoint.serve() with it, one after the other. Each step of a connection, except
-# a running handler, has a time limit. serve_http() also ends at a signal.
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
+# a connection, except a running handler, has a time limit. serve_http() also ends at a
+# signal.
 #
-# These requests are refused, and their connections closed, because two programs that
-# read them differently could be tricked into taking one request for two (RFC 9112 §5,
-# §6, §11.2): a bare CR or LF, a space before the colon, a header that continues on the
-# next line, NUL, no Host or two, Content-Length twice or beside Transfer-Encoding, and
-# lengths such as `+1` or `1_0`. The library's http.server accepts them all, and takes
-# half the time of a call.
+# A request is refused, and its connection closed, if two programs could be tricked into
+# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
+# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
+# http.server accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6256,6 +6318,8 @@ SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
+MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
+_PART = 2**16  # of an answer that is sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -6271,9 +6335,9 @@ class Step(IntEnum):
         SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
         SERVES    runs a handler, or waits for an event       no limit
 
-    If all places are taken, a new connection takes that of another one, in this order.
-    It never takes the place of one that serves, or has sent something in the last
-    STALL_SECONDS. So a slow reader makes room as a slow sender does.
+    If all places are taken, a new connection takes that of another one, in this order;
+    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
+    a slow reader makes room as a slow sender does.
     """
 
     CLOSES = 0
@@ -6308,25 +6372,30 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint on a port: serve_forever() runs it, close() ends it.
+    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
 
         hosts        names that Host may have; None: any
-        steps        what each connection does, and until when, by socket
+        steps        of each socket: what its connection does, until when, and the bytes
+                     of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
         accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
-    gets an OSError at its next step(). Any thread may call any method, except those for
-    a connection's own thread, and step(), which is for the thread that reads or writes.
+    gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         import socket
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float]] = {}
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
         self.accepting = threading.RLock()
         self.patience = 0.3
@@ -6349,7 +6418,7 @@ class HttpServer:
             self.socket.settimeout(min(poll_interval, 0.1))
             while not (self.stopped or self.endpoint.closed):
                 self._accept()
-                for sock, (_, due) in list(self.steps.items()):
+                for sock, (_, due, _) in list(self.steps.items()):
                     if due < time.monotonic():
                         hang_up(sock)  # its thread then ends
 
@@ -6377,16 +6446,20 @@ class HttpServer:
         with self.lock:
             if len(self.steps) >= max_connections():
                 lowest = min(self.steps, key=self.steps.__getitem__)
-                step, due = self.steps[lowest]
+                step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
                     return False
-                del self.steps[lowest]
-                hang_up(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS
+                self._evict(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, step: Step, seconds: float = inf) -> None:
+    def _evict(self, sock: Any) -> None:
+        """End a connection, while holding the lock."""
+        del self.steps[sock]
+        hang_up(sock)
+
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
         """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
@@ -6394,7 +6467,12 @@ class HttpServer:
             before = self.steps[sock][0]
             if step not in _NEXT_STEPS[before]:
                 raise RuntimeError(f"{step!r} must not follow {before!r}")
-            self.steps[sock] = step, time.monotonic() + seconds
+            self.steps[sock] = step, time.monotonic() + seconds, left
+            if left > _PART:
+                large = [one for one in self.steps if self.steps[one][2] > _PART]
+                total = sum(self.steps[one][2] for one in large)
+                if total > MAX_SENDING_BYTES:
+                    self._evict(min(large, key=self.steps.__getitem__))
 
     def leave(self, sock: Any) -> None:
         """Give up the place of a connection, if it has one."""
@@ -6488,11 +6566,10 @@ class HttpServer:
 
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
-        for sock, (step, _) in list(self.steps.items()):
-            is_idle = step == Step.CLOSES or step == Step.WAITS
-            if not is_idle or is_ready(sock, to_write=False):
-                return True
-        return False
+        return any(
+            step > Step.WAITS or is_ready(sock, to_write=False)
+            for sock, (step, _, _) in list(self.steps.items())
+        )
 
 
 class SocketExchange(Exchange):
@@ -6566,14 +6643,16 @@ class SocketExchange(Exchange):
         self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+        self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            for at in range(0, len(data), 2**16):
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS)
-                self.sock.sendall(data[at : at + 2**16])
+            for at in range(0, len(data) or 1, _PART):
+                left = len(data) - at
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.sock.sendall(head + data[at : at + _PART])
+                head = b""
             self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
@@ -6608,14 +6687,7 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return an HttpServer for an endpoint: serve_forever() runs it, close() ends it.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
-    """
-    return HttpServer(endpoint, host, port)
+http_server = HttpServer  # its name for users
 
 
 def serve_http(

@@ -976,6 +976,111 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
     assert ran
 
 
+def test_a_step_that_is_not_in_the_table_is_named_as_a_bug():
+    server, ran, sent = mcp.Server("s"), [], []
+    server.tool(lambda: ran.append(1), name="t")
+
+    def twice(work):
+        work()
+        with pytest.raises(RuntimeError, match="a bug .* cannot become running"):
+            work()
+
+    call = modern("tools/call", name="t", arguments={})
+    server.handle(call, sent.append, start=twice)
+    assert len(sent) == 1 and ran == [1]
+
+
+def test_unexpected_errors_are_named_or_hidden():
+    def fails(what: str) -> None:
+        if what == "exit":
+            sys.exit(2)
+        raise mcp.ToolError("own") if what == "own" else ValueError(what)
+
+    for options, words in (
+        ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
+        (
+            {"show_errors": False},
+            [*["the tool failed; see the server's log"] * 3, "own"],
+        ),
+    ):
+        server = mcp.Server("s", **options)
+        server.tool(fails)
+        results = [
+            server.call("fails", what=what) for what in ("exit", "-7", "text", "own")
+        ]
+        assert [words_of(result) for result in results] == words
+        assert all(result["isError"] for result in results)
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+
+
+@parametrize(
+    "field, value, wanted",
+    [
+        (datetime.date, "2026-01-31", datetime.date(2026, 1, 31)),
+        (Optional[datetime.date], "2026-01-31", datetime.date(2026, 1, 31)),
+        (Size, "s", Size.SMALL),
+        ((Size, Size.SMALL), None, Size.SMALL),
+        (list[Size], ["s"], [Size.SMALL]),
+        (["a", "b"], "a", "a"),
+        ({"type": "string", "format": "date"}, "2026-01-31", "2026-01-31"),
+        (Optional[int], None, None),
+    ],
+)
+@parametrize("revision", [MODERN[0], LEGACY[0]])
+def test_an_answer_is_converted_as_arguments_are(revision, field, value, wanted):
+    server, found = mcp.Server("s"), []
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        found.append(ctx.elicit("?", key="k", x=field)["content"]["x"])
+        ctx.elicit("And?", key="l")  # the first answer goes through request state
+
+    def elicit(params: dict):
+        return {"x": value} if params["message"] == "?" and value is not None else {}
+
+    with client.connect(server, revision=revision, elicit=elicit) as one:
+        assert not one.call_tool("asks").get("isError")
+    assert found and all(one == wanted for one in found)
+
+
+@parametrize(
+    "option", [{"url": str}, {"key": str}, {"key": ["a", "b"]}, {"schema": "x"}]
+)
+def test_a_field_with_the_name_of_an_option_is_refused(option):
+    server = mcp.Server("s")
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        ctx.elicit("?", **option)
+
+    sent: list = []
+    call = modern("tools/call", name="asks", arguments={})
+    server.handle(call, sent.append)
+    (name,) = option
+    assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
+
+
+def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
+    server, asked = mcp.Server("s"), []
+    answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
+
+    @server.tool
+    def asks(ctx: Context) -> str:
+        return str(ctx.elicit("When?", x=datetime.date)["content"]["x"])
+
+    def elicit(params: dict):
+        asked.append(params["message"])
+        return answers[len(asked) - 1]
+
+    with client.connect(server, revision=MODERN[0], elicit=elicit) as one:
+        assert words_of(one.call_tool("asks")) == "2026-01-31"
+    assert asked[0] == "When?" and len(asked) == 3
+    assert all("date" in one and one.endswith("\nWhen?") for one in asked[1:])
+
+
 @parametrize("ordered", [True, False])
 def test_a_subscription_ends_with_its_peer(ordered):
     server, sent = mcp.Server("s"), queue.Queue()
@@ -1473,7 +1578,7 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         (datetime.datetime, STR),
         (datetime.time, STR),
         (uuid.UUID, {**STR, "format": "uuid"}),
-        (decimal.Decimal, {"type": ["string", "number"]}),
+        (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
         *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
     ],
     ids=str,
@@ -2053,7 +2158,310 @@ def test_a_pydantic_model_may_be_returned_as_data_or_content():
         )
         assert server.call("t")["content"] == [mcp.text("hi")]
     server, _ = serve_tool(lambda: Page(day=DUE.date()))
-    assert server.call("t")["structuredContent"] == {"day": "1969-07-20"}
+    assert server.call("t")["structuredContent"] == {"day": "1969-07-20", "rest": None}
+
+
+class Price:
+    """A type with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __repr__(self) -> str:
+        return f"Price({self.cents})"
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict:
+        if mode == "serialization":
+            return {"type": "number"}
+        return {"$ref": "#/$defs/p", "$defs": {"p": {"type": "string"}}}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if not isinstance(value, str) or "." not in value:
+            raise ValueError("expected euros.cents")
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> float:
+        return self.cents / 100
+
+
+@dataclasses.dataclass
+class Shelf:
+    price: Price
+    others: list[Price] = dataclasses.field(default_factory=list)
+
+
+BAD_PRICE = "expected euros.cents"
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (Price, "1.50", "Price(150)"),
+        (Price, "150", f"/x: {BAD_PRICE}"),
+        (Price, 5, f"/x: {BAD_PRICE}"),
+        (Optional[Price], None, "None"),
+        (Optional[Price], "5", f"/x: {BAD_PRICE}"),
+        (Union[int, Price], "1.50", "Price(150)"),
+        (list[Price], ["1.50", "x", "y"], f"/x/1: {BAD_PRICE}\n/x/2: {BAD_PRICE}"),
+        (dict[str, Price], {"a": "0.10"}, "{'a': Price(10)}"),
+        (Shelf, {"price": "1.00", "others": ["x"]}, f"/x/others/0: {BAD_PRICE}"),
+        (Shelf, {"price": "1.00"}, "Shelf(price=Price(100), others=[])"),
+        (Annotated[Price, "in euros"], "0.01", "Price(1)"),
+    ],
+    ids=str,
+)
+def test_a_class_with_the_methods_of_a_model_is_a_hint(hint, value, got):
+    server, tool = serve_tool(hinted(hint, None, repr))
+    answer = server.call("t", x=value)["content"][0]["text"]
+    assert answer.replace("Invalid arguments for t: ", "") == got
+    assert "$" not in json.dumps(tool["inputSchema"])
+
+
+@parametrize("hint", [Price, Shelf, list[Price], Optional[Price]], ids=str)
+def test_a_model_has_another_schema_for_results(hint):
+    values = {Price: Price(150), Shelf: Shelf(Price(150)), list[Price]: [Price(150)]}
+    server, tool = serve_tool(hinted(None, hint, lambda x: values.get(hint)))
+    answer = server.call("t", x=None)
+    schema = json.dumps(tool["outputSchema"])
+    assert "number" in schema and "string" not in schema
+    assert mcp.Schema(tool["outputSchema"]).errors(answer["structuredContent"]) == []
+
+
+def test_limits_of_a_model_are_its_own():
+    with pytest.raises(TypeError, match="maxLength cannot limit"):
+        mcp.schema_of(Annotated[Price, mcp.keywords(maxLength=3)])
+
+
+def test_models_of_pydantic_are_hints():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):
+        color: Color
+        count: int = pydantic.Field(ge=1, alias="n")
+
+        @pydantic.computed_field
+        def twice(self) -> int:
+            return 2 * self.count
+
+    class Bag(pydantic.BaseModel):
+        items: list[Item] = []
+
+    class Chain(pydantic.BaseModel):
+        next: "Optional[Chain]" = None
+
+    Chain.model_rebuild(_types_namespace={"Chain": Chain, "Optional": Optional})
+    server, tool = serve_tool(hinted(Bag, Bag, lambda x: x))
+    assert "$" not in json.dumps([tool["inputSchema"], tool["outputSchema"]])
+    shown = tool["inputSchema"]["properties"]["x"]["properties"]["items"]["items"]
+    assert shown["properties"]["n"]["minimum"] == 1
+    answer = server.call("t", x={"items": [{"color": "r", "n": "2"}]})
+    item = {"color": "r", "n": 2, "twice": 4}
+    assert answer["structuredContent"] == {"items": [item]}
+    assert server.call("t", x='{"items": []}')["structuredContent"] == {"items": []}
+    bad = server.call("t", x={"items": [{"color": "r", "n": 0}, {"color": "x"}]})
+    lines = bad["content"][0]["text"].splitlines()
+    assert [line.split(": ")[-2] for line in lines] == [
+        "/x/items/0/n",
+        "/x/items/1/color",
+        "/x/items/1/n",
+    ]
+    with pytest.raises(TypeError, match="contains itself"):
+        serve_tool(hinted(Chain, None, repr))
+
+
+def test_limits_of_pydantic_hold():
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field
+    upper = pydantic.AfterValidator(str.upper)
+    for hint, good, bad, keyword in (
+        (Annotated[int, field(ge=0, description="how many")], "5", -1, "minimum"),
+        (pydantic.PositiveInt, 5, 0, "exclusiveMinimum"),
+        (pydantic.conlist(int, min_length=1), [1], [], "minItems"),
+        (Annotated[dict[str, int], field(min_length=1)], {"a": 1}, {}, "minProperties"),
+        (Annotated[decimal.Decimal, field(gt=0)], "1.5", "-5", "anyOf"),
+        (Annotated[str, upper, field(max_length=1)], "a", "ab", "maxLength"),
+        (Annotated[int, "how many", field(strict=True)], 5, 5.0, "description"),
+    ):
+        server, tool = serve_tool(hinted(hint, None, repr))
+        assert keyword in tool["inputSchema"]["properties"]["x"]
+        assert "isError" not in server.call("t", x=good), hint
+        assert server.call("t", x=bad)["isError"], hint
+
+
+@parametrize(
+    "hint, good, bad",
+    [
+        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
+        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
+        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
+        (
+            Annotated[uuid.UUID, {"pattern": "7$"}],
+            str(uuid.UUID(int=7)),
+            str(uuid.UUID(int=8)),
+        ),
+    ],
+    ids=str,
+)
+def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert "isError" not in server.call("t", x=good)
+    assert server.call("t", x=bad)["isError"]
+
+
+BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
+
+
+@parametrize(
+    "hint, value, blocks",
+    [
+        (Any, [PICTURE, {"width": 640}], [PICTURE, mcp.text('{"width": 640}')]),
+        (Any, ["a", PICTURE, 640, None], [BLOCK, PICTURE, mcp.text("640")]),
+        (Any, ("a", PICTURE), [BLOCK, PICTURE]),
+        (Union[str, dict], PICTURE, [PICTURE]),
+        (Optional[dict], PICTURE, [PICTURE]),
+        (Optional[str], None, []),
+        (list[Union[str, dict]], ["a", PICTURE], [BLOCK, PICTURE]),
+        (Any, ["a", "b"], [mcp.text('["a", "b"]')]),
+        (list, ["a"], [mcp.text('["a"]')]),
+        (Any, [{"type": "text"}, 1], [mcp.text('[{"type": "text"}, 1]')]),
+        (Any, [], [mcp.text("[]")]),
+    ],
+    ids=str,
+)
+def test_content_beside_data_becomes_blocks(hint, value, blocks):
+    server, tool = serve_tool(hinted(Any, hint, lambda x: value))
+    assert server.call("t")["content"] == blocks
+    assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
+
+
+@parametrize("hint", [Union[str, int], list[str], Optional[int], set[str], Order])
+def test_hints_of_data_have_an_output_schema(hint):
+    _, tool = serve_tool(hinted(Any, hint, repr))
+    assert "outputSchema" in tool
+
+
+def test_resources_of_data_are_json():
+    server = mcp.Server("s")
+    server.resource("a://json")(lambda: {"a": [1]})
+    server.resource("a://list")(lambda: ["a"])
+    server.resource("a://text")(lambda: "a")
+    server.resource("a://yaml", mime_type="application/yaml")(lambda: {"a": 1})
+    server.resource("a://whole")(lambda: {"text": "{}"})
+    found = {
+        uri: ask(server, "resources/read", uri=uri)["contents"][0].get("mimeType")
+        for uri in server.resources
+    }
+    assert found == {
+        "a://json": "application/json",
+        "a://list": "application/json",
+        "a://text": None,
+        "a://yaml": "application/yaml",
+        "a://whole": None,
+    }
+
+
+@parametrize(
+    "value, remedy",
+    [
+        (datetime.timedelta(1), ".total_seconds()"),
+        (iter([1]), "make a list"),
+        (b"a", "image()"),
+        (float("nan"), "None for NaN"),
+        (object(), "use a dict"),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
+    server, _ = serve_tool(lambda: {"a": [value]})
+    told = server.call("t")["content"][0]["text"]
+    assert told.startswith("/a/0: ") and remedy in told
+
+
+def test_a_row_of_a_database_becomes_a_dict_by_hand():
+    import sqlite3
+
+    rows = sqlite3.connect(":memory:")
+    rows.row_factory = sqlite3.Row
+    row = rows.execute("select 1 as a").fetchone()
+    server, _ = serve_tool(lambda: row)
+    assert "dict()" in server.call("t")["content"][0]["text"]
+
+
+def test_content_of_the_official_sdk_is_content():
+    # A stand-in for mcp_types.ImageContent: found by the name of its package.
+    class Image:
+        __module__ = "mcp_types._types"
+        model_validate = model_json_schema = None
+
+        def model_dump(self, mode, by_alias, exclude_none):
+            assert exclude_none
+            return PICTURE
+
+    for hint, value in (
+        (Image, Image()),
+        (list[Image], [Image(), "a"]),
+        (Any, Image()),
+    ):
+        server, tool = serve_tool(hinted(Any, hint, lambda x, value=value: value))
+        assert server.call("t")["content"][0] == PICTURE
+        assert "outputSchema" not in tool
+
+
+@parametrize(
+    "hint",
+    [
+        Annotated[datetime.date, {"minimum": 3}],
+        Annotated[int, {"pattern": "^a"}],
+        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
+        Annotated[Optional[float], {"maxItems": 3}],
+    ],
+    ids=str,
+)
+def test_a_limit_that_cannot_hold_is_refused(hint):
+    with pytest.raises(TypeError, match="cannot limit"):
+        mcp.schema_of(hint)
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+    first: Optional[T] = None
+
+
+def test_generic_classes_and_aliases_of_members():
+    shown = mcp.schema_of(Page[int])["properties"]
+    assert shown["items"] == {"type": "array", "items": INT}
+    assert shown["first"]["anyOf"] == [INT, NULL]
+    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
+    assert mcp.schema_of(status)["enum"] == ["on", "off"]
+
+
+def test_a_signature_that_a_decorator_shows_hides_parameters():
+    def with_database(function):
+        @functools.wraps(function)
+        def wrapper(**others):
+            return function(database="db", **others)
+
+        whole = inspect.signature(function)
+        kept = [one for name, one in whole.parameters.items() if name != "database"]
+        wrapper.__signature__ = whole.replace(parameters=kept)
+        return wrapper
+
+    @with_database
+    def find(database: str, word: str) -> str:
+        return database + word
+
+    server, tool = serve_tool(find)
+    assert list(tool["inputSchema"]["properties"]) == ["word"]
+    assert server.call("t", word="a")["content"][0]["text"] == "dba"
+    assert server.call("t", word="a", database="b")["isError"]
 
 
 # ---- docstrings
@@ -2231,24 +2639,34 @@ def test_all_errors_of_a_call_are_listed_up_to_ten():
 
 
 def test_many_texts_are_read_in_few_passes():
-    # A schema that counts how often its values are checked.
-    class Counting(mcp.TypedSchema):
-        count = 0
+    count = 0
 
-        def errors(self, value):
-            Counting.count += 1
-            return super().errors(value)
+    def convert(value):
+        nonlocal count
+        count += 1
+        return value
 
     many = {f"n{i}": f"[{i}]" for i in range(200)}
-    lists = Counting({"type": "array"}, lambda value: value)
+    lists = mcp.TypedSchema({"type": "array"}, convert)
     server, _ = serve_tool(
         lambda **others: str(sum(isinstance(one, list) for one in others.values())),
         input_schema={"type": "object", "additionalProperties": lists},
     )
     assert "/n100: must be of type" in server.call("t", **many)["content"][0]["text"]
-    assert Counting.count < 2000
+    assert count < 2000
     some = dict(list(many.items())[:100])
     assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_titled_choices_are_one_look_up():
+    choices = [{"const": f"c{i}", "title": "C"} for i in range(200)]
+    schema = mcp.Schema({"items": {"oneOf": choices}})
+    assert schema.errors(["c199"] * 9) == []
+    assert schema.flaw(["c7", "x"]).startswith('/1: must be one of "c0", "c1"')
+    twice = mcp.Schema({"oneOf": [{"const": 1}, {"const": 1.0}]})
+    assert (
+        twice.errors(1) and mcp.Schema({"anyOf": [{"const": 1}, INT]}).errors(2) == []
+    )
 
 
 def test_a_union_stops_at_the_first_branch_that_decides():
@@ -2534,6 +2952,50 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
     assert not server.tools and not server.resources
 
 
+@parametrize(
+    "schema, words",
+    [
+        ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
+        ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
+        ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+    ],
+    ids=str,
+)
+def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
+    server = mcp.Server("s")
+    by_hand = {"type": "object", **schema}
+    server.tool(lambda **others: "", name="t", input_schema=by_hand)
+    log = capsys.readouterr().err
+    assert log.count("some hosts refuse") == bool(words)
+    assert all(word in log for word in words)
+    assert server.call("t", n="a")["content"]
+    server.tool(lambda: "", name="u", description="x" * 1025)
+    assert "'u': some hosts refuse descriptions" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_named_with_its_function():
+    server = mcp.Server("s")
+    for register, words in (
+        (
+            lambda: server.tool(lambda: 1, tags=["a"]),
+            "tool() has no option tags=; it has title",
+        ),
+        (lambda: server.prompt(tags=1)(lambda: ""), "prompt() has no option tags="),
+        (
+            lambda: server.resource("a://b", a=1)(lambda: ""),
+            "resource() has no option a=",
+        ),
+        (
+            lambda: server.resource("a://{b}", a=1)(lambda b: b),
+            "resource() has no option",
+        ),
+        (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            register()
+
+
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server = mcp.Server("s")
     server.tool(hinted(int, None, repr), name="fine-name_1")
@@ -2543,7 +3005,7 @@ def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server.tool(lambda **others: "", name="p", input_schema=by_hand)
     lines = capsys.readouterr().err.splitlines()
     for line, word in zip(lines, ("'admin.tools'", "'a b'")):
-        assert f"refuse [{word}]" in line
+        assert f"refuse the name {word}" in line
     assert len(lines) == 2 and len(server.tools) == 3
 
 
@@ -3217,6 +3679,124 @@ def test_a_later_signal_ends_the_program(before, status):
 def test_run_refuses_what_it_does_not_know(arguments, options, problem):
     with pytest.raises(TypeError, match=problem):
         mcp.Server("s").run(arguments, **options)
+
+
+@parametrize(
+    "words, options, place",
+    [
+        ([], {}, None),
+        (["--http", "1"], {}, 1),
+        (["report", "--http=1", "--http", "2"], {}, 1),
+        (["--http", "0"], {"http": "localhost:2"}, 2),
+        ([], {"http": "2", "authorize": None, "stateless": True}, 2),
+        # Another option's value, and words after `--`, are not ours.
+        (["--note=--http", "1"], {}, None),
+        (["--upstream=--http=1"], {}, None),
+        (["--", "--http", "1"], {}, None),
+        (["--note", "x --http 1"], {}, None),
+    ],
+)
+def test_run_finds_its_own_option_only(words, options, place, monkeypatch):
+    found = []
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: found.append(None))
+    monkeypatch.setattr(
+        mcp, "serve_http", lambda server, host, port, **more: found.append(port)
+    )
+    mcp.Server("s").run(words, **options)
+    assert found == [place]
+
+
+@parametrize("more", [{"authorize": None}, {"stateless": True}])
+def test_options_are_checked_once(more, monkeypatch, capsys):
+    monkeypatch.setattr(mcp, "serve_stdio", mcp.Server.check_completions)
+    server = mcp.Server("s")
+    server.completion("none", "x")(lambda typed: [])
+    server.run([], **more)
+    assert capsys.readouterr().err.count("no such argument") == 1
+
+
+@parametrize(
+    "words, status, said",
+    [
+        ("", None, "waiting"),
+        ("--root /x --verbose", None, "waiting"),
+        ("--help", 0, "--http"),
+        ("-h", 0, "--http"),
+        ("--port 8000", 2, "--port"),
+        ("--host=x", 2, "--host"),
+        ("--htpp 8000", 2, "--htpp"),
+    ],
+)
+def test_a_terminal_is_told_what_a_host_is_not(
+    words, status, said, monkeypatch, capsys
+):
+    served = []
+    monkeypatch.setattr(mcp, "serve_stdio", served.append)
+    mcp.Server("s").run(words.split())  # standard input is not a terminal
+    assert served and capsys.readouterr() == ("", "")
+    monkeypatch.setattr(os, "isatty", lambda descriptor: True)
+    ended = None
+    try:
+        mcp.Server("s").run(words.split())
+    except SystemExit as problem:
+        ended = problem.code
+    assert ended == status and len(served) == 1 + (status is None)
+    assert said in "".join(capsys.readouterr())
+
+
+@parametrize("name", ["run", "run_here"])
+def test_a_server_does_not_run_inside_an_event_loop(name, monkeypatch):
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: None)
+    server = mcp.Server("s")
+
+    async def main():
+        getattr(server, name)([])
+
+    with pytest.raises(RuntimeError, match="to_thread"):
+        asyncio.run(main())
+    getattr(server, name)([])
+
+
+def test_run_here_keeps_context_variables(monkeypatch):
+    seen, variable = [], contextvars.ContextVar("variable", default="unset")
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: seen.append(variable.get()))
+
+    def program():
+        variable.set("set")
+        mcp.Server("s").run_here([])
+
+    contextvars.copy_context().run(program)
+    assert seen == ["set"]
+
+
+def test_a_call_whose_client_has_gone_leaves_the_queue_of_run():
+    class Params(dict):
+        """Can have a weak reference."""
+
+    jobs, ran = [], []
+    server, peer = mcp.Server("s", run=jobs.append), mcp.Peer()
+    server.tool(lambda x: ran.append(x), name="t")
+    message = modern("tools/call", name="t", arguments={"x": "a" * 1000})
+    message["params"] = Params(message["params"])
+    kept = weakref.ref(message["params"])
+    thread = threading.Thread(
+        target=server.handle, args=(message, lambda sent: None), kwargs={"peer": peer}
+    )
+    del message
+    thread.start()
+    while not jobs:
+        time.sleep(0.001)
+    peer.cancel_all()
+    thread.join(PATIENCE)
+    del thread
+    gc.collect()
+    assert kept() is None and len(jobs) == 1
+    begin(server.handle, modern("tools/call", 2, name="t", arguments={"x": "b"}), print)
+    while len(jobs) < 2:
+        time.sleep(0.001)
+    for job in jobs:  # the first one finds the second call
+        job()
+    assert ran == ["b"]
 
 
 @parametrize("key", ["", b"", "fifteen letters", 7, object()])
@@ -5732,6 +6312,39 @@ def test_no_revision_is_named_outside_the_tables():
     assert dates == list(mcp.REVISIONS)
 
 
+def test_each_feature_is_read_and_a_misspelt_one_raises():
+    source = MCP_REF.read_text("utf-8")
+    for row in mcp.FEATURES.values():
+        assert row.fields or f'has("{row.name}")' in source, row.name
+    for row in mcp.DIFFERENCES.values():
+        assert f'"{row.name}"' not in source, row.name
+    for version in ORDER:
+        with pytest.raises(KeyError):
+            mcp.rules(version).has("batch")
+
+
+def test_each_revision_has_its_capabilities_and_meta():
+    server = mcp.Server("s")
+    server.prompt(lambda a: a, name="p")
+    server.resource("x:y")(lambda: "")
+    server.completion("p", "a")(lambda typed: [])
+    change = {"listChanged": True}
+    for version in ORDER:
+        found = server.capabilities(version)
+        assert found.pop("prompts") == change and found.pop("logging") == {}
+        assert found.pop("resources") == {**change, "subscribe": True}
+        assert found == ({"completions": {}} if version != ORDER[-1] else {})
+        told = server.capabilities(version, tells=False)
+        assert told["prompts"] == told["resources"] == {}
+        given = {mcp.META_CLIENT: {"name": "c"}, "traceparent": "t"}
+        meta = mcp.meta_for(version, given)
+        if version in MODERN:
+            assert meta.pop(mcp.META_VERSION) == version
+            assert meta.pop(mcp.META_CAPABILITIES) == {}
+            assert meta.pop(mcp.META_CLIENT) == {"name": "c"}
+        assert meta == {"traceparent": "t"}
+
+
 # A revision after the newest one, which exists only here: a row or a word for each kind
 # of difference, as CONTRIBUTING says. What each row stands before, and the row.
 NEXT = "2027-03-15"
@@ -5739,18 +6352,28 @@ NEXT = "2027-03-15"
 
 NEXT_ROWS = {
     "2026-07-28  modern": f"{NEXT}  modern",
-    "tools/list  ": "things/list  >  R6  -  -  no  no  -  -",
+    "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
     "message  ": "things/changed  <  R6  -  -  -  -",
-    "caching hints  ": "fancy tools  R6  -  -  tool.fancy",
+    "caching hints  ": "fancy tools  R6  -  -  tool.fancy\n"
+    "    old total  R1  R5  -  result.total\n    new sum  R6  -  -  result.sum",
+    "text +R1": "video  R6  -  data mimeType  -",
+    "io.modelcontextprotocol/protocolVersion ": "org.example/locale  >  R6  -  str",
+    "-32600 +InvalidRequest": "-32030  TooBusy  R6  -  400  the server is busy",
 }
 
 
-RETIRED = r"(roots/list +< +R1 +)-", r"\1R5"
+RETIRED = r"((?:roots/list +<|completion/complete +>) +R1 +)-", r"\1R5"
 
 
 def next_module():
-    """Make a module that knows one revision more, in which roots/list is gone."""
-    source = re.sub(*RETIRED, MCP_REF.read_text("utf-8"))
+    """Make a module that knows one revision more, in which two methods are gone."""
+    source, count = re.subn(*RETIRED, MCP_REF.read_text("utf-8"))
+    assert count == 2
+    # A row of META and one of ERRORS has a name below the table.
+    source = source.replace("(\n    META_VERSION,", "(\n    _, META_VERSION,")
+    source = source.replace(
+        "    INVALID_REQUEST,\n", "    TOO_BUSY, INVALID_REQUEST,\n"
+    )
     for place, row in NEXT_ROWS.items():
         source, count = re.subn(f"\n    {place}", f"\n    {row}\\g<0>", source)
         assert count == 1, place
@@ -5772,6 +6395,19 @@ def next_server(module):
     where.__annotations__["ctx"] = module.Context
     server.tool(where)
     server.tools["where"].definition["fancy"] = {"x": 1}
+    video = {"type": "video", "data": "AA==", "mimeType": "video/x"}
+    server.tool(lambda: video, name="film")
+    server.prompt(lambda a: a, name="p")
+    server.completion("p", "a")(lambda typed: [])
+
+    def busy() -> None:
+        raise module.RpcError(module.TOO_BUSY)
+
+    server.tool(busy)
+    totals = {"total": 1, "sum": 1}
+    serve_tools = module.SERVED["tools/list"]
+    module.SERVED["tools/list"] = lambda *given: {**totals, **serve_tools(*given)}
+    server.method("org.example/count")(lambda params: totals)
     return server
 
 
@@ -5782,10 +6418,8 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     def said(version: str, method: str, **params) -> list:
         sent: list = []
         request = modern(method, **params)
-        request["params"]["_meta"] = {
-            module.META_VERSION: version,
-            module.META_CAPABILITIES: {"roots": {}},
-        }
+        given = {module.META_CAPABILITIES: {"roots": {}}, "x/y": 1}
+        request["params"]["_meta"] = module.meta_for(version, given)
         server.handle(request, sent.append)
         return sent
 
@@ -5802,6 +6436,27 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     (new,), (old,) = said(NEXT, "tools/list"), said(newest, "tools/list")
     assert new["result"]["tools"][0]["fancy"] == {"x": 1}
     assert "fancy" not in old["result"]["tools"][0]
+    assert [key for key in ("total", "sum") if key in new["result"]] == ["sum"]
+    assert [key for key in ("total", "sum") if key in old["result"]] == ["total"]
+    for version in (NEXT, newest):  # an extension's result is its own
+        (count,) = said(version, "org.example/count")
+        assert count["result"]["total"] == count["result"]["sum"] == 1
+
+    (new,), (old,) = (said(one, "tools/call", name="film") for one in (NEXT, newest))
+    assert new["result"]["content"][0]["type"] == "video"
+    assert old["result"]["content"][0]["type"] == "resource"
+    (new,), (old,) = (said(one, "tools/call", name="busy") for one in (NEXT, newest))
+    assert new["error"]["code"] == module.TOO_BUSY
+    assert old["error"]["code"] == CODES["INTERNAL_ERROR"]
+    (new,), (old,) = (said(one, "server/discover") for one in (NEXT, newest))
+    assert "completions" in old["result"]["capabilities"]
+    assert "completions" not in new["result"]["capabilities"]
+    assert module.meta_for(NEXT)["org.example/locale"] == ""
+    sent: list = []
+    meta = {module.META_VERSION: NEXT, module.META_CAPABILITIES: {}}
+    server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
+    assert sent[0]["error"]["code"] == CODES["INVALID_PARAMS"]
+    assert "org.example/locale" in sent[0]["error"]["message"]
 
     new, old = (
         said(NEXT, "tools/call", name="where"),

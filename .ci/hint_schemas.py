@@ -59,10 +59,33 @@ class Options(typing.TypedDict, total=False):
     deep: bool
 
 
+class Price:
+    """A class with a schema of its own, as in api.md."""
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if value is None:
+            raise ValueError("expected a price")
+        return cls()
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 NAMES: dict[str, Any] = {
     **vars(typing),
     **vars(abc),
     **{"AbstractSet": abc.Set, "Color": Color, "Point": Point, "Pair": Pair},
+    **{"Page": Page, "Price": Price},
     **{"Options": Options, "UserId": typing.NewType("UserId", int)},
     **{"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time},
     **{"UUID": uuid.UUID, "Decimal": decimal.Decimal, "deque": collections.deque},
@@ -102,9 +125,10 @@ def cases() -> list[tuple[str, Any, Any]]:
     page = (ROOT / "examples" / "api.md").read_text("utf-8")
     table = page.partition("\n## Hints of parameters\n")[2].partition("\n## ")[0]
     for line in table.splitlines():
-        if not line.startswith("| `"):
+        cells = re.findall(r"`([^`]+)`", line)
+        if not line.startswith("| `") or len(cells) < 5:
             continue
-        *hints, _, sent, _, _ = re.findall(r"`([^`]+)`", line)
+        *hints, _, sent, _, _ = cells
         example = json.loads(sent)
         for name in hints:
             hint = eval(name, NAMES)

@@ -590,7 +590,7 @@ def load(planted: Any = None) -> Any:
     module.threading = types.SimpleNamespace(**vars(THREADING))
     module.time = TIME
     module.log = lambda line: None
-    module.KEEP_ALIVE_SECONDS, module.AHEAD_BYTES = 15, 40
+    module.CHECK_SECONDS = 0.25  # exactly, so that things happen at once
     if planted:
         planted.apply(module)
     return module
@@ -634,6 +634,9 @@ class Wire:
         self.said.append(data)
 
     write = put
+
+    def comment(self) -> None:
+        self.put(b": ")
 
     def end(self, hang_up: bool = False) -> None:
         self.put(b"")
@@ -689,170 +692,29 @@ def has_tool(mcp: Any, server: Any, function: Any) -> None:
     server.tool(function, name="tool")
 
 
-# ---- ... of the outbox, and who carries what is in it
-def stream_is_whole(mcp: Any, scheduler: Scheduler) -> Any:
-    """A call emits, and ends; its carrier writes all of it, once, in order."""
-    wire = Wire()
+# ---- ... of answers: their writers, their outbox, and readers that come back
+def two_writers(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call emits and ends while comments are due: one thread writes at a time, and
+    all of it comes once, in order."""
+    mcp.KEEP_ALIVE_SECONDS = -1
+    wire = Wire(is_slow=True)
+    answer = mcp.Answer(wire, mcp.Peer())
 
     def post() -> None:
-        answer = mcp.Answer(wire)
-        for number in range(4):
+        for number in range(3):
             answer(note(number))
-        answer(result(4))
+        answer(result(3))
         answer.finish()
         assert wire.ends == 1
 
-    scheduler.spawn(post, "post")
-    return lambda: scheduler.passed() == 0 and numbers(wire.text()) == [0, 1, 2, 3, 4]
-
-
-def two_writers(mcp: Any, scheduler: Scheduler) -> Any:
-    """A handler and another thread emit, and wait for a reader that is slow."""
-    wire = Wire()
-    outbox = mcp.Outbox(wire, 10**6)
-    left = [2]
-
-    def writer(first: int) -> None:
-        for number in range(first, first + 3):
-            outbox.add(mcp.encode(note(number)))
-        left[0] -= 1
-        if not left[0]:
-            outbox.add(mcp.encode({"n": 99}), True)
-
-    def reader() -> None:
-        while outbox.wait(wire):
-            for data in outbox.take(wire):
-                wire.write(data)
-
-    scheduler.spawn(lambda: writer(0), "writer 0")
-    scheduler.spawn(lambda: writer(10), "writer 10")
-    scheduler.spawn(reader, "reader")
-    return lambda: (
-        scheduler.passed() == 0
-        and sorted(numbers(wire.text())) == [0, 1, 2, 10, 11, 12, 99]
-    )
-
-
-def new_session(mcp: Any, endpoint: Any) -> Any:
-    """Make a session that can be found, and expires soon if the watch looks."""
-    mcp.SESSION_SECONDS = mcp.ASK_SECONDS = 3
-    session = mcp.HttpSession(endpoint, None, {})
-    endpoint.sessions[session.id] = session
-    return session
-
-
-def carry(mcp: Any, wire: Wire, outbox: Any) -> None:
-    """Write what the outbox has, as the thread of the connection."""
-    answer = mcp.Answer(wire)
-    answer.outbox = outbox
-    answer.carry(outbox)
-
-
-def resume(mcp: Any, session: Any, outbox: Any, wire: Wire, after: int) -> None:
-    """Serve a GET for what follows an event; what is refused has a status."""
-    wire.headers["mcp-session-id"] = session.id
-    wire.headers["last-event-id"] = f"{outbox.name}-{after}"
-    try:
-        mcp.serve_session_get(session.endpoint, wire)
-    except mcp.HttpError as refusal:
-        wire.status = refusal.status
-
-
-RESUMING = """
-    carry finish run_handler listen _rewind attach wait take detach add end _drop_old
-    serve_session_get _append add_change _append_changes disconnect _notice
-""".split()
-
-
-def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
-    """A GET resumes a stream while somebody still writes to the broken connection: its
-    client gets what it has not seen, in order. The first reader ends, and its end does
-    not end the second."""
-    first, second, seen = Wire(), Wire(is_slow=True), []  # type: Any, Any, list[int]
-    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
-    answer = mcp.SessionAnswer(first, session, 1)
-    outbox = answer.carry_here()
-    scheduler.functions = RESUMING
-
-    def write() -> None:
-        for number in range(3):
-            outbox.add(mcp.encode(note(number)))
-        me().wait(lambda: seen)  # it ends while the client comes back
-        outbox.add(mcp.encode(result(3)), True)
-
-    def again() -> None:
-        me().wait(lambda: numbers(first.text()))
-        seen.extend(numbers(first.text())[:1])  # the others are lost on their way
-        resume(mcp, session, outbox, second, len(seen))
-
-    scheduler.spawn(lambda: answer.carry(outbox), "first")
-    scheduler.spawn(write, "writer")
-    scheduler.spawn(again, "second")
-    return lambda: (
-        scheduler.passed() < 1 and seen + numbers(second.text()) == [0, 1, 2, 3]
-    )
-
-
-def reader_makes_way(mcp: Any, scheduler: Scheduler) -> Any:
-    """A GET takes over: the answer of the other one ends at once, not when an event or
-    a comment is due."""
-    outbox, first, second = mcp.Outbox(keeps=10**6), Wire(), Wire()
-
-    def get(wire: Wire) -> None:
-        outbox.attach(wire)
-        carry(mcp, wire, outbox)
-
-    def take_over() -> None:
-        me().wait(lambda: outbox.reader is first)
-        get(second)
-
-    def end() -> None:
-        me().wait(lambda: first.ends)
-        outbox.end()
-
-    scheduler.spawn(lambda: get(first), "first")
-    scheduler.spawn(take_over, "second")
-    scheduler.spawn(end, "end")
-    return lambda: scheduler.passed() == 0 and (first.ends, second.ends) == (1, 1)
-
-
-def reader_leaves(mcp: Any, scheduler: Scheduler) -> Any:
-    """A reader hangs up while a handler waits for room; the rest is resumed."""
-    first, second = Wire(fails_after=2), Wire()
-    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
-    answer = mcp.SessionAnswer(first, session, 1)
-    outbox = answer.carry_here()
-    scheduler.functions = RESUMING
-
-    def write() -> None:
-        for number in range(4):
-            outbox.add(mcp.encode(note(number)))
-        outbox.add(mcp.encode(result(4)), True)
-
-    def both() -> None:
-        answer.carry(outbox)
-        resume(mcp, session, outbox, second, len(numbers(first.text())))
-
-    scheduler.spawn(both, "readers")
-    scheduler.spawn(write, "writer")
-    return lambda: (
-        scheduler.passed() < 1
-        and numbers(first.text() + second.text()) == [0, 1, 2, 3, 4]
-    )
-
-
-def reader_never_returns(mcp: Any, scheduler: Scheduler) -> Any:
-    """A client hangs up: its call ends all the same, and its stream is let go."""
-    wire = Wire(fails_after=2)
-
-    def post() -> None:
-        answer = mcp.Answer(wire)
-        for number in range(5):
-            answer(note(number))
-        answer.finish()
+    def check() -> None:
+        for _ in range(9):
+            answer.check()
+            pause()
 
     scheduler.spawn(post, "post")
-    return lambda: scheduler.passed() == 0 and not wire.ends
+    scheduler.spawn(check, "check")
+    return lambda: numbers(wire.text()) == [0, 1, 2, 3]
 
 
 def cancelled(mcp: Any, scheduler: Scheduler) -> Any:
@@ -860,7 +722,7 @@ def cancelled(mcp: Any, scheduler: Scheduler) -> Any:
     wire = Wire()
 
     def post() -> None:
-        answer = mcp.Answer(wire)
+        answer = mcp.Answer(wire, mcp.Peer())
         answer(note(0))
         answer.finish()
 
@@ -868,49 +730,132 @@ def cancelled(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: scheduler.passed() == 0 and numbers(wire.text()) == [0] and wire.ends
 
 
-def resumes_at_the_edge(mcp: Any, scheduler: Scheduler) -> Any:
-    """A GET resumes where old events are being dropped: changes are told again."""
-    mcp.REPLAY_BYTES = 160  # one event
-    early, wire = Wire(), Wire()
+def new_session(mcp: Any, endpoint: Any) -> Any:
+    """Make a session that can be found, and expires soon."""
+    mcp.SESSION_SECONDS = mcp.ASK_SECONDS = 3
+    session = mcp.HttpSession(endpoint, Wire())
+    endpoint.sessions.add(session)
+    return session
+
+
+def get(session: Any, wire: Wire, last: str = "") -> None:
+    """Serve a GET of a session; what is refused has a status."""
+    wire.headers["mcp-session-id"] = session.id
+    if last:
+        wire.headers["last-event-id"] = last
+    mcp = sys.modules["mcp_ref"]
+    try:
+        mcp.serve_session_get(session.endpoint, wire)
+    except mcp.HttpError as refusal:
+        wire.status = refusal.status
+
+
+STREAMS = """
+    __call__ stream flush _write finish check _has_left _lose_client attach wait take
+    is_done detach add add_change end drop_old give_up run_handler listen
+    serve_session_get disconnect
+""".split()
+
+
+def resuming(mcp: Any, scheduler: Scheduler, first: Wire, second: Wire) -> Any:
+    """Have a call emit to a first connection, while its client has seen one event, and
+    resumes on a second one."""
     session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
-    outbox = session.own
-    scheduler.functions = RESUMING
+    answer = mcp.SessionAnswer(first, session, 1)
+    scheduler.functions = STREAMS
 
-    def changes() -> None:
-        for number in range(3):
-            outbox.add_change(mcp.encode(note(number)))
-            outbox.attach(early)
-            outbox.take(early)
-        outbox.detach(early)
-        outbox.add_change(mcp.encode(note(3)))
+    def call() -> None:
+        for number in range(4):
+            answer(note(number))
+        me().wait(lambda: second.said or second.status)
+        answer(result(4))
+        answer.finish()
 
-    def get() -> None:
-        me().wait(lambda: outbox.count >= 1)
-        scheduler.spawn(end, "end")
-        resume(mcp, session, outbox, wire, 1)
+    def client() -> None:
+        me().wait(lambda: numbers(first.text()))
+        get(session, second, f"{answer.outbox.name}-1")
+
+    scheduler.spawn(call, "call")
+    scheduler.spawn(client, "client")
+    return lambda: (
+        scheduler.passed() < 1
+        and numbers(second.text()) == [1, 2, 3, 4]
+        and second.ends == 1
+    )
+
+
+def reader_replaced(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET resumes a stream while its call still writes to the first connection: its
+    client gets everything that it has not seen, in order, and one end."""
+    return resuming(mcp, scheduler, Wire(), Wire(is_slow=True))
+
+
+def reader_leaves(mcp: Any, scheduler: Scheduler) -> Any:
+    """... when the first connection breaks."""
+    return resuming(mcp, scheduler, Wire(fails_after=3), Wire())
+
+
+def reader_makes_way(mcp: Any, scheduler: Scheduler) -> Any:
+    """A GET takes over: the answer of the other one ends at once."""
+    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
+    first, second = Wire(), Wire()
+
+    def take_over() -> None:
+        me().wait(lambda: first.status)
+        get(session, second)
 
     def end() -> None:
-        me().wait(lambda: wire.status)
-        me().wait(lambda: outbox.reader is not wire or not outbox.changes)
-        outbox.detach(wire)
+        me().wait(lambda: first.ends)
+        session.own.end()
 
-    scheduler.spawn(changes, "changes")
-    scheduler.spawn(get, "get")
+    scheduler.spawn(lambda: get(session, first), "first")
+    scheduler.spawn(take_over, "second")
+    scheduler.spawn(end, "end")
+    return lambda: scheduler.passed() == 0 and (first.ends, second.ends) == (1, 1)
 
-    def check() -> bool:
-        parts = (outbox.kept, outbox.waiting, outbox.changes, outbox.told)
-        kept = b"".join(itertools.chain(*parts)).decode() + wire.text()
-        return set(range(4)) <= set(numbers(kept))
 
-    return check
+def changes_meet(mcp: Any, scheduler: Scheduler) -> Any:
+    """Two threads tell a session of the same change, which is told once; then of others,
+    while its GET sends them, and wait for nobody."""
+    session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
+    wire = Wire(is_slow=True)
+    scheduler.functions = STREAMS
+    left = [2]
+
+    def changes(number: int) -> None:
+        session.push(note(9))
+        left[0] -= 1
+        me().wait(lambda: number + 8 in [8, *numbers(wire.text())])
+        me().wait(lambda: False, number / 64)  # the GET waits
+        began = scheduler.now
+        session.push(note(number))
+        assert scheduler.now == began, "a change waits for a client"
+
+    def listen() -> None:
+        me().wait(lambda: not left[0])
+        get(session, wire)
+
+    def end() -> None:
+        me().wait(lambda: {0, 1} <= set(numbers(wire.text())))
+        session.close()
+
+    for number in (0, 1):
+        scheduler.spawn(lambda number=number: changes(number), f"change {number}")
+    scheduler.spawn(listen, "get")
+    scheduler.spawn(end, "end")
+    return lambda: (
+        sorted(numbers(wire.text())) == [0, 1, 9]
+        and wire.ends == 1
+        and scheduler.passed() < 1
+    )
 
 
 # ---- ... of subscriptions, and of how requests end
-LISTENING = """
-    run_handler hold release finish carry carry_here carry_aside begin end tell push add
-    add_change wait take detach prepare close changed notify serve_listen _emit _finish
-    _end _cancel _wake_with _append_changes
-""".split()
+LISTENING = [
+    *STREAMS,
+    *"begin end tell push prepare close changed notify serve_listen _emit _finish".split(),
+    *"_become _cancel _wake_with cancel_all".split(),
+]
 
 
 def listening(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
@@ -940,14 +885,15 @@ def post(mcp: Any, endpoint: Any, wire: Wire, message: Any) -> None:
 def listener_ends(mcp: Any, scheduler: Scheduler) -> Any:
     """A subscription ends while something changes: acknowledged first, one response
     last, and it is no listener any more."""
-    server, wire = mcp.Server("s"), Wire()
+    server, wire = mcp.Server("s"), Wire(is_slow=True)
     endpoint = listening(mcp, scheduler, server, wire)
 
     def close() -> None:
         me().wait(lambda: bool(server.listeners))
         server.changed("tools")
-        for peer in list(endpoint.answers.values()):
-            peer.close()
+        began = scheduler.now
+        endpoint.close()
+        assert scheduler.now == began, "close() waits for a client"
 
     scheduler.spawn(lambda: server.changed("tools"), "changed")
     scheduler.spawn(close, "close")
@@ -972,7 +918,7 @@ def listener_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint = listening(mcp, scheduler, server, wire)
 
     def close() -> None:
-        me().wait(lambda: any(one.running for one in endpoint.answers.values()))
+        me().wait(lambda: any(one.peer.running for one in endpoint.answers))
         endpoint.close()
 
     scheduler.spawn(close, "close")
@@ -982,17 +928,13 @@ def listener_meets_close(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 def listener_meets_hang_up(mcp: Any, scheduler: Scheduler) -> Any:
-    """The client of a subscription hangs up, as the watch sees, or who writes a change:
-    it is forgotten."""
+    """The client of a subscription hangs up: the subscription is forgotten."""
     server, wire = mcp.Server("s"), Wire()
     endpoint = listening(mcp, scheduler, server, wire)
-    scheduler.functions = [*LISTENING, "_notice", "_run"]
-    endpoint.watch = mcp.Watch(0.25)
 
     def leave() -> None:
-        me().wait(lambda: False, 0.5)  # when the watch looks
+        me().wait(lambda: False, 0.5)  # when mcp-check looks
         wire.leave()
-        server.changed("tools")
 
     scheduler.spawn(leave, "client")
     return lambda: scheduler.passed() < 2 and not (server.listeners or endpoint.answers)
@@ -1066,7 +1008,7 @@ def initializes_meet(mcp: Any, scheduler: Scheduler) -> Any:
 
 
 ENDING = """
-    on_cancel _wake_with _cancel _end cancel_all take_notification _finish _emit _perform
+    on_cancel _wake_with _cancel _become cancel_all take_notification _finish _emit _perform
     handle
 """.split()
 
@@ -1103,7 +1045,7 @@ def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
         return ""
 
     has_tool(mcp, server, tool)
-    scheduler.functions = "on_cancel _wake_with _cancel _end cancel_all".split()
+    scheduler.functions = "on_cancel _wake_with _cancel _become cancel_all".split()
 
     def cancel() -> None:
         me().wait(lambda: peer.running or told)
@@ -1128,7 +1070,7 @@ def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
         return "x"
 
     has_tool(mcp, server, tool)
-    scheduler.functions = [*ENDING, "call", "thunk"]
+    scheduler.functions = [*ENDING, "call", "run_next"]
 
     def until_given_up() -> None:
         for _ in range(11):  # it is looked at every 0.1 s
@@ -1165,7 +1107,7 @@ def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 # ---- ... of questions to a session
 QUESTIONS = """
-    take_response fail_questions _obtain _asking settle answers_in _end _cancel
+    take_response fail_questions _obtain _asking settle answers_in _become _cancel
     _wake_with cancel_all close take_notification _finish
 """
 
@@ -1315,7 +1257,7 @@ def question_meets_drain(mcp: Any, scheduler: Scheduler, answers: bool = True) -
 
     def check() -> bool:
         is_right = got == ["[]"] if answers else "closing" in got[0]
-        return is_right and scheduler.passed() < 5 and not endpoint.sessions
+        return is_right and scheduler.passed() < 5 and not endpoint.sessions.all()
 
     return check
 
@@ -1328,33 +1270,33 @@ def question_meets_the_end(mcp: Any, scheduler: Scheduler) -> Any:
 # ---- ... of connections
 def connections(mcp: Any, scheduler: Scheduler) -> Any:
     """Connections are accepted, evicted and closed: never too many, and a connection
-    that has lost its place knows before it serves."""
-    mcp.MAX_CONNECTIONS = 1
-    httpd = mcp.Connections(mcp.Endpoint(mcp.Server("s")))
+    that has lost its place knows before it serves. An answer that is not read is cut,
+    but not a handler."""
+    mcp.MAX_CONNECTIONS, mcp.STALL_SECONDS = 1, 0
+    httpd = mcp.HttpServer.__new__(mcp.HttpServer)
+    httpd.steps, httpd.lock = {}, mcp.threading.Lock()
     hung: list[str] = []
     mcp.hang_up = hung.append
     served: list[str] = []
-
-    class Link(str):
-        def sendall(self, data: bytes) -> None:
-            pass
+    step = mcp.Step
 
     def connect(name: str) -> None:
-        link = Link(name)
-        if not httpd.verify_request(link, (name, 0)):
+        if not httpd.admit(name):
             return
         assert len(httpd.steps) <= 1, "too many connections"
         try:
-            for what in ("idle", "reads", "serves"):
-                httpd.step(link, what, 30)
+            httpd.step(name, step.READS, 30)
+            httpd.step(name, step.SERVES)
             served.append(name)
-            httpd.step(link, "serves", 30)  # it sends its answer
-            assert link not in hung
+            switch()
+            assert name not in hung, "a request that is served is cut"
+            httpd.step(name, step.SENDS, 30)
+            httpd.step(name, step.SERVES)
+            httpd.leave(name)
         except OSError:
-            assert link in hung and name not in served, "a served request is cut"
-        httpd.steps.pop(link, None)
+            assert name in hung, "it has a place"
 
-    for name in "abc":
+    for name in "ab":
         scheduler.spawn(lambda name=name: connect(name), name)
     return lambda: not httpd.steps and served
 
@@ -1540,13 +1482,13 @@ def no_thread_starts(mcp: Any, scheduler: Scheduler) -> Any:
 def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
     """An endpoint closes while sessions open and a client subscribes: none is left, and
     each is answered."""
-    endpoint, one, two = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
-    answer = mcp.Answer(two)
-    peer = mcp.PostPeer(answer)
+    endpoint, one = mcp.Endpoint(mcp.Server("s")), Wire()
+    peer = mcp.PostPeer({})
+    answer = mcp.Answer(Wire(), peer)
     ended: list[int] = []
     peer.close = lambda: ended.append(1)
     scheduler.functions = (
-        "post run_handler register close handle _admit _initialize".split()
+        "post run_handler register add close handle _admit _initialize".split()
     )
 
     def wait() -> None:
@@ -1554,78 +1496,74 @@ def endpoint_closes(mcp: Any, scheduler: Scheduler) -> Any:
         answer.ended = True
 
     scheduler.spawn(lambda: post(mcp, endpoint, one, opening()), "initialize")
-    scheduler.spawn(lambda: endpoint.run_handler(answer, peer, wait), "subscribe")
+    scheduler.spawn(lambda: endpoint.run_handler(answer, wait), "subscribe")
     scheduler.spawn(endpoint.close, "close")
-    return lambda: one.said and not (endpoint.sessions or endpoint.answers)
+    return lambda: one.said and not (endpoint.sessions.all() or endpoint.answers)
 
 
 def sessions_make_way(mcp: Any, scheduler: Scheduler) -> Any:
     """Sessions open where there is room for one: never two; one that goes is closed."""
     mcp.MAX_SESSIONS = 1
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint.watch.closed = True  # or it would look for an hour
+    endpoint.begin_checks = lambda: None  # or it would look for an hour
     opened: list[Any] = []
 
     def open_one() -> None:
-        session = mcp.HttpSession(endpoint, None, {})
+        session = mcp.HttpSession(endpoint, Wire())
         opened.append(session)
         session.register()
-        assert len(endpoint.sessions) <= 1, "too many sessions"
+        assert len(endpoint.sessions.all()) <= 1, "too many sessions"
 
     for name in "abc":
         scheduler.spawn(open_one, name)
     return lambda: (
-        len(endpoint.sessions) == 1 and sum(not one.closed for one in opened) == 1
+        len(endpoint.sessions.all()) == 1 and sum(not one.closed for one in opened) == 1
     )
 
 
 def sessions_expire(mcp: Any, scheduler: Scheduler) -> Any:
-    """A session opens when the last one has expired: it expires, too, though nobody
-    asks."""
+    """A session opens when the last one has expired, and mcp-check ends: the session
+    expires, too, though no client comes."""
     mcp.SESSION_SECONDS = 1
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    endpoint.watch = mcp.Watch(0.25)
-    scheduler.functions = "register close expire settle leave take _run".split()
+    scheduler.functions = "register add remove close expire begin_checks _check".split()
     opened: list[Any] = []
 
     def client(seconds: float) -> None:
         me().wait(lambda: False, seconds)
-        session = mcp.HttpSession(endpoint, None, {})
+        session = mcp.HttpSession(endpoint, Wire())
         opened.append(session)
         session.register()
 
     scheduler.spawn(lambda: client(0), "first")
-    scheduler.spawn(lambda: client(1.25), "second")  # when the watch looks
-    return lambda: len(opened) == 2 and not endpoint.sessions
+    scheduler.spawn(lambda: client(1.25), "second")  # when mcp-check looks
+    return lambda: len(opened) == 2 and endpoint.sessions.is_empty()
 
 
 def kept_is_forgotten(mcp: Any, scheduler: Scheduler) -> Any:
     """A session ends while one of its calls is answered with events: of these, nothing
     is kept for ever."""
-    mcp.ASK_SECONDS = 1
     endpoint, wire = mcp.Endpoint(mcp.Server("s")), Wire()
-    endpoint.watch = mcp.Watch(0.25)
-    session = mcp.HttpSession(endpoint, None, {})
-    session.register()
+    session = new_session(mcp, endpoint)
+    mcp.ASK_SECONDS = 1
     answer = mcp.SessionAnswer(wire, session, 1)
-    scheduler.functions = (
-        "register close expire finish settle leave take _run run_handler".split()
-    )
+    scheduler.functions = "close remove keep expire finish begin_checks _check".split()
 
     def work() -> None:
         answer(note(0))
-        me().wait(lambda: False, 0.5)  # when the watch looks
+        me().wait(lambda: False, 0.5)  # when mcp-check looks
         answer(result(1))
 
     def client() -> None:
         me().wait(lambda: wire.said)
         session.close()
 
-    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(lambda: endpoint.run_handler(answer, work), "call")
     scheduler.spawn(client, "client")
     return lambda: (
         numbers(wire.text()) == [0, 1]
-        and not (endpoint.answers or endpoint.sessions or endpoint.kept)
+        and not endpoint.answers
+        and endpoint.sessions.is_empty()
     )
 
 
@@ -1637,25 +1575,16 @@ def session_ends(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint = mcp.Endpoint(server)
     session = new_session(mcp, endpoint)
     mcp.Session(server, session, mcp.versions("legacy")[0], {}).open()
-    listens.headers["mcp-session-id"] = calls.headers["mcp-session-id"] = session.id
+    calls.headers["mcp-session-id"] = session.id
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     message = {**call, "params": {"name": "tool"}}
-    scheduler.functions = """
-        close settle finish _finish run_handler end attach wait take serve_session_get
-        find_session listen carry post
-    """.split()
-
-    def get() -> None:
-        try:
-            mcp.serve_session_get(endpoint, listens)
-        except mcp.HttpError as refusal:
-            listens.status = refusal.status
+    scheduler.functions = [*STREAMS, *"close settle _finish find post".split()]
 
     def close() -> None:
         me().wait(lambda: session.running or calls.said)
         session.close()
 
-    scheduler.spawn(get, "get")
+    scheduler.spawn(lambda: get(session, listens), "get")
     scheduler.spawn(lambda: post(mcp, endpoint, calls, message), "post")
     scheduler.spawn(close, "delete")
     return lambda: (
@@ -1669,12 +1598,12 @@ def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
     """Streams without an end come at once where there is room for one."""
     mcp.MAX_CONNECTIONS = 2
     endpoint = mcp.Endpoint(mcp.Server("s"))
-    scheduler.functions = "run_handler hold release leave take _run".split()
+    scheduler.functions = ["run_handler", "begin_checks", "_check"]
     held: list[int] = []
     left = [3]
 
     def listen() -> None:
-        answer = mcp.Answer(Wire(), lasts=True)
+        answer = mcp.Answer(Wire(), mcp.Peer(), True)
         answer.ended = True
 
         def work() -> None:
@@ -1683,19 +1612,19 @@ def streams_leave_room(mcp: Any, scheduler: Scheduler) -> Any:
             me().wait(lambda: left[0] == 0)
 
         try:
-            endpoint.run_handler(answer, mcp.Peer(), work)
+            endpoint.run_handler(answer, work)
         except mcp.HttpError:
             left[0] -= 1
 
     for name in "abc":
         scheduler.spawn(listen, name)
-    return lambda: len(held) <= 1 and not (endpoint.answers or endpoint.lasting)
+    return lambda: len(held) <= 1 and not endpoint.answers
 
 
-HANGING_UP = """
-    run_handler _notice leave take _run cancel_all _cancel _end _finish carry finish
-    detach wait _rewind attach listen serve_session_get
-""".split()
+HANGING_UP = [
+    *STREAMS,
+    *"begin_checks _check cancel_all _cancel _become _finish".split(),
+]
 
 
 def calling(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
@@ -1710,26 +1639,30 @@ def calling(mcp: Any, scheduler: Scheduler, server: Any, wire: Wire) -> Any:
 
 
 def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
-    """The watch notices a hang-up when the handler ends: it is cancelled or answered,
-    and the connection is hung up once at most."""
+    """mcp-check notices a hang-up when the handler ends: the call is cancelled or
+    answered, and no other request is read meanwhile."""
     server, wire, told = mcp.Server("s"), Wire(), []  # type: Any, Any, list[int]
+    ended, wrong, looks = [], [], []  # type: list[int], list[int], list[int]
 
     def tool(ctx: Any) -> str:
         ctx.on_cancel(lambda: told.append(1))
-        me().wait(lambda: False, 0.5)
+        me().wait(lambda: looks and scheduler.now > 0.4, 5)
         return "x"
+
+    def gone() -> bool:
+        looks.append(1)
+        pause()
+        wrong.extend(ended)  # its thread reads the next request
+        return scheduler.now > 0.4
 
     has_tool(mcp, server, tool)
     endpoint = calling(mcp, scheduler, server, wire)
-    endpoint.watch = mcp.Watch(0.125)  # exactly, so that things happen at once
-
-    def leave() -> None:
-        me().wait(lambda: False, 0.4)
-        wire.gone = lambda: True
-
-    scheduler.spawn(leave, "client")
+    wire.gone = gone
+    real = endpoint.run_handler
+    endpoint.run_handler = lambda *given: (real(*given), ended.append(1))
     return lambda: (
         len(told) + ('"result"' in wire.text()) == 1
+        and not wrong
         and wire.hangs <= 1
         and scheduler.passed() < 1
         and not endpoint.answers
@@ -1756,65 +1689,6 @@ def hang_up_cancels(mcp: Any, scheduler: Scheduler) -> Any:
     return lambda: scheduler.passed() < 1 and wire.hangs == 1 and not endpoint.answers
 
 
-def hang_up_meets_resume(mcp: Any, scheduler: Scheduler) -> Any:
-    """A client of a session hangs up, and comes back when the watch notices it: the
-    call goes on, and the client gets what it has not seen."""
-    endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
-    endpoint.watch = mcp.Watch(0.25)
-    session = new_session(mcp, endpoint)
-    answer = mcp.SessionAnswer(first, session, 1)
-    seen: list[int] = []
-    scheduler.functions = HANGING_UP
-
-    def work() -> None:
-        answer(note(0))
-        answer(note(1))
-        me().wait(lambda: answer.outbox.reader not in (first, None), 5)
-        answer(result(2))
-
-    def client() -> None:
-        me().wait(lambda: len(first.said) > 1)
-        first.leave()
-        seen.extend(numbers(first.text()))
-        me().wait(lambda: answer.outbox.reader is not first, 0.5)  # when it looks
-        resume(mcp, session, answer.outbox, second, len(seen))
-
-    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
-    scheduler.spawn(client, "client")
-    return lambda: (
-        scheduler.passed() < 2
-        and seen + numbers(second.text()) == [0, 1, 2]
-        and not (endpoint.answers or session.running)
-    )
-
-
-def stream_is_closed(mcp: Any, scheduler: Scheduler) -> Any:
-    """A call of a session has its client come back for the rest: the connection ends at
-    once, and nothing is lost, or told twice."""
-    endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
-    session = new_session(mcp, endpoint)
-    mcp.Session(endpoint.server, session, mcp.versions("legacy")[0], {}).open()
-    answer = mcp.SessionAnswer(first, session, 1)
-    seen: list[int] = []
-    scheduler.functions = [*HANGING_UP, "disconnect", "carry_aside"]
-
-    def work() -> None:
-        answer(note(0))
-        answer.disconnect()
-        answer(note(1))
-        me().wait(lambda: answer.outbox.reader is second, 5)
-        answer(result(2))
-
-    def client() -> None:
-        me().wait(lambda: first.ends)
-        seen.extend(numbers(first.text()))
-        resume(mcp, session, answer.outbox, second, len(seen))
-
-    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
-    scheduler.spawn(client, "client")
-    return lambda: scheduler.passed() < 2 and seen + numbers(second.text()) == [0, 1, 2]
-
-
 def hang_up_lets_go(mcp: Any, scheduler: Scheduler) -> Any:
     """A client of a session hangs up and stays away: its reader is let go, and the call
     goes on."""
@@ -1826,32 +1700,58 @@ def hang_up_lets_go(mcp: Any, scheduler: Scheduler) -> Any:
     def work() -> None:
         answer(note(0))
         me().wait(lambda: answer.outbox.reader is None, 10)
-        me().wait(lambda: False, 1)
         answer(result(1))
 
     def client() -> None:
         me().wait(lambda: len(wire.said) > 1)
         wire.leave()
 
-    scheduler.spawn(lambda: endpoint.run_handler(answer, session, work), "call")
+    scheduler.spawn(lambda: endpoint.run_handler(answer, work), "call")
     scheduler.spawn(client, "client")
     return lambda: (
         scheduler.passed() < 2
         and wire.hangs == 1
-        and numbers(b"".join(answer.outbox.waiting).decode()) == [1]
+        and answer.outbox.place == 2
         and not endpoint.answers
     )
 
 
+def stream_is_closed(mcp: Any, scheduler: Scheduler) -> Any:
+    """A call of a session has its client come back for the rest: the connection ends at
+    once, and nothing is lost, or told twice."""
+    endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
+    session = new_session(mcp, endpoint)
+    mcp.Session(endpoint.server, session, mcp.versions("legacy")[0], {}).open()
+    answer = mcp.SessionAnswer(first, session, 1)
+    scheduler.functions = HANGING_UP
+
+    def work() -> None:
+        answer(note(0))
+        answer.disconnect()
+        answer(note(1))
+        me().wait(lambda: answer.outbox.reader, 5)
+        answer(result(2))
+
+    def client() -> None:
+        me().wait(lambda: first.ends)
+        get(session, second, f"{answer.outbox.name}-1")
+
+    scheduler.spawn(lambda: endpoint.run_handler(answer, work), "call")
+    scheduler.spawn(client, "client")
+    return lambda: (
+        scheduler.passed() < 2
+        and numbers(first.text()) == [0]
+        and numbers(second.text()) == [1, 2]
+    )
+
+
 MODELS = [
-    stream_is_whole,
     two_writers,
+    changes_meet,
     reader_replaced,
     reader_makes_way,
     reader_leaves,
-    reader_never_returns,
     cancelled,
-    resumes_at_the_edge,
     listener_ends,
     listener_meets_close,
     listener_meets_hang_up,
@@ -1889,7 +1789,6 @@ MODELS = [
     streams_leave_room,
     hang_up_meets_end,
     hang_up_cancels,
-    hang_up_meets_resume,
     stream_is_closed,
     hang_up_lets_go,
 ]
@@ -1931,28 +1830,33 @@ def resume_after(count: Callable[[Any], int]) -> Patch:
     return Patch("Outbox.attach", wrong)
 
 
+def check_in_two_steps(check: Any, answer: Any) -> None:
+    """Look whether another thread writes, and not lock it out."""
+    if not answer.lock.locked():
+        pause()
+        if not answer.ended and answer._has_left():
+            answer.exchange.hang_up()
+            answer._lose_client()
+
+
 # ---- planted bugs: what is wrong, the model that must find it, how it is planted
 PLANTED: list[tuple[str, Any, Any]] = [
-    ("add() does not wake the reader", stream_is_whole, drops_call("Outbox.add", "notify_all")),
-    ("take() does not wake writers", stream_is_whole, drops_call("Outbox.take", "notify_all")),
+    ("add() does not wake the reader", changes_meet, drops_call("Outbox.add", "notify_all")),
+    ("changes are added without the lock", changes_meet, drops_lock("Outbox.add_change", "_moved")),
+    ("a change that waits is added again", changes_meet, decides("Outbox.add_change", "_waiting", True)),
+    ("events are sent without the lock", two_writers, drops_lock("Answer.flush", "lock")),
+    ("a comment is sent while an event is", two_writers, Patch("Answer.check", check_in_two_steps)),
     ("detach() takes any reader", reader_replaced, decides("Outbox.detach", "reader", True)),
-    ("detach() does not wake", reader_never_returns, drops_call("Outbox.detach", "notify_all")),
-    ("end() does not wake", reader_makes_way, drops_call("Outbox.end", "notify_all")),
     ("attach() does not wake the other reader", reader_makes_way, drops_call("Outbox.attach", "notify_all")),
-    ("one waiter is woken instead of all", two_writers, Patch("threading.Condition", one_is_woken)),
-    ("wait() does not look who reads", reader_makes_way, drops_condition("Outbox.wait", "reader")),
-    ("take() does not look who reads", reader_replaced, decides("Outbox.take", "reader", False)),
-    ("what was sent is sent again", stream_is_whole, drops_call("Outbox.take", "waiting.clear")),
-    ("room is never made", stream_is_whole, drops_assignment("Outbox.take", "ahead")),
-    ("changes are forgotten", resumes_at_the_edge, drops_assignment("Outbox.add_change", "changes")),
-    ("events are dropped before they are taken", stream_is_whole, decides("Outbox._drop_old", "reader", False)),
-    ("resuming starts too late", reader_leaves, resume_after(lambda outbox: outbox.count)),
+    ("end() does not wake", reader_makes_way, drops_call("Outbox.end", "notify_all")),
+    ("wait() does not look who reads", reader_makes_way, Patch("Outbox.is_done", lambda right, outbox, reader: outbox.ended and not outbox._waiting())),
+    ("take() does not look who reads", reader_replaced, drops_condition("Outbox.take", "reader")),
+    ("what was sent is sent again", reader_leaves, drops_assignment("Outbox.take", "place")),
+    ("resuming starts too late", reader_leaves, resume_after(lambda outbox: outbox.first + len(outbox.events))),
     ("resuming starts too early", reader_leaves, resume_after(lambda outbox: 0)),
-    ("finish() does not wait for the carrier", stream_is_whole, drops_call("Answer.finish", "join")),
     ("finish() does not end the outbox", cancelled, drops_call("Answer.finish", "outbox.end")),
+    ("the thread that ends a subscription writes to its client", listener_ends, decides("Answer.__call__", "listens", True)),
     ("a subscription is not forgotten", listener_ends, drops_call("Subscription.end", "listeners.pop")),
-    ("the last changes are not told", listener_ends, drops_call("Outbox.add", "_append_changes")),
-    ("a change goes before the acknowledgement", listener_ends, decides("Outbox.add", "last", True)),
     ("closing is not seen by a new subscription", listener_meets_close, decides("Subscription.begin", "peer.closed", False)),
     ("a subscription does not hear of its cancellation", listener_meets_cancel, drops_call("Subscription.begin", "_wake_with")),
     ("a subscription listens when it has said so", listener_hears_all, delays("Subscription.begin", "listeners", "notify")),
@@ -1971,11 +1875,11 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("close() leaves questions open", question_meets_close, drops_call("Peer.close", "fail_questions")),
     ("a question that is given up can be answered", question_meets_its_limit, calls_instead("LegacyContext._asking", "pop", "get")),
     ("two answers are both the last", answers_meet, drops_lock("LegacyContext._asking.settle", "_ending")),
-    ("the first close() fails a question", question_meets_drain, decides("Endpoint.close", "peer.questions", False)),
-    ("the second close() leaves a question", question_meets_the_end, decides("Endpoint.close", "peer.questions", True)),
-    ("the table of connections has no lock", connections, drops_lock("Connections.verify_request", "lock")),
-    ("an evicted connection goes on", connections, decides("Connections.step", "steps", False)),
-    ("a request that is served is evicted", connections, decides("Connections._evict", "serves", False)),
+    ("the first close() fails a question", question_meets_drain, decides("Endpoint.close", "peer.questions", True)),
+    ("the second close() leaves a question", question_meets_the_end, decides("Endpoint.close", "peer.questions", False)),
+    ("the table of connections has no lock", connections, drops_lock("HttpServer.admit", "lock")),
+    ("an evicted connection goes on", connections, decides("HttpServer.step", "steps", False)),
+    ("a request that is served is evicted", connections, decides("HttpServer.admit", "SERVES", False)),
     ("a replaced reader reads on", deputy_takes_over, Patch("Pipe._run", run_and_read_on)),
     ("the deputy may take over from a reader that reads", deputy_takes_over, decides("Pipe._run", "is_reader", False)),
     ("a replaced reader forgets the handler of the new one", deputy_takes_over, decides("Pipe._run", "is_reader", True)),
@@ -2000,21 +1904,21 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("without a reader nobody reads", no_thread_starts, drops_call("Pipe.serve", "_read")),
     ("what no thread takes is lost", no_thread_starts, drops_call("run_aside", "work")),
     ("a stream begins while its endpoint closes", endpoint_closes, decides("Endpoint.run_handler", "self.closed", False)),
-    ("a session opens after its endpoint has closed", endpoint_closes, decides("HttpSession.register", "endpoint.closed", False)),
-    ("the table of sessions has no lock", sessions_make_way, drops_lock("HttpSession.register", "lock")),
-    ("sessions end without the lock", sessions_expire, drops_lock("expire", "lock")),
-    ("a session that opens is not watched", sessions_expire, drops_call("HttpSession.register", "watch.leave")),
-    ("what is kept of a call is not watched", kept_is_forgotten, drops_call("SessionAnswer.finish", "watch.leave")),
+    ("a session opens after its endpoint has closed", endpoint_closes, decides("HttpSession.register", "closed", False)),
+    ("the table of sessions has no lock", sessions_make_way, drops_lock("Sessions.add", "_lock")),
+    ("an evicted session stays open", sessions_make_way, decides("Sessions.add", "evicted", False)),
+    ("the checks end though a session has come", sessions_expire, drops_lock("Endpoint._check", "lock")),
+    ("the checks do not say that they have ended", sessions_expire, drops_assignment("Endpoint._check", "_checks")),
+    ("a session that opens is not checked", sessions_expire, drops_call("Sessions.add", "begin_checks")),
+    ("events of a call are kept for ever", kept_is_forgotten, drops_call("SessionAnswer.finish", "keep")),
     ("a session that has ended leaves its stream open", session_ends, drops_call("HttpSession.close", "settle")),
     ("a call that ends after its session leaves its stream open", session_ends, drops_call("SessionAnswer.finish", "settle")),
-    ("streams are counted without the lock", streams_leave_room, drops_lock("Endpoint.hold", "lock")),
-    ("a stream that has ended is still counted", streams_leave_room, drops_call("Endpoint.run_handler", "release")),
-    ("a hang-up is noticed more than once", hang_up_lets_go, drops_condition("Endpoint._notice", "take")),
-    ("a post is not taken when the handler has ended", streams_leave_room, drops_call("Endpoint.run_handler", "watch.take")),
-    ("a hang-up does not cancel", hang_up_cancels, drops_call("Endpoint._notice", "cancel_all")),
-    ("a subscription outlives its client", listener_meets_hang_up, drops_call("Endpoint.run_handler", "cancel_all")),
+    ("streams are counted without the lock", streams_leave_room, drops_lock("Endpoint.run_handler", "lock")),
+    ("a hang-up is looked for while the next request is read", hang_up_meets_end, Patch("Answer.check", check_in_two_steps)),
+    ("a hang-up does not cancel", hang_up_cancels, drops_call("Answer._lose_client", "cancel_all")),
+    ("a subscription outlives its client", listener_meets_hang_up, drops_call("Answer.check", "_lose_client")),
     ("close_stream() leaves the reader where it is", stream_is_closed, drops_call("SessionAnswer.disconnect", "detach")),
-    ("a reader that has gone is not let go", hang_up_lets_go, drops_call("Endpoint._notice", "detach")),
+    ("a reader that has gone is not let go", hang_up_lets_go, drops_call("Answer._lose_client", "detach")),
 ]  # fmt: skip
 
 

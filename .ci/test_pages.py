@@ -90,6 +90,35 @@ class Options(TypedDict, total=False):
     deep: bool
 
 
+class Price:
+    """The page's example of a class with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Price) and other.cents == self.cents
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
+
+    @classmethod
+    def model_validate(cls, value: str) -> Price:
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> str:
+        return f"{self.cents // 100}.{self.cents % 100:02}"
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 API = (HERE / "examples" / "api.md").read_text("utf-8")
 
 
@@ -105,9 +134,11 @@ HINT_NAMES = {
     "Mapping": Mapping,
     "Optional": Optional,
     "Options": Options,
+    "Page": Page,
     "Pair": Pair,
     "Path": Path,
     "Point": Spot,
+    "Price": Price,
     "PurePath": PurePath,
     "Sequence": Sequence,
     "UUID": uuid.UUID,
@@ -217,7 +248,7 @@ def public_names() -> dict[str, Any]:
         for name in module.__all__:
             value = getattr(module, name)
             value = found[name] = getattr(value, "__wrapped__", value)
-            if not isinstance(value, type) or value.__name__.lower() != name.lower():
+            if not isinstance(value, type) or name == "connect":
                 continue  # connect() is another name for Client
             for base in value.__mro__:
                 # A public base has its own entry.

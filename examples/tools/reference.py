@@ -118,6 +118,20 @@ META = (
 )
 
 
+# Differences that are not in the tables above: features, and types of content.
+FEATURES = {
+    **mcp_ref.FEATURES,
+    **mcp_ref.DIFFERENCES,
+    **{
+        f"content of type {name}": mcp_ref.FEATURES["batches"]._replace(
+            name=f"content of type {name}", since=row.since, until=row.until
+        )
+        for name, row in mcp_ref.BLOCKS.items()
+        if row.since != OLDEST
+    },
+}
+
+
 def span(since: str, until: str, deprecated: str = "") -> str:
     """Return in which revisions something exists."""
     last = until or NEWEST
@@ -154,7 +168,7 @@ def params_of(name: str) -> str:
     for member, kinds in known.items():
         if member not in mcp_ref.RETRY:
             shown.append(f"`{member}`" + ("?" if isinstance(kinds, tuple) else ""))
-    if name in ("tools/list", "prompts/list", "resources/list") or "templates" in name:
+    if name in mcp_ref.LISTS:
         shown.append("`cursor`?")
     return ", ".join(shown)
 
@@ -219,7 +233,7 @@ def headers() -> str:
     mirrored = ", ".join(f"`{name}`" for name in named)
     rows = []
     for name, who, feature, says in HEADERS:
-        row = mcp_ref.FEATURES.get(feature)
+        row = FEATURES.get(feature)
         when = span(row.since, row.until) if row else "all"
         rows.append((f"`{name}`", who, when, says.format(mirrored=mirrored)))
     return table("header, sent by, revisions, says", rows)
@@ -231,7 +245,7 @@ def features() -> str:
         "feature, revisions, members",
         (
             (row.name, span(row.since, row.until, row.deprecated), code(row.fields))
-            for row in mcp_ref.FEATURES.values()
+            for row in FEATURES.values()
         ),
     )
 
@@ -296,7 +310,7 @@ def listing() -> str:
     for title, rows in (
         ("methods", mcp_ref.METHODS),
         ("notifications", mcp_ref.NOTIFICATIONS),
-        ("features", mcp_ref.FEATURES),
+        ("features", FEATURES),
         ("errors", mcp_ref.ERRORS),
     ):
         lines.append(title)
@@ -306,8 +320,9 @@ def listing() -> str:
                 name, who = f"{key} {row.name}", row.status
             cells = []
             for place, version in enumerate(order, 1):
-                seen = mcp_ref.rules(version)
-                word = "yes" if key in getattr(seen, title) else ""
+                last = order.index(row.until or NEWEST)
+                is_there = order.index(row.since) <= order.index(version) <= last
+                word = "yes" if is_there else ""
                 if word and getattr(row, "deprecated", "") in order[:place]:
                     word = "deprecated"
                 cells.append(word)
@@ -333,7 +348,7 @@ GROUPS = {
             "Messages and transports",
             "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
         ),
-        ("Tables of the protocol", "versions rules"),
+        ("Tables of the protocol", "versions rules meta_for"),
     ),
     "mcp_client": (
         ("Connect and call", "connect Client"),
@@ -490,6 +505,9 @@ TABLES = {
     "METHODS": "the methods, by name",
     "NOTIFICATIONS": "the notifications, by name",
     "FEATURES": "the other differences between revisions, by name",
+    "DIFFERENCES": "those that this file need not read, by name",
+    "META": "the reserved keys of `_meta`",
+    "LISTS": "the methods that list something, by name",
     "ERRORS": "the errors, by code",
     "LOG_LEVELS": "the names of log levels, least urgent first",
 }
@@ -705,13 +723,14 @@ def constants(source: Source) -> str:
         value = getattr(source.module, name)
         if not name.isupper():
             continue
-        if name in TABLES:
+        if name in TABLES or isinstance(value, dict):
             row = next(iter(value.values()), "") if isinstance(value, dict) else ""
             columns = code(" ".join(getattr(row, "_fields", [])))
-            tables.append((f"`{name}`", TABLES[name], columns))
-        elif isinstance(value, str) or (isinstance(value, int) and value < 0):
-            known = mcp_ref.ERRORS.get(value)
-            names.append((f"`{name}`", f"`{value}`", known.sent if known else ""))
+            tables.append((f"`{name}`", TABLES.get(name, ""), columns))
+        elif isinstance(value, (str, bytes)) or (isinstance(value, int) and value < 0):
+            known: Any = mcp_ref.ERRORS.get(value)
+            shown = value if isinstance(value, str) else repr(value)
+            names.append((f"`{name}`", f"`{shown}`", known.sent if known else ""))
         else:
             rows.append((f"`{name}`", value_of(value), source.comment(name)))
     rows.sort()
