@@ -58,6 +58,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Uni
 from unittest import mock
 
 import pytest
+from testing import revisions
 from testing.places import (
     CHUNKED,
     DEEP,
@@ -281,6 +282,31 @@ quiet
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
+
+
+def test_the_tables_are_those_of_the_specification():
+    """The referee has rows of its own."""
+    for name in ("METHODS", "NOTIFICATIONS", "ERRORS"):
+        ours = {str(key): row for key, row in getattr(mcp, name).items()}
+        theirs = getattr(revisions, name)
+        assert ours.keys() == theirs.keys(), name
+        for key, row in theirs.items():
+            assert (ours[key].since, ours[key].until) == (row.since, row.until), key
+            if name != "ERRORS":
+                assert set(ours[key].way) == set(row.way), key
+            if name == "METHODS":
+                flags = [flag for flag in ("asks", "cacheable") if flag in row.flags]
+                assert flags == [
+                    one for one in ("asks", "cacheable") if getattr(ours[key], one)
+                ]
+    members = {}
+    for row in mcp.FEATURES.values():
+        members.update(
+            {member: (row.since, row.until) for member in row.fields.split()}
+        )
+    assert members == {
+        one.name: (one.since, one.until) for one in revisions.MEMBERS.values()
+    }
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
