@@ -534,6 +534,9 @@ def versions(era: str = "") -> list[str]:
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
+_MODERN = versions("modern")
+
+
 def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
     the keys that are required."""
@@ -3500,8 +3503,8 @@ class Context:
         """Start the handler; RpcError if the request may not be served. The order of the
         checks is that of section 13."""
         version = self.meta[META_VERSION]
-        is_served = version in versions("modern")
-        seen = rules(version if is_served else versions()[0])
+        is_served = version in _MODERN
+        seen = rules(version if is_served else _MODERN[0])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3835,10 +3838,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl,
-    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
-    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
-    each subscription to a resource; it refuses one by raising.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -4000,7 +4003,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = meta_for(versions("modern")[0])
+        meta = meta_for(_MODERN[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
