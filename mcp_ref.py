@@ -1178,9 +1178,6 @@ def guard_stdio() -> list[int]:
     return _guarded
 
 
-# ---- to be deleted with the old HTTP model
-
-
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
@@ -4913,13 +4910,13 @@ class Pipe(Peer):
                 self._handler = None
         return is_reader
 
-    def _stand_by(self, seen: Func) -> None:
-        """Be the deputy; end if no handler runs: an idle server must not wake up."""
+    def _stand_by(self, seen: Func | None) -> None:
+        """Be the deputy, until the same handler, or none, runs at two checks."""
         while True:
             time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
             with self._lock:
                 handler = self._handler
-                if handler is not None and handler is not seen:
+                if handler is not seen:
                     seen = handler
                     continue
                 self._has_deputy = False
