@@ -6377,16 +6377,18 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        self.socket.settimeout(1)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self) -> None:
+    def serve_forever(self, poll_interval: float = 0.05) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
         self._context = copy_context()
+        with suppress(OSError):  # it is closed
+            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
