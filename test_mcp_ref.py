@@ -6557,7 +6557,7 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     module.write_text("raise SystemExit('this copy')")  # the next lines run the copy
     assert "this copy" in command(str(everything), path=tmp_path).stderr
     module.write_text(part_one, "utf-8")
-    run = "import mcp_ref; server = mcp_ref.Server('s'); server.run"
+    run = "from mcp_ref import *; server = Server('s'); server.run"
     hello = mcp.encode(modern("server/discover")).decode()
     for options, status, word in (
         ("[]", 0, ""),

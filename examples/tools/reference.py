@@ -348,7 +348,7 @@ GROUPS = {
             "Messages and transports",
             "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
         ),
-        ("Tables of the protocol", "versions rules"),
+        ("Tables of the protocol", "versions rules meta_for"),
     ),
     "mcp_client": (
         ("Connect and call", "connect Client"),
@@ -505,6 +505,9 @@ TABLES = {
     "METHODS": "the methods, by name",
     "NOTIFICATIONS": "the notifications, by name",
     "FEATURES": "the other differences between revisions, by name",
+    "DIFFERENCES": "those that this file need not read, by name",
+    "META": "the reserved keys of `_meta`",
+    "LISTS": "the methods that list something, by name",
     "ERRORS": "the errors, by code",
     "LOG_LEVELS": "the names of log levels, least urgent first",
 }
@@ -720,13 +723,14 @@ def constants(source: Source) -> str:
         value = getattr(source.module, name)
         if not name.isupper():
             continue
-        if name in TABLES:
+        if name in TABLES or isinstance(value, dict):
             row = next(iter(value.values()), "") if isinstance(value, dict) else ""
             columns = code(" ".join(getattr(row, "_fields", [])))
-            tables.append((f"`{name}`", TABLES[name], columns))
-        elif isinstance(value, str) or (isinstance(value, int) and value < 0):
-            known = mcp_ref.ERRORS.get(value)
-            names.append((f"`{name}`", f"`{value}`", known.sent if known else ""))
+            tables.append((f"`{name}`", TABLES.get(name, ""), columns))
+        elif isinstance(value, (str, bytes)) or (isinstance(value, int) and value < 0):
+            known: Any = mcp_ref.ERRORS.get(value)
+            shown = value if isinstance(value, str) else repr(value)
+            names.append((f"`{name}`", f"`{shown}`", known.sent if known else ""))
         else:
             rows.append((f"`{name}`", value_of(value), source.comment(name)))
     rows.sort()
