@@ -5029,9 +5029,9 @@ def serve_stdio(server: Server) -> None:
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
-    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
-    MAX_SENDING_BYTES
-    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
+    SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
+    mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
@@ -5228,9 +5228,8 @@ class Outbox:
         reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. No thread
-    writes to a connection, or calls an author's code, while holding it. Any thread may
-    call any method; only wait() waits.
+    `_moved`, a condition, guards all fields and is notified of each change. Any thread
+    may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -5368,8 +5367,8 @@ class Answer:
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
 
-    Why not always a stream? Most calls send nothing but their result. JSON has a
-    Content-Length, and an error can have a status of its own.
+    Why not always a stream? Most calls send nothing but their result, and an error in
+    JSON can have a status of its own.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -6261,7 +6260,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# http.server accepts them all, and takes half the time of a call.
+# parser accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6282,29 +6281,19 @@ _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
-class Step(IntEnum):
-    """What a connection does.
-
-        step      the connection                              until
-        CLOSES    gives its client time to read an answer     2 s have passed
-        WAITS     waits for a request                         SEND_SECONDS
-        READS     has begun to receive a head                 SEND_SECONDS
-                  ... or a body                               BODY_SECONDS
-        SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
-        SERVES    runs a handler, or waits for an event       no limit
-
-    If all places are taken, a new connection takes that of another one, in this order;
-    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
-    a slow reader makes room as a slow sender does.
-    """
-
-    CLOSES = 0
-    WAITS = 1
-    READS = 2
-    SENDS = 3
-    SERVES = 4
-
-
+# What a connection does, and until when:
+#
+#     CLOSES    it gives its client time to read an answer     2 s have passed
+#     WAITS     it waits for a request                         SEND_SECONDS
+#     READS     a head arrives                                 SEND_SECONDS
+#               a body arrives                                 BODY_SECONDS
+#     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
+#     SERVES    a handler runs, or an event is awaited         no limit
+#
+# If all places are taken, a new connection takes that of another one, in this order;
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
+# slow reader makes room as a slow sender does.
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
 # The steps that may follow each one.
 _NEXT_STEPS = {
     Step.CLOSES: (),
@@ -6359,16 +6348,18 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        self.socket.settimeout(1)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self) -> None:
+    def serve_forever(self, poll_interval: float = 0.05) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
         self._context = copy_context()
+        with suppress(OSError):  # it is closed
+            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
