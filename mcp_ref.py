@@ -2346,11 +2346,15 @@ class Entry:
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
+        left = MAX_VALUES  # in all texts together
         for _ in range(10):  # of at most MAX_ERRORS texts
             decoded = {}
             for name, value in values.items() if errors else ():
                 wrong = _at(name, _WRONG_TYPE)
                 if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+                    left -= sum(map(value.count, ",[{"))
+                    if left < 0:
+                        break
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
