@@ -1548,10 +1548,8 @@ class Schema:
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has_it = {"type": "object", "required": [name]}
-            implied.append({"if": has_it, "then": part})
+        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
+        implied = [{"if": has[name], "then": part} for name, part in parts]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
@@ -2147,8 +2145,7 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        notes = getattr(hint, "__metadata__", ())
-        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
+        if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -2577,17 +2574,15 @@ def tool_result(entry: Entry, value: Any) -> Message:
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif plain is None and not entry.output:
-        result = {"content": []}
-    elif not entry.output and not all(map(block_error, items)):
-        some = [item for item in items if item is not None]
-        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
-    else:
+    elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
             result["structuredContent"] = {"result": plain}
         elif entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
+    else:  # some content
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
     if entry.output and not result.get("isError"):
         if error := entry.output.flaw(result.get("structuredContent")):
@@ -2665,7 +2660,8 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     for node in _nodes(schema):
-        for choice in node.get("enum", ()):
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
     if len(description) > 1024:

@@ -2976,7 +2976,8 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
         ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
         ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
         ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
-        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": True}}, []),
+        ({"default": {"enum": 5}}, []),
     ],
     ids=str,
 )
