@@ -1304,11 +1304,12 @@ def _limit(keyword: str, limit: Any) -> Check:
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
     def check(value: Any) -> Errors:
-        if not applies(value):
-            return ()
-        # 0.1 as a float is more than Decimal("0.1").
-        exact = type(value)(str(limit)) if _is_decimal(value) else limit
-        return () if test(value, exact) else errors
+        exact = limit
+        if _is_decimal(value):  # 0.1 as a float is more than Decimal("0.1")
+            exact = type(value)(str(limit))
+        if applies(value) and not test(value, exact):
+            return errors
+        return ()
 
     return check
 
@@ -1506,7 +1507,9 @@ class Schema:
 
         def check(value: Any) -> Errors:
             errors: list[str] = []
-            for index, item in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(value, list):
+                return errors
+            for index, item in enumerate(value):
                 if len(errors) >= MAX_ERRORS:
                     break
                 # `items` is for the items after those of `prefixItems`.
@@ -1536,7 +1539,9 @@ class Schema:
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
-            for name in value if isinstance(value, dict) else ():
+            if not isinstance(value, dict):
+                return ()
+            for name in value:
                 if errors := one(name):
                     return [_at(name, f": its name{error[1:]}") for error in errors]
             return ()
@@ -2345,13 +2350,14 @@ class Entry:
         errors = self.input.errors(values)
         left = MAX_VALUES  # in all texts together
         for _ in range(10):  # of at most MAX_ERRORS texts
+            if not errors:
+                break
+            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
             decoded = {}
-            for name, value in values.items() if errors else ():
-                wrong = _at(name, _WRONG_TYPE)
-                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+            for name, value in values.items():
+                is_text = isinstance(value, str) and left > 0
+                if is_text and _at(name, "") in wrong:
                     left -= sum(map(value.count, ",[{"))
-                    if left < 0:
-                        break
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
