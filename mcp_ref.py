@@ -1304,11 +1304,12 @@ def _limit(keyword: str, limit: Any) -> Check:
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
     def check(value: Any) -> Errors:
-        if not applies(value):
-            return ()
-        # 0.1 as a float is more than Decimal("0.1").
-        exact = type(value)(str(limit)) if _is_decimal(value) else limit
-        return () if test(value, exact) else errors
+        exact = limit
+        if _is_decimal(value):  # 0.1 as a float is more than Decimal("0.1")
+            exact = type(value)(str(limit))
+        if applies(value) and not test(value, exact):
+            return errors
+        return ()
 
     return check
 
@@ -1506,7 +1507,9 @@ class Schema:
 
         def check(value: Any) -> Errors:
             errors: list[str] = []
-            for index, item in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(value, list):
+                return errors
+            for index, item in enumerate(value):
                 if len(errors) >= MAX_ERRORS:
                     break
                 # `items` is for the items after those of `prefixItems`.
@@ -1536,7 +1539,9 @@ class Schema:
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
-            for name in value if isinstance(value, dict) else ():
+            if not isinstance(value, dict):
+                return ()
+            for name in value:
                 if errors := one(name):
                     return [_at(name, f": its name{error[1:]}") for error in errors]
             return ()
@@ -1548,10 +1553,8 @@ class Schema:
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has_it = {"type": "object", "required": [name]}
-            implied.append({"if": has_it, "then": part})
+        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
+        implied = [{"if": has[name], "then": part} for name, part in parts]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
@@ -2147,8 +2150,7 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        notes = getattr(hint, "__metadata__", ())
-        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
+        if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -2346,11 +2348,16 @@ class Entry:
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
+        left = MAX_VALUES  # in all texts together
         for _ in range(10):  # of at most MAX_ERRORS texts
+            if not errors:
+                break
+            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
             decoded = {}
-            for name, value in values.items() if errors else ():
-                wrong = _at(name, _WRONG_TYPE)
-                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+            for name, value in values.items():
+                is_text = isinstance(value, str) and left > 0
+                if is_text and _at(name, "") in wrong:
+                    left -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
@@ -2573,17 +2580,15 @@ def tool_result(entry: Entry, value: Any) -> Message:
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif plain is None and not entry.output:
-        result = {"content": []}
-    elif not entry.output and not all(map(block_error, items)):
-        some = [item for item in items if item is not None]
-        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
-    else:
+    elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
             result["structuredContent"] = {"result": plain}
         elif entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
+    else:  # some content
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
     if entry.output and not result.get("isError"):
         if error := entry.output.flaw(result.get("structuredContent")):
@@ -2661,7 +2666,8 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     for node in _nodes(schema):
-        for choice in node.get("enum", ()):
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
     if len(description) > 1024:
