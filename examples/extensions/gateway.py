@@ -597,13 +597,16 @@ class Connection:
         self.client: Client | None = None
         self.transport: Transport | None = None
 
-    def is_barred(self, call: Call) -> bool:
-        """Tell whether it cannot take a call."""
+    def barred_by(self, call: Call) -> str | None:
+        """Return the principal whose calls bar another call, or None."""
+        if self.retired:
+            return self.principal
         if self.client is None or self.client.modern:  # which asks in its answers
-            return self.retired
-        given_up = list(self.client.unanswered.values())
-        is_foreign = any(one.principal != call.principal for one in given_up)
-        return self.retired or is_foreign or len(given_up) > MAX_GIVEN_UP
+            return None
+        given_up = [one.principal for one in list(self.client.unanswered.values())]
+        if len(given_up) > MAX_GIVEN_UP:
+            return call.principal
+        return next((one for one in given_up if one != call.principal), None)
 
     def open(self) -> Client:
         """Connect, or return what is connected."""
@@ -1065,19 +1068,10 @@ class Upstream:
         """End the connections of clients that have left, or do not call."""
         long_ago = time.monotonic() - OWN_SECONDS
         with self.lock:
-            unused = [
-                key
-                for key, one in self.own.items()
-                if not one.calls
-                and (
-                    one.retired
-                    or getattr(key[0], "closed", False)
-                    or one.used < long_ago
-                )
-            ]
-            connections = [self.own.pop(key) for key in unused]
-        for connection in connections:
-            connection.close()
+            for key, one in list(self.own.items()):
+                has_left = one.retired or getattr(key[0], "closed", False)
+                if not one.calls and (has_left or one.used < long_ago):
+                    self._end(key)
 
     def _subscribe(self, client: Client) -> None:
         """Open the subscriptions that are wanted and missing.
@@ -1341,10 +1335,9 @@ class Upstream:
         with self.lock:
             is_shared = key == (None, ())
             found = self.own.pop(key, self.main if is_shared else None)
-            if found and found.is_barred(call):
-                found.retired = True
-                if found is not self.main:
-                    self.own[found, ()] = found  # until its calls have ended
+            barred_by = found.barred_by(call) if found else None
+            if found and barred_by is not None:
+                self._retire(found, barred_by)
                 found = None
             if found is None:
                 self._make_room(call.principal)
@@ -1353,6 +1346,22 @@ class Upstream:
                 self.own[key] = found  # behind those that are used less
             found.calls.append(call)
             return found
+
+    def _retire(self, connection: Connection, principal: str) -> None:
+        """Keep a connection until its calls have ended, as one of the principal that
+        barred it; end the principal's oldest if there are too many."""
+        connection.retired = True
+        if connection is self.main:
+            return
+        connection.principal = principal
+        own = keys_of(self.own, principal)
+        for key in [one for one in own if self.own[one].retired][: 1 - MAX_OWN]:
+            self._end(key)
+        self.own[connection, ()] = connection
+
+    def _end(self, key: Any) -> None:
+        """End a connection, on a thread: a program may take seconds to end."""
+        threading.Thread(target=self.own.pop(key).close, daemon=True).start()
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""
@@ -1372,7 +1381,7 @@ class Upstream:
         idle = [key for key in own if not self.own[key].calls]
         if not idle:
             raise RpcError(INTERNAL, "Too many clients use this server: try again")
-        threading.Thread(target=self.own.pop(idle[0]).close, daemon=True).start()
+        self._end(idle[0])
 
     def with_our_uris(self, result: Message) -> Message:
         """Return a result with our URIs in place of theirs."""

@@ -1775,6 +1775,33 @@ def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
         wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
 
 
+@needs_posix
+def test_a_user_who_gives_up_calls_uses_up_their_own_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann, bob = person("ann"), person("bob")
+        running = []
+        for _ in range(4):  # each time, bob keeps the connection with another call
+            running.append(begin(bob.call, "up__late"))
+            with pytest.raises(TimeoutError):
+                bob.call("up__late", timeout=0.05)
+            wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
+            assert "accept" in ann.call("up__ask")
+        principals = [one.principal for one in upstream.own.values()]
+        assert sorted(principals) == ['"ann"', '"bob"', '"bob"']
+        with pytest.raises(mcp.RpcError, match="closed"):  # the oldest has ended
+            running[1].result(PATIENCE)
+
+
+def live_clients(upstream):
+    """Return the clients of the connections that take calls."""
+    connections = [upstream.main, *upstream.own.values()]
+    return [one.client for one in connections if one.client and not one.retired]
+
+
 def clients_of(upstream):
     """Return the clients of all connections to an upstream."""
     connections = [upstream.main, *upstream.own.values()]
