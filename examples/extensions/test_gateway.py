@@ -1401,6 +1401,33 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
         upstream.close()
 
 
+@parametrize("key, word", [("one key for all workers", "Two?"), ("", "not valid")])
+def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkeypatch):
+    monkeypatch.setenv("MCP_STATE_KEY", key)
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstreams = [gw.Upstream("up", {"url": serving.url}) for _ in "12"]
+        workers = [gw.Profile("all", [(upstream, ["*"])]) for upstream in upstreams]
+        for upstream in upstreams:
+            upstream.keeper.start()
+
+        def call(worker, **more):
+            out = []
+            named = {"name": "up__twice", "arguments": {}, **more}
+            request = modern_request("tools/call", **named)
+            worker.handle(request, out.append, principal="ann")
+            return out[-1].get("result") or out[-1]["error"]
+
+        first = call(workers[0])
+        answers = dict.fromkeys(
+            first["inputRequests"], {"action": "accept", "content": {"n": 1}}
+        )
+        state = first["requestState"]
+        given = {"requestState": state, "inputResponses": answers}
+        assert word in json.dumps(call(workers[1], **given))
+        gw.close_all(upstreams)
+
+
 def test_a_cancelled_call_that_has_asked_is_cancelled():
     server, gate = asking_server()
     with http_serving(server) as serving:
