@@ -125,6 +125,7 @@ from mcp_ref import (
     Schema,
     Server,
     bearer,
+    decode,
     elicitation,
     log,
     rules,
@@ -1803,14 +1804,10 @@ def find_tools(tools: list[Message], query: str) -> Message:
     words = re.findall(r"\w+", query.lower())[:MAX_WORDS]
 
     def score(tool: Message) -> int:
-        name, schema = tool["name"].lower(), tool["inputSchema"]
-        said = (
-            tool.get("title"),
-            tool.get("description"),
-            *schema.get("properties", ()),
-        )
-        text = f"{name} {said}".lower()
-        return sum((word in text) + 2 * (word in name) for word in words)
+        name, properties = tool["name"].lower(), tool["inputSchema"].get("properties")
+        named = list(properties) if isinstance(properties, dict) else []
+        said = f"{name} {tool.get('title')} {tool.get('description')} {named}".lower()
+        return sum((word in said) + 2 * (word in name) for word in words)
 
     scores = [(score(tool), tool) for tool in tools]
     scores.sort(key=lambda pair: pair[0], reverse=True)
@@ -1827,6 +1824,9 @@ def find_tools(tools: list[Message], query: str) -> Message:
 def called_tool(given: Message) -> Message:
     """Return name and arguments in the arguments of call_tool."""
     name, arguments = given.get("name"), given.get("arguments", {})
+    if isinstance(arguments, str):  # models write objects as text
+        with contextlib.suppress(RpcError):
+            arguments = decode(arguments.encode("utf-8", "replace"))
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise RpcError(INVALID, "call_tool: name must be a string, arguments an object")
     return {"name": name, "arguments": arguments}

@@ -2163,9 +2163,10 @@ def test_two_tools_stand_for_many(version):
         assert len(tools) == gw.MAX_FOUND and f"of {many} tools" in head
         assert found("nothing-like-this")[1] == []
         for tool in ("up__add", "old__add"):
-            given = {"name": tool, "arguments": {"a": 1, "b": 2}}
-            result = front.call_tool("call_tool", given)
-            assert result["content"][0]["text"] == "3"
+            for arguments in ({"a": 1, "b": 2}, '{"a": 1, "b": 2}'):
+                given = {"name": tool, "arguments": arguments}
+                result = front.call_tool("call_tool", given)
+                assert result["content"][0]["text"] == "3"
         for given in ({}, {"name": 7}, {"name": "x", "arguments": []}):
             with pytest.raises(mcp.RpcError, match="must be a string|Unknown tool"):
                 front.call_tool("call_tool", given)
@@ -2173,7 +2174,7 @@ def test_two_tools_stand_for_many(version):
 
 def test_the_answer_of_a_search_is_bounded(monkeypatch):
     monkeypatch.setattr(gw, "MAX_FOUND_BYTES", 1000)
-    tool = {"name": "t", "description": "x" * 600, "inputSchema": {}}
+    tool = {"name": "t", "inputSchema": {"properties": 7}}
     for size, shown in ((600, 1), (2000, 1), (100, 6)):
         tools = [{**tool, "description": "x" * size}] * 6
         text = gw.find_tools(tools, "x")["content"][0]["text"]
