@@ -284,6 +284,11 @@ def prefix_of(name: str, taken: Iterable[str]) -> str:
     return f"s{prefix[: MAX_NAME // 2 - 10]}-{digest(name)}"
 
 
+def bare(url: str) -> str:
+    """Return a URL without user, password and query."""
+    return re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
+
+
 def place_of(url: str) -> tuple[str, int] | None:
     """Return host and port of a URL on this machine."""
     with contextlib.suppress(ValueError):
@@ -1478,7 +1483,7 @@ class Login:
     @property
     def how(self) -> str:
         """What says how to log in, where we cannot ask a user."""
-        url = re.split("[?#]", self.upstream.options.get("url", ""))[0]
+        url = bare(self.upstream.options.get("url", ""))
         return f"it needs a login: python3 mcp_cli.py login {url}"
 
     @property
@@ -2067,7 +2072,7 @@ def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
     if not re.match("https?://[^/]", url):
         raise ValueError("expected a file or an http(s) URL")
-    name = re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
+    name = bare(url)
     upstream = Upstream(name, {"url": url}, prefix="")
     return Setup({name: upstream}, {"all": Profile("all", [(upstream, ["*"])])})
 
@@ -2118,7 +2123,7 @@ def main() -> None:
     host, _, port = (options.http or "0").rpartition(":")
     if not re.fullmatch(r"[0-9]{1,5}", port):
         parser.error(f"--http must be [HOST:]PORT, not {options.http!r}")
-    shown = re.split("[?#]", str(options.config))[0]
+    shown = bare(str(options.config))
     try:
         setup = read_config(str(options.config))
     except (OSError, ValueError) as problem:

@@ -365,6 +365,12 @@ def test_gateway_names_what_is_wrong_with_its_command_line(words, keyword, tmp_p
     is_refused([*GATEWAY[1:], *words.split()], keyword, tmp_path)
 
 
+def test_a_url_that_is_refused_is_shown_without_secrets(tmp_path):
+    for url in (f"ftp://ann:{SECRET}@x/mcp?key={SECRET}", f"http:///x?{SECRET}"):
+        done = subprocess.run([*GATEWAY, url], capture_output=True, text=True)
+        assert done.returncode == 2 and SECRET not in done.stderr + done.stdout
+
+
 @needs_posix
 def test_gateway_runs_on_stdio_and_over_http(tmp_path):
     config = configure(
