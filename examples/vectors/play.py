@@ -68,13 +68,12 @@ OPTIONAL = {
 }
 
 
-def meta_for(version: str, capabilities: Json, **more: Any) -> Json:
+def meta_for(version: str, capabilities: Json) -> Json:
     """Make the `_meta` of a request in a modern revision."""
     return {
         VERSION: version,
         META + "clientInfo": CLIENT,
         META + "clientCapabilities": capabilities,
-        **more,
     }
 
 

@@ -558,6 +558,23 @@ def test_the_sentence_is_that_of_the_revision(tmp_path):
     assert missing == repr(["NO SENTENCE other: no such words"])
 
 
+def test_params_that_are_no_object_break_one_rule():
+    """... which is about params, and not about names within them."""
+    wrong = [{"params": None}, {"params": "all"}, {"params": 5}]
+    head = {"jsonrpc": "2.0", "method": "notifications/message"}
+    messages = [{**head, **one} for one in wrong]
+    program = f"""if True:
+        import pathlib, report
+        from patterns import fits
+        for path in sorted(pathlib.Path().glob("*.json")):
+            for vector in report.read_file(path) if path.stem != "schema" else []:
+                for message in {messages!r}:
+                    if not fits(vector.get("every", {{}}), message, {{}}):
+                        print(vector["id"])"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["every-message"] * 3, done.stderr
+
+
 def test_one_fault_is_charged_once(tmp_path):
     """A vector follows from another that fails in the same place, and only then."""
     wrong, right = asked("x", {"error": {}}), asked("x", {"result": {}})
