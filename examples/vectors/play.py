@@ -498,6 +498,9 @@ class Talk:
                 raise Failed(f"the cursor {show(cursor)} leads back to itself", answer)
             cursors.append(cursor)
             params = {"cursor": cursor}
+        distinct = {json.dumps(item, sort_keys=True) for item in items}
+        if len(distinct) < len(items):
+            raise Failed("pages do not end, and their items come again", answer)
         raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:

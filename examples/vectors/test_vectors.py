@@ -340,6 +340,8 @@ for line in sys.stdin:
     elif method == "pages":
         place = int(message["params"].get("cursor", 1))
         result = {"items": [{"n": place}, {"n": place + 1}], "nextCursor": str(place % 3 + 1)}
+    elif method == "endless":
+        result = {"items": [1], "nextCursor": str(message["id"])}
     elif method == "echo":
         result = {"text": message["params"]["text"]}
     if "id" in message and method != "silence":
@@ -668,10 +670,12 @@ def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
         "deep": {"steps": [{"request": "pages", "expect": deep}]},
         "some": {"steps": [{"request": "pages", "params": {}, "expect": some}]},
         "pages-that-lead-back": {"steps": [{"pages": "pages"}]},
+        "endless-pages": {"steps": [{"pages": "endless"}]},
     }
     rows = verdicts(tmp_path, vectors, *SERVE)
     broken = [name for name, row in rows.items() if row["verdict"] != "passed"]
-    assert broken == ["pages-that-lead-back"], rows
+    assert broken == ["pages-that-lead-back", "endless-pages"], rows
+    assert "come again" in rows["endless-pages"]["why"]
     assert "leads back to itself" in rows["pages-that-lead-back"]["why"]
 
 
