@@ -339,7 +339,11 @@ class Talk:
             member = member if isinstance(member, dict) else {}
             if "method" in member and is_a(member.get("id"), "string|integer"):
                 ids.append(member["id"])
-                self.link.methods[json.dumps(member["id"])] = str(member["method"])
+                sound = fits(SOUND, member, {}) and is_a(
+                    member.get("params", {}), "object"
+                )
+                method = member["method"] if sound else ""
+                self.link.methods[json.dumps(member["id"])] = method
             if verbatim and ("id" in member or "method" not in member):
                 self.loose += 1
         self.link.waiting |= {json.dumps(name) for name in ids}
@@ -541,8 +545,8 @@ class Talk:
                 raise Missing(step["given"]) from None
             if isinstance(problem, Silent):
                 talk.explain(problem, step)
-            if "waits" in step:
-                talk.refused.clear()  # -32601 is no excuse where an answer is the rule
+            if {"waits", "request"} <= set(step):
+                talk.refused.clear()  # -32601 is no excuse where its answer is the rule
             if ended:
                 raise Failed(str(problem)) from None
             raise
