@@ -46,16 +46,19 @@ client's capabilities once. Since 2026-07-28 (the *modern* era) there are no ses
 every request names them in `params._meta`.
 
 This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
-delete everything from part II on, the rest is a complete server on stdio. Names are
-defined before they are used, except in a few calls, such as serve_stdio() in
-Server.run(). So you can read the file from the top; "How a message travels", before
-part I, is the map.
+delete everything from part II on, the rest is a complete server on stdio.
+
+There are two ways through the file. *All of it*, from the top, takes about 8 hours:
+names are defined before they are used, except in a few calls, such as serve_stdio() in
+Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
+and 16, whose first lines say all that the rest needs of them. "How a message travels",
+before part I, is the map of both.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging and threads
+          3  logging, threads, signals, command line
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -100,6 +103,7 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
+from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -109,16 +113,19 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
+    MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
+    MAX_THREADS
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
-    NOTIFICATIONS PARSE_ERROR RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
+    NOTIFICATIONS PARSE_ERROR Pipe RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS
     UNSUPPORTED_VERSION URL_REQUIRED AskError ClientLacks Context NotFound Peer
     Result RpcError Schema Server ToolError audio decode elicitation embedded encode
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES
+    meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -138,19 +145,17 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _response()          an RpcError becomes the error of the response
-#           _result()          any other exception becomes one of the two:
-#             _run_method()    takes the user's answers, or asks
-#               serve_*()      one for each method                          section 10
-#                 Server.call_handler()    calls the author's function      section 9
-#             _explain()       ... an exception becomes a result or an error
-#             _shape()         fits the result to the revision
+#         _result()            runs the method
+#           serve_*()          one for each method                          section 10
+#             Server.call_handler()    calls the author's function          section 9
+#           _explain()         turns an exception into a result or an error
+#           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
 # Over HTTP, only the beginning and the end differ:
 #
-#     Connections.next_request()    reads the head                          section 15
+#     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
 #       Endpoint.post()        reads and decodes the body
 #         Server.handle()      ... as above, until _finish() ...
@@ -173,42 +178,14 @@ Send = Callable[[Any], None]  # sends one message
 #
 # A legacy client sends the contents of `_meta` once, in `initialize`.
 #
-# *The thread that reads a request also runs its handler.* Another thread for each call
-# would take six to seven times the processor time. So the reader of a pipe, for
-# example, stops reading, runs the handler, and then reads on. If the handler is slow,
-# another thread reads meanwhile:
+# The thread that reads a request also runs its handler: a new thread for each call
+# would take three to six times the processor time. If a handler is slow, nobody waits
+# for it. On stdio another thread reads on (section 12 shows how); over HTTP each
+# connection has its own thread.
 #
-#     time     thread       what happens                                     busy
-#     0 ms     reader 1     reads a call, and runs the handler               0
-#     10 to    watch        the handler is still running: starts reader 2    0
-#     20       reader 2     takes over; reads on, and answers `ping`         1
-#     25       reader 2     reads a call; gives it to a thread of the        2
-#                           *crew*, because a slow handler is running
-#     100      that thread  is done, and ends                                1
-#     200      reader 1     its handler returns; it sends the result; its
-#                           post is taken, so it helps the crew, and ends    0
-#
-# Had the handler returned after 5 ms, reader 1 would have read the next line itself, as
-# it does after nearly all calls; the watch would not have looked yet.
-#
-# In the words of the code: a thread has a *post*, here to read the pipe. To run a
-# handler, it *leaves* the post with a `Watch` (section 3), and comes back to *take* it.
-# Whoever takes it, it or somebody else, is the only one who gets it. Over HTTP the post
-# is to look after a connection: who notices that the client has hung up takes it, and
-# ends what waits for this client.
-#
-#              the post                      is taken over by            after
-#     stdio    to read the pipe              another reader              10 to 20 ms
-#     HTTP     to look after a connection    the watch, if the client    0.2 to 0.4 s
-#                                            has hung up
-#
-# There is one watch for a pipe, and one for an endpoint; its thread ends when nothing
-# is left to it.
-#
-# One thread at a time writes to a connection: to stdout, the thread that holds its
-# lock; to a socket, the thread that carries the connection. The others put their
-# messages into an `Outbox` (section 13). The only one that waits there is a handler
-# that is far ahead of its own client.
+# One thread at a time writes to a client, under a lock. Over HTTP, a message that
+# belongs to no request, such as a change, goes into an `Outbox` (section 13). The
+# connection's thread sends it, so that changed() waits for no client.
 
 
 # ======== Part I: a server on stdio ===================================================
@@ -218,10 +195,9 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# The specification's lists are tables here, and the code reads their rows. Every
-# difference between two revisions is a row. Code outside the tables names no date, and
-# compares revisions by their position in REVISIONS. These columns are in several
-# tables:
+# Every difference between two revisions is a row of a table. Code outside the tables
+# names no date, and compares revisions by their position in REVISIONS. These columns
+# are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -233,28 +209,30 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(kind: Any, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a `kind`, by their first cells.
+def read_table(name: str, source: str) -> dict[Any, Any]:
+    """Parse a table: return its rows, each a namedtuple, by their first cells.
 
     The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; yes and no become True and False, R1, R2, ... become dates.
+    cell; R1, R2, ... become dates.
     """
+    head, *lines = source.strip().splitlines()
+    columns = head.split()
+    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
-    for line in source.strip().splitlines()[1:]:
+    for line in lines:
         cells: list[Any] = []
         for word in re.split("  +", line.strip()):
             is_number = word.lstrip("-").isdigit()
             cells.append(int(word) if is_number else words.get(word, word))
-        table[cells[0]] = kind(*cells)
+        table[cells[0]] = make_row(*cells)
     return table
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change. The
 # era says where a client declares itself: in each request, or in `initialize`.
-Revision = namedtuple("Revision", "date era")
 REVISIONS = read_table(
-    Revision,
+    "Revision",
     """
     date        era
     2026-07-28  modern
@@ -272,48 +250,49 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-Method = namedtuple(
-    "Method", "name way since until deprecated asks cacheable mirrored capability"
-)
 METHODS = read_table(
-    Method,
+    "Method",
     """
-    name                      way  since  until  depr.  asks  cache  mirrored  capability
-    server/discover           >    R5     -      -      no    yes    -         -
-    tools/list                >    R1     -      -      no    yes    -         tools
-    tools/call                >    R1     -      -      yes   no     name      tools
-    resources/list            >    R1     -      -      no    yes    -         resources
-    resources/templates/list  >    R1     -      -      no    yes    -         resources
-    resources/read            >    R1     -      -      yes   yes    uri       resources
-    prompts/list              >    R1     -      -      no    yes    -         prompts
-    prompts/get               >    R1     -      -      yes   no     name      prompts
-    completion/complete       >    R1     -      -      no    no     -         completions
-    subscriptions/listen      >    R5     -      -      no    no     -         -
-    initialize                >    R1     R4     -      no    no     -         -
-    ping                      <>   R1     R4     -      no    no     -         -
-    logging/setLevel          >    R1     R4     -      no    no     -         logging
-    resources/subscribe       >    R1     R4     -      no    no     -         resources
-    resources/unsubscribe     >    R1     R4     -      no    no     -         resources
-    elicitation/create        <    R3     -      -      no    no     -         elicitation
-    sampling/createMessage    <    R1     -      R5     no    no     -         sampling
-    roots/list                <    R1     -      R5     no    no     -         roots
+    name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
+    server/discover           >    R5     -      -           no    yes        -         -
+    tools/list                >    R1     -      -           no    yes        -         tools
+    tools/call                >    R1     -      -           yes   no         name      tools
+    resources/list            >    R1     -      -           no    yes        -         resources
+    resources/templates/list  >    R1     -      -           no    yes        -         resources
+    resources/read            >    R1     -      -           yes   yes        uri       resources
+    prompts/list              >    R1     -      -           no    yes        -         prompts
+    prompts/get               >    R1     -      -           yes   no         name      prompts
+    completion/complete       >    R1     -      -           no    no         -         completions
+    subscriptions/listen      >    R5     -      -           no    no         -         -
+    initialize                >    R1     R4     -           no    no         -         -
+    ping                      <>   R1     R4     -           no    no         -         -
+    logging/setLevel          >    R1     R4     -           no    no         -         logging
+    resources/subscribe       >    R1     R4     -           no    no         -         resources
+    resources/unsubscribe     >    R1     R4     -           no    no         -         resources
+    elicitation/create        <    R3     -      -           no    no         -         elicitation
+    sampling/createMessage    <    R1     -      R5          no    no         -         sampling
+    roots/list                <    R1     -      R5          no    no         -         roots
 """,
 )
 
-# basic/index §_meta: the reserved keys. The first three say who sends a modern request.
-META_VERSION = "io.modelcontextprotocol/protocolVersion"
-META_CLIENT = "io.modelcontextprotocol/clientInfo"
-META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-META_SERVER = "io.modelcontextprotocol/serverInfo"
+# To add a list: a row. `member` of its result has the definitions; `item` is the name of
+# one in `fields` of FEATURES.
+LISTS = read_table(
+    "List",
+    """
+    name                      member             item
+    tools/list                tools              tool
+    resources/list            resources          resource
+    resources/templates/list  resourceTemplates  template
+    prompts/list              prompts            prompt
+""",
+)
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?` marks params that
-# may be None, or left out.
-_PARAM_KINDS: Message = {
+# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
+_KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -321,7 +300,7 @@ _PARAM_KINDS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param, or another member of `_meta`: a word, or a row.
+# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -332,39 +311,55 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-    _meta                  io.modelcontextprotocol/protocolVersion:str
-    _meta                  io.modelcontextprotocol/clientCapabilities:dict
-    _meta                  io.modelcontextprotocol/clientInfo:dict?
-    _meta                  io.modelcontextprotocol/logLevel:level?
 """
 PARAMS: dict[str, Message] = {}
 for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_KINDS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+
+# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
+# their values. To add a key: a row, and its name below.
+META = read_table(
+    "Meta",
+    """
+    key                                         way  since  until  kind
+    io.modelcontextprotocol/protocolVersion     >    R5     -      str
+    io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
+    io.modelcontextprotocol/clientInfo          >    R5     -      dict?
+    io.modelcontextprotocol/logLevel            >    R5     -      level?
+    io.modelcontextprotocol/subscriptionId      <    R5     -      -
+    io.modelcontextprotocol/serverInfo          <    R5     -      -
+""",
+)
+(
+    META_VERSION,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_SUBSCRIPTION,
+    META_SERVER,
+) = META
 
 # To add a notification: a row. A server sends it with Context.notify, Server.notify or
 # Server.changed. `filter` is the member of a subscription's filter that asks for it.
-Notification = namedtuple(
-    "Notification", "name way since until deprecated capability filter"
-)
 _NOTIFICATIONS = read_table(
-    Notification,
+    "Notification",
     """
-    name                        way  since  until  depr.  capability  filter
-    cancelled                   <>   R1     -      -      -           -
-    progress                    <>   R1     -      -      -           -
-    message                     <    R1     -      R5     logging     -
-    tools/list_changed          <    R1     -      -      tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -      prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -      resources   resourcesListChanged
-    resources/updated           <    R1     -      -      resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -      -           -
-    elicitation/complete        <    R4     R4     -      -           -
-    initialized                 >    R1     R4     -      -           -
-    roots/list_changed          >    R1     R4     -      roots       -
+    name                        way  since  until  deprecated  capability  filter
+    cancelled                   <>   R1     -      -           -           -
+    progress                    <>   R1     -      -           -           -
+    message                     <    R1     -      R5          logging     -
+    tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    subscriptions/acknowledged  <    R5     -      -           -           -
+    elicitation/complete        <    R4     R4     -           -           -
+    initialized                 >    R1     R4     -           -           -
+    roots/list_changed          >    R1     R4     -           roots       -
 """,
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
@@ -372,43 +367,62 @@ UPDATED = "notifications/resources/updated"
 # The notifications of changes, which Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `"its name" in rules.features` where it matters.
-# If members are only added or removed, listing them in `fields`, as "kind.member" or
-# "*.member", is enough: see downgrade() in section 6.
-Feature = namedtuple("Feature", "name since until deprecated fields", defaults=["", ""])
+# To add another difference: a row, and `rules.has("its name")` where it matters. For
+# members that are only added or removed, `fields` is enough: "kind.member" or
+# "*.member" (see downgrade() in section 6).
 FEATURES = read_table(
-    Feature,
+    "Feature",
     """
-    name                    since  until  depr.  fields
-    caching hints           R5     -      -      result.ttlMs result.cacheScope
-    result types            R5     -      -      result.resultType
-    server info             R5     -
-    any structured content  R5     -
-    header mirroring        R5     -
-    argument errors         R4     -
-    URL elicitation         R4     -      -      elicitation.url elicitation.mode
-    elicitation ids         R4     R4
-    rich forms              R4     -
-    sampling tools          R4     -      -      sampling.tools
-    sampling context        R4     -      R4
+    name                    since  until  deprecated  fields
+    caching hints           R5     -      -           result.ttlMs result.cacheScope
+    result types            R5     -      -           result.resultType
+    server info             R5
+    any structured content  R5
+    argument errors         R4
+    URL elicitation         R4     -      -           elicitation.url elicitation.mode
+    sampling tools          R4     -      -           sampling.tools
     priming events          R4     R4
-    icons                   R4     -      -      *.icons
-    server description      R4     -      -      server.description server.websiteUrl
-    titles                  R3     -      -      *.title
-    _meta everywhere        R3     -      -      *._meta
-    structured output       R3     -      -      tool.outputSchema result.structuredContent
-    modification times      R3     -      -      annotations.lastModified
-    resource links          R3     -
-    completion context      R3     -
-    version header          R3     -
-    audio                   R2     -
-    tool annotations        R2     -      -      tool.annotations
-    progress messages       R2     -
-    completions capability  R2     -
+    icons                   R4     -      -           *.icons
+    server description      R4     -      -           server.description server.websiteUrl
+    titles                  R3     -      -           *.title
+    _meta everywhere        R3     -      -           *._meta
+    structured output       R3     -      -           tool.outputSchema result.structuredContent
+    modification times      R3     -      -           annotations.lastModified
+    tool annotations        R2     -      -           tool.annotations
+    completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
-    streamable sessions     R2     R4
     null id in errors       R1     R3
+""",
+)
+# Differences that this file need not read: they follow from another row or from the
+# transport, or an older client ignores them.
+DIFFERENCES = read_table(
+    "Feature",
+    """
+    name                    since  until  deprecated  fields
+    header mirroring        R5
+    elicitation ids         R4     R4
+    rich forms              R4
+    sampling context        R4     -      R4
+    completion context      R3
+    version header          R3
+    progress messages       R2
+    streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
+""",
+)
+
+# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
+# types may have `_meta` and annotations. (server/tools §Tool Result)
+BLOCKS = read_table(
+    "Block",
+    """
+    type           since  until  required       optional
+    text           R1     -      text           -
+    image          R1     -      data mimeType  -
+    audio          R2     -      data mimeType  -
+    resource       R1     -      resource       -
+    resource_link  R3     -      uri name       title description mimeType size icons
 """,
 )
 
@@ -416,21 +430,20 @@ FEATURES = read_table(
 # each sends only its own (basic/index §Error Codes). Choose your own codes outside the
 # reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
 # started.
-Error = namedtuple("Error", "code name since until status sent")
 ERRORS = read_table(
-    Error,
+    "Error",
     """
-    code    name                             since  until  HTTP  sent
-    -32700  ParseError                       R1     -      400   by a transport: not JSON
-    -32600  InvalidRequest                   R1     -      400   JSON, but not a request
-    -32601  MethodNotFound                   R1     -      404   no such method here
-    -32602  InvalidParams                    R1     -      400   wrong params or unknown name
-    -32603  InternalError                    R1     -      500   a handler failed
-    -32020  HeaderMismatch                   R5     -      400   headers contradict the body
-    -32021  MissingRequiredClientCapability  R5     -      400   the client cannot be asked
-    -32022  UnsupportedProtocolVersion       R5     -      400   `_meta` names another one
-    -32002  ResourceNotFound                 R1     R4     400   no such resource (now -32602)
-    -32042  URLElicitationRequired           R4     R4     400   visit these pages, then retry
+    code    name                             since  until  status  sent
+    -32700  ParseError                       R1     -      400     by a transport: not JSON
+    -32600  InvalidRequest                   R1     -      400     JSON, but not a request
+    -32601  MethodNotFound                   R1     -      404     no such method here
+    -32602  InvalidParams                    R1     -      400     wrong params or unknown name
+    -32603  InternalError                    R1     -      500     a handler failed
+    -32020  HeaderMismatch                   R5     -      400     headers contradict the body
+    -32021  MissingRequiredClientCapability  R5     -      400     the client cannot be asked
+    -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
+    -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
+    -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
 """,
 )
 (
@@ -468,27 +481,42 @@ class Rules:
         order = list(REVISIONS)  # the newest first
         here = order.index(version)
 
-        def has(row: Any) -> bool:
-            last = order.index(row.until or order[0])
-            return last <= here <= order.index(row.since)
-
         def served(table: dict[Any, Any]) -> set[Any]:
-            return {key for key, row in table.items() if has(row)}
+            keys = set()
+            for key, row in table.items():
+                last = order.index(row.until or order[0])
+                if last <= here <= order.index(row.since):
+                    keys.add(key)
+            return keys
 
         # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
+        self.blocks = served(BLOCKS)
+        # The kinds of a request's `_meta`.
+        self.meta: Message = {
+            key: _KINDS_OF_PARAMS[META[key].kind]
+            for key in served(META)
+            if META[key].way == ">"
+        }
 
         # The `fields` that this revision lacks, as "kind.member".
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks, so that
-        # downgrade() must look at it. False for the newest revision.
-        self.reduces = self.hidden or not {"audio", "resource links"} <= self.features
+        # True if a result may contain something that this revision lacks.
+        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
+        # True if this concerns more than the result's own members.
+        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
+            not name.startswith("result.") for name in self.hidden
+        )
+
+    def has(self, feature: str) -> bool:
+        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
         """Tell whether a notification may be sent in this revision.
@@ -506,31 +534,40 @@ def versions(era: str = "") -> list[str]:
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
+def meta_for(version: str, given: Message | None = None) -> Message:
+    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
+    the keys that are required."""
+    kinds = rules(version).meta
+    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
+    for key, value in (given or {}).items():
+        if key in kinds or key not in META:
+            meta[key] = value
+    if META_VERSION in kinds:
+        meta[META_VERSION] = version
+    return meta
+
+
 # ======== 2. Messages and errors ======================================================
-# From bytes to messages and back. On stdio a message is one line
-# (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
-# page, and no reader takes U+2028 for the end of a line.
+# On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
+# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits:
 #
 #     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
 #     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
 #     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH: the response repeats it, as do each event of a
-#                  stream and each change for a subscription
+#     in its id    MAX_ID_LENGTH
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
-#
-# Output is JSON that any reader accepts: NaN and Infinity are refused, and a lone
-# surrogate, which os.fsdecode() may put into a Python string, becomes U+FFFD.
 #
 # Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
 # here, and section 7 says what each becomes.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_VALUES = 500_000  # in one message: a value takes up to a hundred bytes
+MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
+MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
@@ -584,7 +621,6 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -602,42 +638,35 @@ def _refuse(found: Any) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-
-# All bytes except brackets, commas and quotes; and the change of depth at each bracket,
-# as a signed byte: 1 or -1.
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
-_DEPTHS = bytes.maketrans(b"[]{}", b"\1\xff\1\xff")
 
 
 def check_size(data: bytes) -> None:
     """Refuse JSON that is nested too deeply, or has too many values; ValueError.
 
-    An empty array takes three bytes on the wire, and sixty in memory, so this comes
-    before decoding. Only the characters outside of strings are looked at, a piece at a
-    time.
+    This comes before decoding, which takes twenty times the memory.
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
         return  # most messages
-    # An escaped quote does not end a string; brackets in strings do not count.
+    # An escaped quote does not end a string.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
-    inside = 0  # 1 in a string
-    depth = 0
-    values = 0
-    for start in range(0, len(marks), 2**16):
+    outside = bytearray()  # the marks that are not in strings
+    in_string = False
+    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
         parts = marks[start : start + 2**16].split(b'"')
-        outside = b"".join(parts[inside::2])
-        inside ^= len(parts) % 2 ^ 1
-        # Each comma and each opening bracket stands for a value.
-        values += len(outside.translate(None, b"]}"))
-        deltas = memoryview(outside.translate(_DEPTHS, b",")).cast("b")
-        depths = list(itertools.accumulate(deltas, initial=depth))
-        depth = depths[-1]
-        if max(depths) > MAX_DEPTH:
-            raise ValueError("the message is nested too deeply")
-    if values > MAX_VALUES:
+        outside += b"".join(parts[in_string::2])
+        in_string ^= len(parts) % 2 == 0
+
+    # Each comma and each opening bracket stands for a value.
+    if len(outside.translate(None, b"]}")) > MAX_VALUES:
         raise ValueError(f"the message has more than {MAX_VALUES} values")
+    depth = 0
+    for bracket in outside.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if not 0 <= depth <= MAX_DEPTH:
+            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def decode(data: bytes) -> Any:
@@ -652,7 +681,7 @@ def decode(data: bytes) -> Any:
 
 
 # In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which many readers refuse.
+# lone surrogate, which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -671,7 +700,6 @@ def encode(message: Any) -> bytes:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as base64."""
     import base64
 
     return base64.b64encode(data).decode()
@@ -694,10 +722,7 @@ def digest(value: Any) -> str:
 
 # ---- kinds of message
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id or a progress token.
-
-    `0` and "" are ids; `1` and "1" are two ids, and two keys of a dict.
-    """
+    """Tell whether a value may be an id or a progress token: `0` and "" may."""
     source = str(value)
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
@@ -709,8 +734,7 @@ def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
     RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) still counts as one,
-    because it must not be answered.
+    method, no id) or response (a result or error, no method) is never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -721,23 +745,20 @@ def kind_of(message: Any) -> str:
         return "response"
 
     if message.get("jsonrpc") != "2.0":
-        flaw = 'it must have "jsonrpc": "2.0"'
+        reason = 'it must have "jsonrpc": "2.0"'
     elif not isinstance(method, str):
-        flaw = "its method must be a string"
+        reason = "its method must be a string"
     elif not is_id(message.get("id")):
-        flaw = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
+        reason = f"its id must be a string or an integer, up to {MAX_ID_LENGTH} long"
     elif not isinstance(message.get("params", {}), dict):
-        flaw = "the params of a method must be an object"
+        reason = "the params of a method must be an object"
     else:
         return "request"
-    raise RpcError(INVALID_REQUEST, f"Invalid request: {flaw}")
+    raise RpcError(INVALID_REQUEST, f"Invalid request: {reason}")
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error.
-
-    kind_of() is stricter: it tells whether a request is valid.
-    """
+    """Tell whether a message must be answered, if only with an error."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -756,17 +777,19 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging and threads ======================================================
-# Operators read a log on stderr and, in the file MCP_TRACE, a trace of all messages. If
-# nobody reads stderr, entries are dropped, and nothing waits. An entry begins with
-# "mcp_ref: ", each further line of it with "mcp_ref| ". Clients cannot forge an entry:
-# control characters are escaped.
-#
-# All threads are daemons, so that none delays the exit after run() has returned. Their
-# names, which debuggers show, begin with "mcp-". If no thread can be started, the
-# caller does the work itself, or the work waits for a thread.
+# ======== 3. Logging, threads, signals, command line ==================================
+# Skip on first reading. log() writes to stderr; it never fails, and never waits.
+# log_failure() logs an exception. tracer() makes a function that records messages.
+# spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
+# starts a server on a terminal; find_place() returns the value of `--http`.
+# `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
+# descriptors of the client on stdin and stdout; nothing else can reach them.
 
+RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
+ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
+LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 def is_ready(file: Any, to_write: bool = True) -> bool:
@@ -786,19 +809,17 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
-    if source.isprintable():
-        return source
-    characters = []
-    for one in source:
-        is_safe = one.isprintable() or one in kept
-        characters.append(one if is_safe else ascii(one)[1:-1])
-    return "".join(characters)
+    return "".join(
+        one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
+    )
 
 
 def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    To send entries elsewhere, replace this function: `mcp_ref.log = logger.warning`.
+    Each further line of an entry begins with "mcp_ref| "; control characters are
+    escaped: so clients cannot forge an entry. To send entries elsewhere, replace this
+    function: `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -834,10 +855,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. `http`, `status` and `closed`
-    (the client has hung up) are further members of a record. Data that is not JSON goes
-    under "text". The first record describes this run. Without MCP_TRACE, trace() does
-    nothing.
+    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
+    this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -876,14 +895,11 @@ _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
 def log_failure(what: str, problem: BaseException) -> None:
-    """Log a handler's exception, from the author's first frame on.
-
-    An AskError needs no frames: the client caused it, or a signal.
-    """
+    """Log a handler's exception, from the author's first frame on."""
     import traceback
 
     frames = problem.__traceback__
-    if isinstance(problem, AskError):
+    if isinstance(problem, AskError):  # the client caused it, or a signal
         frames = None
     while frames and frames.tb_next:
         if not re.fullmatch(_OURS, frames.tb_frame.f_code.co_filename):
@@ -895,194 +911,310 @@ def log_failure(what: str, problem: BaseException) -> None:
     _log(printable("\n".join(lines), "\n"))
 
 
-# ---- threads
-def spawn(name: str, work: Func) -> bool:
-    """Start a daemon thread; False if none can be started."""
+def attempt(work: Func) -> None:
+    """Do work; log a failure."""
     try:
-        threading.Thread(target=work, name=name, daemon=True).start()
+        work()
+    except Exception as problem:
+        log_failure("a request", problem)
+
+
+# ---- threads: all are daemons, so that none delays the exit after run() has returned
+def spawn(name: str, work: Func, owner: Any = None) -> bool:
+    """Start a thread, for join_threads(owner); False if none can be started."""
+    thread: Any = threading.Thread(target=work, name=name, daemon=True)
+    thread.owner = owner
+    try:
+        thread.start()
     except RuntimeError:
         return False
     return True
 
 
-def run_aside(name: str, work: Func) -> None:
+def run_aside(name: str, work: Func, owner: Any = None) -> None:
     """Do work on a thread of its own, or here if none can be started."""
-    if not spawn(name, work):
+    if not spawn(name, work, owner):
         with suppress(BaseException):  # the caller goes on
             work()
 
 
-def join_threads(names: str, deadline: float) -> None:
-    """Wait until the threads of these names have ended, or until a deadline."""
+def join_threads(owner: Any, seconds: float) -> None:
+    """Wait until the threads of an owner have ended, but no longer than this."""
+    deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
-        if thread.name in names.split():
+        if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
 
 
-def await_cancelling() -> None:
-    """At the end, give running on_cancel() functions 0.1 s, all together."""
-    join_threads("mcp-cancel", time.monotonic() + 0.1)
+class RunHook:
+    """Runs functions on the thread of `run=`: usually an application's main thread.
 
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
 
-class Flag:
-    """An event that a signal handler may set.
-
-    threading.Event will not do: its set() takes a lock, which the interrupted thread
-    may hold. This set() takes no lock: it releases the one for which wait() waits.
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
     """
 
-    def __init__(self) -> None:
-        self.is_set = False
-        self._gate = threading.Lock()  # held until set() releases it
-        self._gate.acquire()
+    def __init__(self, put: Func | None) -> None:
+        self.put = put
+        self._waiting: deque[Any] = deque()
+        self._threads: dict[int, None] = {}
 
-    def set(self) -> None:
-        """Let wait() return, now and later; any thread or signal handler may do so."""
-        self.is_set = True
-        with suppress(RuntimeError):  # it is set already
-            self._gate.release()
+    def call(self, ctx: Context, function: Func) -> Any:
+        """Call a function there, wait for it, and return its result.
 
-    def wait(self) -> None:
-        """Wait until it is set; one thread may do so."""
-        # On Windows no signal interrupts this wait, so it must be short.
-        seconds = -1 if os.name == "posix" else 0.1
-        while not self.is_set:
-            self._gate.acquire(timeout=seconds)
+        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        """
+        if not self.put or threading.get_ident() in self._threads:
+            return function()
+        from concurrent.futures import Future, wait
+
+        outcome: Future[Any] = Future()
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
+
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
+            if not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(function())
+            except BaseException as problem:  # raised again on the request's thread
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
 
 
-class Watch:
-    """The posts that threads have left, each with what looks after it: see the map.
+# ---- the command line of a server; an option that is not known here is the program's own
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
 
-        a post        is in `_looks`   who may take it
-        is not left   no               nobody
-        is left       yes              the thread that left it, when it comes back;
-                                       or who takes over
-        is taken      no               nobody: take() is True once, for one thread
 
-    The result of take() alone says who has a post: a look and a thread that comes back
-    may meet. Any thread may call any method. `_lock` guards `_runs`, so that no post is
-    left just when the watch's own thread ends.
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    print(
+        *filter(None, [problem]),
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
+
+
+# ---- signals, forks, and the descriptors 0 and 1
+_replaced: dict[int, Any] = {}  # the author's signal handlers, by number
+_guarded: list[int] = []  # the client's descriptors
+_forking = threading.local()  # .mask: the signals that this thread had blocked
+
+
+@contextmanager
+def signals(react: Func) -> Iterator[None]:
+    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
+
+    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
+    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
+    signal ends the process, unless `react` returns True.
     """
+    import signal
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds  # between two looks
-        self._looks: dict[Any, Func] = {}  # by post
-        self._runs = False  # true while there is a thread that looks
-        self._lock = threading.Lock()
-        self.closed = False  # true once nobody has to look any longer
+    last = -inf  # time of the last signal; -inf: none yet
+    process = os.getpid()
 
-    def leave(self, post: Any, look: Func) -> None:
-        """Leave a post: look(post) is called at every look but the first, until it is
-        taken. If there is no thread to be had, nobody looks until the next is left."""
-        with self._lock:
-            self._looks[post] = look
-            if not self._runs:
-                self._runs = spawn("mcp-watch", self._run)
+    def handle(number: int, frame: Any) -> None:
+        nonlocal last
+        before = last
+        now = time.monotonic()
+        if now - before < LEAVE_SECONDS:
+            return
+        last = now  # now, because another signal may interrupt react()
+        # A forked child may still have this: see put_back_handlers().
+        if os.getpid() != process or (not react(number) and before > -inf):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    def take(self, post: Any) -> bool:
-        """Take a post; False if somebody else has taken it."""
-        return self._looks.pop(post, None) is not None  # one step: it needs no lock
-
-    def _run(self) -> None:
-        """Look after each post that was left before the last look."""
-        seen: set[Any] = set()
-        while not self.closed:
-            time.sleep(self._seconds)
-            looks = dict(self._looks)
-            for post in seen & looks.keys():
-                try:
-                    looks[post](post)
-                except BaseException as problem:  # the others are still looked after
-                    log_failure("a look", problem)
-            seen = set(looks)
-            with self._lock:
-                if not self._looks:  # an idle server must not wake the processor
-                    self._runs = False
-                    return
+    prepare_forks()
+    # Only the main thread may set handlers. An author's own are left alone.
+    is_main = threading.current_thread() is threading.main_thread()
+    sets = is_main and not _replaced
+    if sets:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                _replaced[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        if sets and last == -inf:  # after a signal, ours stay: a second one may come
+            put_back_handlers()
 
 
-class Crew:
-    """A few threads, and the work that waits for one of them.
+def put_back_handlers() -> None:
+    """Set the author's signal handlers again."""
+    import signal
 
-    A thread starts when work is added and ends when none is left, so an idle server has
-    none. (concurrent.futures has such pools, but is slow to import.)
+    with suppress(ValueError):  # PyPy, in the child of another thread
+        while _replaced:
+            signal.signal(*_replaced.popitem())
 
-        busy       threads that work for the crew; adopt() counts one in that has begun
-                   as something else. Each counts itself out at the end of help()
-        waiting    work that no thread has begun
 
-    `_lock` guards both. Any thread may call add().
+@cache
+def prepare_forks() -> None:
+    """Have forked children use the author's signal handlers, and let the client's
+    descriptors go: it would not see the end while a child holds them."""
+    if os.name != "posix":
+        return
+    import signal
+
+    def before() -> None:
+        # Python forgets signals that reach a child before after_in_child() has run.
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _replaced)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+    def after_in_child() -> None:
+        put_back_handlers()
+        after()
+        for descriptor in _guarded:
+            os.dup2(0, descriptor, inheritable=False)
+        _guarded.clear()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after, after_in_child=after_in_child
+    )
+
+
+def guard_stdio() -> list[int]:
+    """Move descriptors 0 and 1 away, for good; return the new ones.
+
+    Only messages may reach stdout: print(), C libraries and child processes find the
+    null device and stderr instead, even after serve_stdio(), when a thread that was
+    abandoned may still print.
     """
+    if _guarded:
+        return _guarded
+    # Some hosts start programs with closed descriptors. The next file that is opened,
+    # perhaps a log, would get such a number, and print() would write into it.
+    null = 0
+    while null < 3:
+        null = os.open(os.devnull, os.O_RDWR)
+    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    if sys.stdout and sys.stdout is sys.__stdout__:
+        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+            print(end="", flush=True)  # flush earlier output
+        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
+        sys.stdout = io.TextIOWrapper(
+            raw, "utf-8", "backslashreplace", line_buffering=True
+        )
+    if os.name == "posix":
+        for descriptor in _guarded:
+            os.set_blocking(descriptor, True)
+    prepare_forks()
+    return _guarded
 
-    def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._most = most  # threads that the crew starts
-        self._lock = threading.Lock()
-        self.busy = 0
-        self.waiting: deque[Func] = deque()
 
-    def add(self, work: Func) -> None:
-        """Have work done on one of the threads, in a copy of the context of this one;
-        or here, if none can be started."""
-        work = partial(copy_context().run, work)
-        with self._lock:
-            self.waiting.append(work)
-            if self.busy >= self._most:
-                return  # one of them takes it
-            self.busy += 1
-        run_aside(self._name, self.help)
-
-    def adopt(self) -> None:
-        """Count a thread in, which calls help() when it has the time."""
-        with self._lock:
-            self.busy += 1
-
-    def help(self) -> None:
-        """Do all that waits, as one of the threads; then count out."""
-        while True:
-            with self._lock:
-                if not self.waiting:
-                    self.busy -= 1
-                    return
-                work = self.waiting.popleft()
-            with suppress(Exception):  # the work has logged it; there is more to do
-                work()
+# ---- to be deleted with the old HTTP model
 
 
 # ======== 4. JSON Schema validation ===================================================
-# The dialect 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Nothing is fetched. A schema that cannot
-# be checked is refused when it is compiled: another dialect, an unknown type, a bad
-# pattern, an external reference, or a keyword that tool schemas hardly ever use
-# (_REFUSED).
+# `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
+# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
+# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+#
+# The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
+# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
+# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its *flaw*: None, or ": reason". Each level prepends its location on the way
-# out: "/items/3/price: reason". Checks have no state, so any thread may call them. For
-# example,
+# returns its errors, each as ": reason"; every level prepends its location. For example,
 #
 #     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
 #
-# becomes two checks, one of the type and one of the members. The latter calls the check
-# of `n`, if the value has an `n`. That is again two checks, a limit and a type. For
-# {"n": -1} the limit returns ": must be at least 0", and the check of the members makes
-# this "/n: must be at least 0". The first flaw is returned; the rest is not checked.
-#
-# An interpreter would be shorter. But a tool's schema is made once, and its arguments
-# are checked in every call. Compiled checks of three arguments take less than a tenth
-# of a call's time in decode(), handle() and encode().
+# becomes a check of the type and a check of the members, which calls the check of `n`.
+# For {"n": -1} that one returns ": must be at least 0", and the check of the members
+# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Flaw = typing.Optional[str]
-Check = Callable[[Any], Flaw]
+MAX_ERRORS = 10  # listed for one value
+Errors = typing.Sequence[str]
+Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
 
 
+def _is_decimal(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or _is_decimal(value)
 
 
 # fmt: off
@@ -1101,16 +1233,19 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become text: a client could choose numbers with the same hash, which would
+    Numbers become bytes: a client could choose numbers with the same hash, which would
     make a set slow.
     """
     if isinstance(value, dict):
-        return "object", frozenset((name, _key(item)) for name, item in value.items())
+        return frozenset((name, _key(item)) for name, item in value.items())
     if isinstance(value, list):
-        return ("array", *map(_key, value))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return isinstance(value, str), str(value)
+        return tuple(map(_key, value))
+    if not _is_number(value):
+        return value
+    with suppress(OverflowError):  # no float is equal
+        if float(value) == value:
+            value = float(value) + 0.0  # -0.0 becomes 0.0
+    return repr(value).encode()
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
@@ -1122,9 +1257,8 @@ def _is_multiple(value: Any, of: Any) -> bool:
 
 @lru_cache(1000)
 def _regex(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern as JSON Schema means it: ECMA-262."""
-    # There, \d and \w are ASCII, and `$`, outside of escapes and [sets], is the very
-    # end.
+    """Compile a pattern of ECMA-262: \\d and \\w are ASCII, `$` is the very end."""
+    # Escapes and [sets] stay as they are.
     python = re.sub(
         r"(?s)(\\.|\[(?:\\.|[^\]])*\])|\$", lambda found: found[1] or r"\Z", pattern
     )
@@ -1165,145 +1299,176 @@ _EMPTY: Message = {"number": 0, "string": "", "array": [], "object": {}}
 def _limit(keyword: str, limit: Any) -> Check:
     """Make the check of a keyword in _LIMITS; TypeError, re.error: a bad limit."""
     kind, test, reason = _LIMITS[keyword]
-    flaw = f": {reason.format(limit)}"
+    errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
-    def check(value: Any) -> Flaw:
-        if applies(value) and not test(value, limit):
-            return flaw
-        return None
+    def check(value: Any) -> Errors:
+        if not applies(value):
+            return ()
+        # 0.1 as a float is more than Decimal("0.1").
+        exact = type(value)(str(limit)) if _is_decimal(value) else limit
+        return () if test(value, exact) else errors
 
     return check
 
 
-def _at(key: Any, flaw: str) -> str:
-    """Prepend a location to a flaw, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + flaw
+def _at(key: Any, error: str) -> str:
+    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1") + error
 
 
 class TypedSchema(dict[str, Any]):
-    """A schema whose values must also convert: a ValueError of `convert` is a flaw.
+    """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    `convert` turns a value into what the handler gets.
+    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
-    def __init__(self, schema: Message, convert: Func) -> None:
+    def __init__(
+        self, schema: Message, convert: Func, for_results: Func | None = None
+    ) -> None:
         super().__init__(schema)
         self.convert = convert
+        self.for_results = for_results
 
-    def flaw(self, value: Any) -> Flaw:
+    def errors(self, limits: list[Check], value: Any) -> Errors:
         try:
-            self.convert(value)
+            made = self.convert(value)
         except ValueError as problem:
-            return str(problem)
-        return None
+            return str(problem).split("\n")
+        return [error for limit in limits for error in limit(made)]
 
 
-# Flaws that rule out a branch of a union, the surest first: the branch is null; it has
-# another type; a member has another constant, such as {"kind": "cat"}; a member is
-# missing.
-_NOT_MEANT = (
-    ": must be of type null",
-    ": must be of type ",
-    "/[^/]*: must be one of ",
-    "/[^/]*: is required",
-)
+_WRONG_TYPE = ": must be of type "
+_WRONG_MEMBER = "/[^/]*: must be one of "
+
+
+def _is_choice(schema: Any) -> bool:
+    """Tell whether a schema is one of the titled choices of a form."""
+    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
+
+
+def _closest(branches: list[Errors]) -> Errors:
+    """Return the errors of the branch of a union that is meant; (): none, or several.
+
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
+    """
+    for sign in _WRONG_TYPE, _WRONG_MEMBER:
+        fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
+        branches = fitting or branches
+    first, *others = sorted(branches, key=len)
+    if not others or len(first) < len(others[0]):
+        return first
+    if not first[0].startswith(_WRONG_TYPE):
+        return ()
+    types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
+    words = " or ".join(dict(types))
+    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+
+
+def _target(schema: Any, ref: str) -> Any:
+    """Return the subschema that a $ref means; ValueError: it is not in the schema."""
+    from urllib.parse import unquote  # it is slow to import
+
+    target = {"#": schema}
+    try:
+        for step in unquote(ref).split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(step) if isinstance(target, list) else step]
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"$ref {ref}: no such place in this schema")
+    return target
 
 
 class Schema:
     """A JSON Schema, ready to check values; ValueError if it cannot be used."""
 
     def __init__(self, schema: Message | bool) -> None:
-        # A schema may refer to itself, so the target of a $ref is compiled later, and
-        # only once, however many references it has.
-        self._targets: list[Any] = [schema]  # the schema, and the target of each $ref
-        self._checks: dict[int, Check] = {}  # of these, by id()
+        self._root = schema
+        # A schema may refer to itself, so the target of a $ref is compiled later.
+        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
+        self._refs = ["#"]  # still to be compiled
         try:
-            for node in self._targets:  # _ref() adds to them
-                if id(node) not in self._checks:
-                    self._checks[id(node)] = self._compile(node)
+            while self._refs:
+                ref = self._refs.pop()
+                if ref not in self._checks:
+                    self._checks[ref] = self._compile(_target(schema, ref))
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
-        self._check = self._checks[id(schema)]
 
-    def flaw(self, value: Any) -> Flaw:
-        """Return None for a valid value, else "/items/3/price: must be at least 0"."""
+    def errors(self, value: Any) -> list[str]:
+        """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            flaw = self._check(value)
+            found = self._checks["#"](value)
         except RecursionError:
-            flaw = ": must not be nested so deeply"
-        if flaw and flaw.startswith(":"):
-            return "/" + flaw
-        return flaw
+            found = [": must not be nested so deeply"]
+        if not found:
+            return []
+        return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
+
+    def flaw(self, value: Any) -> str | None:
+        """Return the errors of a value, one a line; None: it is valid."""
+        return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
         if isinstance(node, bool):
-            return lambda value: None if node else ": must not be there"
+            return lambda value: () if node else [": must not be there"]
+        if isinstance(node, TypedSchema) and node.for_results:
+            return partial(node.errors, [])
         if node.get("$schema", DIALECT).rstrip("#") != DIALECT:
             raise ValueError(f"unknown dialect {node['$schema']}: expected {DIALECT}")
         for name in node:
-            if name in _REFUSED or (name == "$id" and node is not self._targets[0]):
+            if name in _REFUSED or (name == "$id" and node is not self._root):
                 raise ValueError(f"not supported: {name} in {json.dumps(node):.80}")
 
-        checks = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        limits = [_limit(name, node[name]) for name in _LIMITS if name in node]
+        checks = limits[:]
         for keywords, make in _RULES.items():
             if node.keys() & keywords.split():
                 checks.append(make(self, node))
         checks += map(self._compile, node.get("allOf", ()))
         if isinstance(node, TypedSchema):
-            checks.append(node.flaw)
+            checks.append(partial(node.errors, limits))
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for one in checks:
-                if (flaw := one(value)) is not None:
-                    return flaw
-            return None
+                if errors := one(value):
+                    return errors
+            return ()
 
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        """Make the check of a reference, which stays inside the schema."""
-        from urllib.parse import unquote  # it is slow to import
-
-        target = {"#": self._targets[0]}
-        try:
-            for step in unquote(node["$ref"]).split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise ValueError(f"$ref {node['$ref']}: no such place in this schema")
-        # __init__() compiles it later.
-        self._targets.append(target)
-        return lambda value: self._checks[id(target)](value)
+        ref = node["$ref"]
+        self._refs.append(ref)
+        return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
         if not _IS_TYPE.keys() >= set(kinds):
             raise ValueError(f"unknown type in {kinds}: expected {', '.join(_IS_TYPE)}")
         tests = [_IS_TYPE[kind] for kind in kinds]
-        flaw = ": must be of type " + " or ".join(kinds)
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             for test in tests:
                 if test(value):
-                    return None
-            return f"{flaw}, found {reprlib.repr(value):.40}"
+                    return ()
+            return [
+                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
+            ]
 
         return check
 
     def _choice(self, values: list[Any]) -> Check:
-        """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
-        flaw = ": must be one of " + json.dumps(values)[1:-1]
-        return lambda value: None if _key(value) in known else flaw
+        errors = [": must be one of " + json.dumps(values)[1:-1]]
+        return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        """Make the check of an object's members."""
         known = {}
         for name, part in node.get("properties", {}).items():
             known[name] = self._compile(part)
@@ -1313,69 +1478,68 @@ class Schema:
         rest = self._compile(node.get("additionalProperties", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, dict):
-                return None
+                return ()
+            errors = []
             for name in required:
                 if name not in value:
-                    return _at(name, ": is required")
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
+                if len(errors) >= MAX_ERRORS:
+                    break
                 checks = [known[name]] if name in known else []
                 for pattern, one in patterns:
                     if pattern.search(name):
                         checks.append(one)
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    if (flaw := one(item)) is not None:
-                        return _at(name, flaw)
-            return None
+                    for error in one(item):
+                        errors.append(_at(name, error))
+            return errors
 
         return check
 
     def _items(self, node: Message) -> Check:
-        """Make the check of an array's items."""
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, list):
-                return None
-            for index, item in enumerate(value):
+        def check(value: Any) -> Errors:
+            errors: list[str] = []
+            for index, item in enumerate(value if isinstance(value, list) else ()):
+                if len(errors) >= MAX_ERRORS:
+                    break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                if (flaw := one(item)) is not None:
-                    return _at(index, flaw)
-            return None
+                for error in one(item):
+                    errors.append(_at(index, error))
+            return errors
 
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match a schema."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"from {least} to {most} items that match"
-        flaw = f": must contain {words} {json.dumps(node['contains']):.200}"
+        words = f"{least} to {most} items that match"
+        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
 
-        def check(value: Any) -> Flaw:
+        def check(value: Any) -> Errors:
             if not isinstance(value, list):
-                return None
-            count = [one(item) for item in value].count(None)
-            return None if least <= count <= most else flaw
+                return ()
+            count = sum(not one(item) for item in value)
+            return () if least <= count <= most else errors
 
         return check
 
     def _names(self, node: Message) -> Check:
-        """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
-        def check(value: Any) -> Flaw:
-            if not isinstance(value, dict):
-                return None
-            for name in value:
-                if (flaw := one(name)) is not None:
-                    return _at(name, ": its name" + flaw[1:])
-            return None
+        def check(value: Any) -> Errors:
+            for name in value if isinstance(value, dict) else ():
+                if errors := one(name):
+                    return [_at(name, f": its name{error[1:]}") for error in errors]
+            return ()
 
         return check
 
@@ -1391,37 +1555,32 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match.
-
-        It stops after `enough` matches. If none matches, and only one can be meant (see
-        _NOT_MEANT), it returns the flaw of that one.
-        """
+        """Make the check that `wanted` of these schemas match; `enough` end it."""
         checks = [self._compile(part) for part in parts]
-        flaw = f": must match {words} {json.dumps(parts):.200}"
+        reason = [f": must match {words} {json.dumps(parts):.200}"]
+        choices = [part["const"] for part in parts if _is_choice(part)]
+        if wanted and len({*map(_key, choices)}) == len(parts):
+            return self._choice(choices)  # one look-up
 
-        def check(value: Any) -> Flaw:
-            flaws: list[Any] = []
+        def check(value: Any) -> Errors:
+            branches = []
+            matches = 0
             for one in checks:
-                flaws.append(one(value))
-                if flaws.count(None) == enough:
+                branches.append(one(value))
+                matches += not branches[-1]
+                if matches == enough:
                     break
-            if flaws.count(None) == wanted:
-                return None
-            if None in flaws:
-                return flaw
-            for pattern in _NOT_MEANT:
-                if len(flaws) > 1:
-                    flaws = [one for one in flaws if not re.match(pattern, one)]
-            return flaws[0] if len(flaws) == 1 else flaw
+            if matches == wanted:
+                return ()
+            return reason if matches else _closest(branches) or reason
 
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
-        return lambda value: yes(value) if test(value) is None else no(value)
+        return lambda value: no(value) if test(value) else yes(value)
 
 
 # keyword: the maker of its check. Keywords that depend on each other share one.
@@ -1445,31 +1604,14 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# A function's hints say what a client may send. Each hint is read once, when the
-# function is registered. Its *reading* is a pair: the JSON Schema that clients see, and
-# a *converter*, which turns a valid value into the type that the function expects: an
-# Enum's member, a dataclass, a tuple.
+# `Entry(function)` reads a function's hints when it is registered. It has the schema
+# that clients see, and checks and converts the arguments of each call; `schema_of()`,
+# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
+# known only here: skip on first reading.
 #
-#     hint                        schema                               the handler gets
-#     int                         "integer"                            5, also for 5.0
-#     str, float, bool, None      "string", "number", ...              the same value
-#     Any                         {}                                   the same value
-#     date, UUID, Path, ...       "string": see TEXT_TYPES             an instance
-#     Optional[X], Union[X, Y]    anyOf                                what the first
-#                                                                      fitting one gives
-#     list[X], Sequence[X], ...   array of X                           a list
-#     tuple[X, ...], deque[X]     array of X                           a tuple, a deque
-#     set[X], frozenset[X]        ... uniqueItems                      a set
-#     tuple[X, Y]                 prefixItems                          a tuple
-#     dict[str, X], Mapping       object, additionalProperties: X      a dict
-#     Literal[...], an Enum       enum                                 it; a member
-#     a TypedDict                 object; other members are allowed    a dict
-#     a dataclass, a NamedTuple   object; no others                    an instance
-#     Annotated[X, "...", {...}]  X's, described; with keywords        as for X
-#
-# More about each, and about results: examples/hints.md.
-#
-# For example, the hints of
+# Each hint is read into a schema and a *converter*, which turns a valid value into the
+# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
+# the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1480,20 +1622,14 @@ _RULES: dict[str, Func] = {
 #         "seats": {"type": "integer", "minimum": 1, "default": 2}},
 #      "additionalProperties": false}
 #
-# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}. A
-# value that does not fit is refused before the function is called: "/day: must be a
-# date, such as ...", "/seats: must be at least 1".
-#
-# Arguments are named on the wire and passed as keywords, so `*args` is not supported.
-# The parameter that takes the Context is not in the schema.
+# and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
+# examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and has each type written out in place, without $ref. So a type that
-# contains itself is refused, as is a hint without a JSON form: for these, write the
-# schema by hand (input_schema=).
+# anyOf there, and without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
-Reading = tuple[Message, Converter]
+Reader = tuple[Message, Converter]  # a hint's schema and converter
 _SCALAR_NAMES: dict[Any, str] = {
     str: "string",
     bool: "boolean",
@@ -1502,11 +1638,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text. They are found by name, so nothing is imported. A
-# text that matches `grammar` is converted by the type's fromisoformat(), or by calling
-# the type. A datetime or a time may lack a zone, which the standard formats of these
-# names require; so these two have no format.
-TextType = namedtuple("TextType", "name schema grammar example")
+# Types whose values travel as text, found by name, so that nothing is imported. A text
+# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
+# type. A datetime or a time may lack a zone, which the formats of these names require.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1515,17 +1649,12 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"type": ["string", "number"]}        [\d.eE+-]+    12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
-    TextType, _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
+    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
 )
-# Schemas that say only "text", "content", or either: clients do not see them.
-_CONTENT_SCHEMAS = json.loads("""[
-    {}, {"type": "string"}, {"type": "null"}, {"type": "object"},
-    {"type": "array", "items": {}}, {"type": "array", "items": {"type": "object"}}
-]""")
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1535,11 +1664,11 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    The signature is the innermost function's: decorators (`__wrapped__`), methods,
-    partials and objects with a `__call__` method are unwrapped.
+    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
+    are unwrapped.
 
         names      the parameters that a caller may pass, in order
-        bound      the parameters that a partial or a method passes
+        bound      those that a partial, a method or a decorator passes
         defaults   default values, by name
         is_open    true if it takes `**others`
         is_async   true for an `async def`
@@ -1548,6 +1677,7 @@ class Signature:
     def __init__(self, function: Any) -> None:
         places = 0  # parameters that are passed already, by place
         given: set[str] = set()  # ... and by name
+        shown: Any = None  # the signature that a decorator shows
         while True:
             if isinstance(function, partial):
                 places += len(function.args)
@@ -1557,6 +1687,7 @@ class Signature:
                 places += 1
                 function = function.__func__
             elif hasattr(function, "__wrapped__"):
+                shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
             elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
                 break
@@ -1578,6 +1709,8 @@ class Signature:
         count = code.co_argcount
         every = code.co_varnames[: count + code.co_kwonlyargcount]
         self.bound = given.union(every[:places])
+        if shown:
+            self.bound = {*self.bound, *every} - shown.parameters.keys()
         self.names = [name for name in every if name not in self.bound]
         last = function.__defaults__ or ()
         self.defaults: Message = dict(zip(every[count - len(last) : count], last))
@@ -1585,8 +1718,7 @@ class Signature:
 
     def hints(self, strict: bool) -> Message:
         """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
-        # Not those of the function itself: before 3.11, Python turns its `= None` into
-        # an Optional.
+        # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1621,8 +1753,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
-# all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with all further
+# lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1632,10 +1764,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text`, `name (type): text` and the like under "Args:", and `:param
-    name: text`. Notes on `names` leave the description, because they describe these
-    parameters; notes on `hidden` names, which no caller can pass, are dropped.
-    Everything else stays, in order.
+    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
+    names are dropped; everything else stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1661,12 +1791,11 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     return re.sub(r"\n(?: *\n)+", "\n\n", doc).strip(), notes
 
 
-# ---- readings: one function for each kind of hint
+# ---- one function for each kind of hint
 class keywords(dict[str, Any]):  # it is used like a function
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except inside Optional[...] and the like, where Python
-    before 3.13 needs a hashable.
+    A plain dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1678,18 +1807,152 @@ def schema_of(hint: Any) -> Message:
 
     Hints are str int float bool None Any, list dict tuple set and their kin, date time
     datetime UUID Decimal Path, Optional Union Literal, an Enum, TypedDict, NamedTuple
-    or dataclass; in Annotated, a string describes and a dict (see keywords()) adds
-    keywords.
+    or dataclass, and classes with the methods model_json_schema(mode=) and
+    model_validate(value), such as pydantic's models. In Annotated, a string describes,
+    and a dict or pydantic's Field() adds keywords.
     """
     return _read_hint(hint)[0]
 
 
 def _keep(value: Any) -> Any:
-    """Return a value unchanged."""
     return value
 
 
-def _read_hint(hint: Any) -> Reading:
+def _read_choices(choices: Any) -> Message:
+    """Return the schema of a Literal, or of the values of an Enum."""
+    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
+    if not names or None in names:
+        raise TypeError(f"the choices {choices} have no JSON form")
+    if len(names) == 1:
+        return {"type": names.pop(), "enum": list(choices)}
+    return {"enum": list(choices)}
+
+
+def _text_type(kind: Any) -> Any:
+    """Return the row of a type in TEXT_TYPES, or None."""
+    for base in getattr(kind, "__mro__", ()):
+        # In some versions of Python, a Path is in pathlib._local.
+        module = base.__module__.split(".")[0]
+        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+            return row
+    return None
+
+
+def _read_text_type(kind: Any, row: Any) -> Reader:
+    make = getattr(kind, "fromisoformat", kind)
+
+    def convert(value: Any) -> Any:
+        source = str(value)
+        if make is not kind:  # before 3.11, it does not know Z
+            source = source.replace("Z", "+00:00")
+        with suppress(ValueError, ArithmeticError):
+            if re.fullmatch(row.grammar, source):
+                return make(source)
+        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
+
+    return TypedSchema(json.loads(row.schema), convert), convert
+
+
+def _kinds(schema: Message) -> set[str]:
+    """Return the types of a generated schema, as _LIMITS names them."""
+    if isinstance(schema, TypedSchema) and schema.for_results:
+        return set()  # only a model checks its values
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    kind = schema.get("type")
+    if kind is None:
+        return {"number", "string", "array", "object"}
+    return {"number" if kind == "integer" else kind}
+
+
+_PYDANTIC = "pydantic", "annotated_types"
+_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+
+
+def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
+
+
+def _read_pydantic(hint: Any) -> Reader:
+    """A hint that only pydantic understands."""
+    try:  # the author's program has imported it
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as problem:
+        raise TypeError(f"pydantic cannot read {hint}: {problem!r:.300}") from None
+    return _read_model(adapter.json_schema, adapter.validate_python)
+
+
+def _read_model(schema_in: Func, validate: Func) -> Reader:
+    """A type that has a schema of its own, and checks its values."""
+    schema = _without_refs(schema_in(mode="validation"))
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as problem:
+            kind = schema.get("type", "string")
+            if isinstance(value, str) and kind != "string":  # perhaps it is JSON
+                raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
+            own: Any = [{"loc": (), "msg": str(problem)}]
+            lines = []
+            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+                place = "".join(_at(step, "") for step in error["loc"])
+                lines.append(f"{place}: " + " ".join(error["msg"].split()))
+            raise ValueError("\n".join(lines)) from None
+
+    return TypedSchema(
+        schema, convert, partial(schema_in, mode="serialization")
+    ), convert
+
+
+def _without_refs(root: Any) -> Any:
+    """Return a model's schema with each $ref written out in place."""
+
+    def write_out(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(write_out, node))
+        if not isinstance(node, dict):
+            return node
+        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
+        if "$ref" in node:
+            return write_out({**_target(root, node["$ref"]), **parts})
+        return {key: write_out(part) for key, part in parts.items()}
+
+    return write_out(root)
+
+
+def _nodes(node: Any) -> list[Message]:
+    """List the objects in a schema, and the schema."""
+    if isinstance(node, dict):
+        return [node, *_nodes(list(node.values()))]
+    parts = node if isinstance(node, list) else ()
+    return [found for part in parts for found in _nodes(part)]
+
+
+def _show_results(schema: Message) -> None:
+    """Give the models in a schema their schema for results, which also checks them."""
+    for node in _nodes(schema):
+        if isinstance(node, TypedSchema) and node.for_results:
+            shown = _without_refs(node.for_results())
+            node.for_results = None
+            node.convert = _keep
+            node.clear()
+            node.update(shown)
+
+
+_TEXT = {"type": "string"}
+
+
+def _may_be_content(schema: Message) -> bool:
+    """Tell whether a result's schema says no more than text, objects, or a list."""
+    if schema.keys() == {"anyOf"}:
+        return all(map(_may_be_content, schema["anyOf"]))
+    if schema.keys() == {"type", "items"}:
+        return schema["items"] != _TEXT and _may_be_content(schema["items"])
+    return schema in ({}, _TEXT, {"type": "null"}, {"type": "object"})
+
+
+def _read_hint(hint: Any) -> Reader:
     args = get_args(hint)
     kind = get_origin(hint) or hint
     if hasattr(hint, "__metadata__"):
@@ -1718,64 +1981,58 @@ def _read_hint(hint: Any) -> Reading:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):  # an Enum
-        choices = [member.value for member in kind.__members__.values()]
-        return _read_choices(choices), kind
+        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+        if _is_from(kind, _SDK):
+            return {"type": "object"}, _keep
+        return _read_model(kind.model_json_schema, kind.model_validate)
+    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+        return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
         f"{hint} has no JSON form; use one that has (schema_of() lists them), such as"
-        " str, and convert it; or write input_schema= or output_schema="
+        " str or float, and convert it; or write input_schema= or output_schema="
     )
 
 
-def _read_annotated(hint: Any) -> Reading:
-    """Annotated: a string describes, a dict adds keywords, anything else is ignored."""
-    schema, convert = _read_hint(get_args(hint)[0])
-    for note in hint.__metadata__:
+def _read_annotated(hint: Any) -> Reader:
+    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    inner = get_args(hint)[0]
+    notes = hint.__metadata__
+    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+        schema, convert = _read_pydantic(hint)
+    else:
+        schema, convert = _read_hint(inner)
+    kinds = _kinds(schema)
+    for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
+            may_be_decimal = {"string", "number"} <= kinds
+            for name in note.keys() & _LIMITS:
+                # 1e-999999999 is a Decimal, and would take for ever.
+                endless = name == "multipleOf" and may_be_decimal
+                if endless or _LIMITS[name][0] not in kinds:
+                    raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
+            if may_be_decimal:
+                schema = TypedSchema(schema, convert)
     return schema, convert
 
 
-def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
-    for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
-            return row
-    return None
-
-
-def _read_text_type(kind: Any, row: Any) -> Reading:
-    make = getattr(kind, "fromisoformat", kind)
-
-    def convert(value: Any) -> Any:
-        source = str(value)
-        if make is not kind:  # before 3.11, it does not know Z
-            source = source.replace("Z", "+00:00")
-        with suppress(ValueError, ArithmeticError):
-            if re.fullmatch(row.grammar, source):
-                return make(source)
-        raise ValueError(f": must be a {kind.__name__}, such as {row.example}")
-
-    return TypedSchema(json.loads(row.schema), convert), convert
-
-
-def _any_of(readings: list[Reading]) -> Reading:
-    """Make the reading of a union: the first branch that fits converts a value."""
-    schemas = [schema for schema, _ in readings]
-    branches = [(Schema(schema), convert) for schema, convert in readings]
+def _any_of(branches: list[Reader]) -> Reader:
+    """A union: the first branch that fits converts a value."""
+    schemas = [schema for schema, _ in branches]
+    checked = [(Schema(schema), convert) for schema, convert in branches]
 
     def convert_first(value: Any) -> Any:
-        for schema, convert in branches:
-            if schema.flaw(value) is None:
+        for schema, convert in checked:
+            if not schema.errors(value):
                 return convert(value)
         return value
 
@@ -1785,24 +2042,22 @@ def _any_of(readings: list[Reading]) -> Reading:
     return union, convert_first
 
 
-def _read_dict(hint: Any = Any) -> Reading:
+def _read_dict(hint: Any = Any) -> Reader:
     """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
-def _read_tuple(hints: Any) -> Reading:
+def _read_tuple(hints: Any) -> Reader:
     """A tuple of a fixed length."""
-    readings = [_read_hint(hint) for hint in hints]
-    converters = [convert for _, convert in readings]
-    # Many clients validate by draft 7, which ignores prefixItems and applies `items` to
-    # all items. So `items` allows anything, and maxItems forbids further items.
+    schemas, converters = zip(*map(_read_hint, hints))
+    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
-        "prefixItems": [schema for schema, _ in readings],
-        "minItems": len(readings),
-        "maxItems": len(readings),
+        "prefixItems": list(schemas),
+        "minItems": len(schemas),
+        "maxItems": len(schemas),
         "items": {},
     }
     return schema, lambda value: tuple(
@@ -1810,7 +2065,7 @@ def _read_tuple(hints: Any) -> Reading:
     )
 
 
-def _read_list(kind: Any, hint: Any = Any) -> Reading:
+def _read_list(kind: Any, hint: Any = Any) -> Reader:
     """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
     # Some hosts drop a tool, or all tools, for an array without `items`.
@@ -1822,35 +2077,40 @@ def _read_list(kind: Any, hint: Any = Any) -> Reading:
     return schema, lambda value: kind(map(convert, value))
 
 
-def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
-    names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
-    if not names or None in names:
-        raise TypeError(f"the choices {choices} have no JSON form")
-    if len(names) == 1:
-        return {"type": names.pop(), "enum": list(choices)}
-    return {"enum": list(choices)}
+_WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reading:
-    """A TypedDict may have more members than it names."""
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    """A TypedDict may have more members than it names."""
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
-        wrapper = getattr(get_origin(hint), "_name", "")
-        if wrapper in ("Required", "NotRequired"):
-            hints[name] = get_args(hint)[0]
-            optional.discard(name)
-        if wrapper == "NotRequired":
-            optional.add(name)
+        while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+            hint = hints[name] = get_args(hint)[0]
+            if wrapper == "Required":
+                optional.discard(name)
+            elif wrapper == "NotRequired":
+                optional.add(name)
     defaults = dict.fromkeys(optional, ...)  # not JSON, so not shown
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reading:
+def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     # Its first parameter is the class or the instance.
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}
@@ -1866,11 +2126,8 @@ def _read_class(kind: Any) -> Reading:
 
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
-) -> Reading:
-    """An object with these members; its converter makes a new dict.
-
-    The docstring describes the object and its members.
-    """
+) -> Reader:
+    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -1878,17 +2135,20 @@ def _read_object(
         default = defaults.get(name, ...)
         try:
             if type(default).__name__ == "FieldInfo":  # pydantic's
-                raise TypeError("write a plain default; limits stand in Annotated")
-            reading = _read_hint(hint)
+                raise TypeError(
+                    "for `= Field(5, ge=1)`, write Annotated[int, Field(ge=1)] = 5"
+                )
+            schema, convert = _read_hint(hint)
             # `x: int = None` may be None.
-            if default is None and Schema(reading[0]).flaw(None):
-                reading = _any_of([reading, _read_hint(None)])
+            if default is None and Schema(schema).errors(None):
+                schema, convert = _any_of([(schema, convert), _read_hint(None)])
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
-        properties[name], convert = reading
+        properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        if not any(isinstance(n, str) for n in getattr(hint, "__metadata__", ())):
+        notes = getattr(hint, "__metadata__", ())
+        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -1896,7 +2156,7 @@ def _read_object(
     description, notes = _documentation(doc or "", undescribed, hidden)
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
-    schema: Message = {"type": "object", "properties": properties}
+    schema = {"type": "object", "properties": properties}
     if required := [name for name in hints if name not in defaults]:
         schema["required"] = required
     if not is_open:
@@ -1914,11 +2174,21 @@ def _read_object(
     return schema, convert_members
 
 
-def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
-    """Return a value as JSON; TypeError, with a location: it has no JSON form.
+# What to do with a value that has no JSON form, by an attribute that it has.
+_REMEDIES = {
+    "__await__": "await it",
+    "__next__": "make a list of it",
+    "is_integer": "return None for NaN",
+    "decode": "bytes are for image(), audio() or embedded()",
+    "total_seconds": "use .total_seconds()",
+    "iterrows": 'use .to_dict("records")',
+    "tolist": "use .tolist()",
+    "keys": "use dict() of it",
+}
 
-    Converts dataclasses, NamedTuples, Enums, sets, tuples, pydantic models, TEXT_TYPES.
-    """
+
+def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    """Return a value as JSON; TypeError, with a location: it has no JSON form."""
     value = getattr(value, "_value_", value)  # of a member of an Enum
     kind = type(value)
     if value is None or isinstance(value, (str, int)):
@@ -1926,8 +2196,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    elif hasattr(kind, "__dataclass_fields__"):
+        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        return to_json(value.model_dump(mode="json", **options), place)
+    if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
         value = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -1941,10 +2212,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    raise TypeError(
-        f"{where}: {value!r:.80} has no JSON form; await a coroutine, make a list of a"
-        " generator, return None for NaN; for bytes, image(), audio() or embedded()"
-    )
+    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
+    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
@@ -1994,10 +2264,9 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    Schemas written by hand replace generated ones; {} allows everything. With an
-    `input_schema`, hints only say which parameter takes the Context: arguments stay
-    plain JSON, and the result has no schema. Once registered, an entry never changes,
-    so any thread may call it.
+    With an `input_schema`, hints only say which parameter takes the Context: arguments
+    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
+    any thread may call it.
 
         name, description            of the function
         parameters                   the names that clients pass
@@ -2060,40 +2329,43 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none.
-
-        A tool with `-> str` or `-> list` returns content.
-        """
+        """Return the schema of structured results; None: the hint asks for none."""
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
+        _show_results(whole)
         schema = whole["properties"]["result"]
-        if schema in _CONTENT_SCHEMAS:
+        if _may_be_content(schema):
             return None
         # Until R4, structured content must be an object: anything else is put into one.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
-    def fit(self, values: Message, kinds: Any = object) -> tuple[Message, Flaw]:
-        """Return the arguments, decoded if need be, and the flaw that is left.
+    def fit(self, values: Message) -> tuple[Message, list[str]]:
+        """Return the arguments, and the errors that are left.
 
-        Some clients send a list or an object as a string of JSON; arguments of prompts
-        and variables of templates are always strings ("5" is 5 for int). So a string
-        that does not fit is decoded, and the value used if it is one of these `kinds`.
+        A text of the wrong type is read as JSON: prompts and templates get only text,
+        and some clients send lists, objects or numbers as text.
         """
-        flaw = self.input.flaw(values)
-        for name, value in values.items():
-            if flaw and flaw.startswith(_at(name, ":")) and isinstance(value, str):
-                with suppress(RpcError, ValueError):  # else it stays a flaw
-                    decoded = decode(value.encode())
-                    if isinstance(decoded, kinds):
-                        values = {**values, name: decoded}
-                        flaw = self.input.flaw(values)
-        return values, flaw
+        errors = self.input.errors(values)
+        for _ in range(10):  # of at most MAX_ERRORS texts
+            decoded = {}
+            for name, value in values.items() if errors else ():
+                wrong = _at(name, _WRONG_TYPE)
+                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+                    with suppress(RpcError, ValueError):  # then the error stays
+                        found = decode(value.encode())
+                        if isinstance(found, (list, dict)) or value == value.strip():
+                            decoded[name] = found
+            if not decoded:
+                break
+            values = {**values, **decoded}
+            errors = self.input.errors(values)
+        return values, errors
 
     def parse(self, texts: Message) -> Message:
         """Convert the strings for a prompt or template; RpcError: they do not fit."""
-        values, flaw = self.fit(texts)
-        if flaw:
-            raise invalid(flaw)
+        values, errors = self.fit(texts)
+        if errors:
+            raise invalid("\n".join(errors))
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
@@ -2110,34 +2382,27 @@ Entries = dict[str, Entry]  # by name or URI
 
 # ======== 6. Content, results, and the registry =======================================
 # *Content* is a block (text, an image, ...) in a tool's result or a prompt's message;
-# *contents* are the text or the bytes of a resource. A handler's value becomes one of
-# these, or data. For a tool without an output schema:
+# *contents* are the text or the bytes of a resource. For a tool without an output
+# schema:
 #
 #     value                               result
 #     None                                no content
-#     text, content, a list of these      this content
+#     text, content                       this content
+#     a list with content in it           a block for each item: text, or its JSON
 #     {"content": [...], ...}             these members: it is a complete result
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, from its hint or written by hand, the value is
-# always structuredContent, and its JSON is the text.
+# If the tool has an output schema, the value is always structuredContent, and its JSON
+# is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, of the right types, and none that its type lacks; it
-# counts as a complete result only if it has no members but a result's. Everything else
-# is data:
+# members that its type requires, and none that its type lacks; it counts as a complete
+# result only if it has no members but a result's. Everything else is data:
 #
-#     {"type": "text", "text": "hi"}                  content
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
-#     {"type": "text", "name": "email"}               data: a field of some form
 #     {"content": ["hi"], "isError": True}            a result
 #     {"content": [], "title": "Home", "total": 17}   data: a page of some site
-#     {"content": [{"type": "text"}], "isError": True}    an error of the tool: an error
-#                                                     is never turned into data
-#
-# to_json() converts everything first; a value without a JSON form is an error that
-# names its location.
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
@@ -2192,21 +2457,6 @@ _MEMBER_SCHEMAS = json.loads("""{
     "resultType": {"type": "string"}
 }""")
 
-# To add a type of content: a row here, and its members above. All types may have
-# `_meta` and annotations. (server/tools §Tool Result)
-Block = namedtuple("Block", "type required optional")
-BLOCKS = read_table(
-    Block,
-    """
-    type           required       optional
-    text           text           -
-    image          data mimeType  -
-    audio          data mimeType  -
-    resource       resource       -
-    resource_link  uri name       title description mimeType size icons
-""",
-)
-
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
@@ -2244,7 +2494,6 @@ _CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
 
 
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource, and nothing else."""
     if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
         return False
     return isinstance(value.get("text", value.get("blob")), (str, bytes))
@@ -2262,7 +2511,10 @@ def contents(uri: str, mime_type: str | None, value: Any) -> Message:
     if isinstance(value, bytes):
         value = {"blob": value}
     if not is_contents(value):
-        value = {"text": as_text(to_json(value))}
+        plain = to_json(value)
+        value = {"text": as_text(plain)}
+        if not isinstance(plain, str):
+            mime_type = mime_type or "application/json"
     if isinstance(value.get("blob"), bytes):
         value = {**value, "blob": to_base64(value["blob"])}
     return {**without_none(uri=uri, mimeType=mime_type), **value}
@@ -2280,7 +2532,7 @@ def link(uri: str, name: str, **members: Any) -> Message:
     return {"type": "resource_link", "uri": uri, "name": name, **members}
 
 
-def block_flaw(value: Any) -> Flaw:
+def block_error(value: Any) -> str | None:
     """Return why a value is not a block of content; None: it is one."""
     row = BLOCKS.get(str(value.get("type"))) if isinstance(value, dict) else None
     if not row:
@@ -2290,54 +2542,42 @@ def block_flaw(value: Any) -> Flaw:
     return shape.flaw(without_none(**value))
 
 
-def is_content(value: Any) -> bool:
-    """Tell whether a value is text or content."""
-    return isinstance(value, str) or not block_flaw(value)
-
-
 def content(value: Any) -> Message:
     """Return a block of content; a string becomes text. TypeError for anything else."""
     if isinstance(value, str):
         return text(value)
-    if flaw := block_flaw(value):
-        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{flaw}")
+    if error := block_error(value):
+        raise TypeError(f"expected text or content, e.g. image(); {value!r:.99}{error}")
     return without_none(**value)
 
 
 # ---- results
 def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
     return {"content": [text(message)], "isError": True}
 
 
 def is_result(value: Any) -> bool:
-    """Tell whether a dict is a complete result, not data.
-
-    It has `content`, and other members of a result only: {"content": [], "total": 17}
-    and {"content": []} are data.
-    """
+    """Tell whether a dict is a complete result; {"content": []} alone is data."""
     shape = shape_of("content structuredContent isError _meta resultType", "content")
-    if not isinstance(value, dict) or shape.flaw(value):
+    if not isinstance(value, dict) or shape.errors(value):
         return False
     blocks = value["content"]
     return len(value) > 1 or (isinstance(blocks, list) and blocks != [])
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema.
-
-    TypeError: the value has no JSON form, is malformed, or breaks the output schema.
-    """
+    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
-    blocks = plain if isinstance(value, list) and value else [plain]
-    if value is None:
-        blocks = []
+    items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif not entry.output and all(map(is_content, blocks)):
-        result = {"content": blocks}
+    elif plain is None and not entry.output:
+        result = {"content": []}
+    elif not entry.output and not all(map(block_error, items)):
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
     else:
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
@@ -2346,10 +2586,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
             result["structuredContent"] = plain
 
     if entry.output and not result.get("isError"):
-        if flaw := entry.output.flaw(result.get("structuredContent")):
-            raise TypeError(
-                f"{entry.name}() returned what its output schema forbids: {flaw}"
-            )
+        if error := entry.output.flaw(result.get("structuredContent")):
+            raise TypeError(f"{entry.name}() broke its output schema: {error}")
     if not isinstance(result["content"], list):
         raise TypeError("the content of a result must be a list")
     blocks = [content(item) for item in result["content"]]
@@ -2358,80 +2596,85 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind these members, for `fields` in FEATURES.
 _MEMBERS = """
-    tools:tool resources:resource resourceTemplates:template prompts:prompt
     contents:contents content:content resource:contents messages:message
     annotations:annotations
 """
-_KINDS = dict(pair.split(":") for pair in _MEMBERS.split())
+_KINDS = {row.member: row.item for row in LISTS.values()}
+_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name: in
-    2025-03-26, for example, a tool has no `title`, but its annotations have one.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations,
+    which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
     if not isinstance(value, dict):
         return value
-    block = value.get("type") if kind == "content" else ""
-    if block == "audio" and "audio" not in seen.features:
-        mime_type = value["mimeType"]
-        return embedded(f"data:{mime_type}", from_base64(value["data"]), mime_type)
-    if block == "resource_link" and "resource links" not in seen.features:
-        return text("{name}: {uri}".format(**value))
+    if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
+        return older_block(value)
 
-    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    has_common = kind not in ("result", "annotations")
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        is_deep = seen.is_nested and key in _KINDS
+        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
     return kept
 
 
-# ---- the registry: each registered function is an Entry (section 5), in a table of its
-# kind. The key is what clients ask for: a name, a URI or a URI template.
-# basic/versioning §Capability Negotiation: what the server declares for each kind that
-# has been registered.
-CAPABILITIES = json.loads("""{
-    "tools": {"listChanged": true},
-    "resources": {"listChanged": true, "subscribe": true},
-    "prompts": {"listChanged": true},
-    "completions": {},
-    "logging": {}
-}""")
+def older_block(block: Message) -> Message:
+    """Return a block for a revision that lacks its type: a resource, or text."""
+    if "data" in block:
+        mime_type = block["mimeType"]
+        return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
+    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+
+
+# ---- the registry
 # The member of a definition that names the entry; "name" for the others.
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
-def checked(members: Message, names: str) -> Message:
+def checked(members: Message, names: str, function: str = "Server()") -> Message:
     """Return the options that are given; TypeError: one is unknown or malformed."""
     given = without_none(**members)
-    if flaw := shape_of(names).flaw(given):
-        raise TypeError(f"option {flaw}; there are {names}")
+    for name in given.keys() - set(names.split()):
+        known = names.replace(" ", ", ")
+        raise TypeError(f"{function} has no option {name}=; it has {known}")
+    if error := shape_of(names).flaw(given):
+        raise TypeError(f"option {error}")
     return given
 
 
-def log_names(tool: str, arguments: Iterable[str]) -> None:
-    """Log names that some hosts refuse, although the specification allows them: the
-    host drops the tool, or all tools, or a model's API refuses every request."""
-    names = [tool, *(one.replace(".", "_") for one in arguments)]
-    odd = [one for one in names if not re.fullmatch("[A-Za-z0-9_-]{1,64}", one)]
-    if odd:
-        _log(
-            f"tool {tool!r:.200}: some hosts refuse {odd!r:.200}: names have 1 to 64"
-            " letters, digits, _ and - (server/tools §Tool Names); see name="
-        )
+def log_refusals(tool: str, schema: Message, description: str) -> None:
+    """Log what some hosts refuse, although the specification allows it: the host drops
+    the tool, or all tools, or a model's API refuses every request."""
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    for node in _nodes(schema):
+        for choice in node.get("enum", ()):
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(description) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template; also of a plain URI.
 
     "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path, up to the text that follows it. {+path} matches several segments.
+    path; {+path} matches several.
     """
 
     def group(found: Any) -> str:
@@ -2439,8 +2682,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot. The plain form, ([^/]+)\.([^/]+), has
-            # many ways to match: with three variables, 1,000 dots take seconds.
+            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2458,10 +2700,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI; RpcError: the URI is not valid.
-
-    The key is a digest: a client may watch 1,000 URIs of 2 kB each.
-    """
+    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2470,8 +2709,8 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go at any time: register them, or delete them from the dicts,
-    then call Server.changed(), which tells the clients to list again.
+    Tools may come and go: register them, or delete them from the dicts, then call
+    Server.changed(), which tells the clients to list again.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2534,11 +2773,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta).
-
-        The function returns text, content (see text(), image(), ...), a list of these,
-        a complete result {"content": [...]}, or any other value, which is sent as JSON.
-        `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see text(),
+        image(), ...), a list with content in it, a complete result, or any other value,
+        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         An exception becomes a result with `isError` and its text, for the model, and
         leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
@@ -2553,7 +2790,6 @@ class Registry:
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
             called = name or entry.name
-            log_names(called, entry.input_schema.get("properties", ()))
             self._add(
                 "tools",
                 called,
@@ -2563,6 +2799,8 @@ class Registry:
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
+            shown = entry.definition.get("description", "")
+            log_refusals(called, entry.input_schema, shown)
             return function
 
         return register(function) if function else register
@@ -2673,25 +2911,26 @@ class Registry:
     ) -> None:
         """Put an entry into its table, with the definition that lists show.
 
-        `members` come from the author, and may include `options` besides the usual
-        ones; `derived` come from the function.
+        `members` come from the author, `derived` from the function.
         """
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
+        names = f"title description icons _meta {options}".strip()
+        declared = "resources" if kind == "templates" else kind
         entry.definition = {
             _NAMING.get(kind, "name"): name,
             **without_none(description=entry.description or None, **derived),
-            **checked(members, "title description icons _meta " + options),
+            **checked(members, names, f"{declared[:-1]}()"),
         }
         table[name] = entry
-        self.declared.add("resources" if kind == "templates" else kind)
+        self.declared.add(declared)
 
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the other
-        arguments. It returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others. It
+        returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2705,8 +2944,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist. This waits until the server
-        runs, because a completer may be registered before its prompt."""
+        """Log completers for arguments that do not exist, when the server starts."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2741,22 +2979,30 @@ class Registry:
 
         return register
 
-    def capabilities(self, version: str) -> Message:
-        """Return the capabilities that the registered functions imply."""
-        declared = {
-            name: settings
-            for name, settings in CAPABILITIES.items()
-            if name in self.declared
-        }
+    def capabilities(self, version: str, *, tells: bool = True) -> Message:
+        """Return the capabilities that the registered functions imply.
+
+        `tells`: the client can be told of changes. (basic/versioning §Capability
+        Negotiation)
+        """
+        seen = rules(version)
+        declared: Message = {}
+        for name, row in METHODS.items():
+            if name in seen.methods and row.capability in self.declared:
+                declared[row.capability] = {}
+        for name, row in NOTIFICATIONS.items():
+            if name in seen.notifications and row.capability in self.declared:
+                parts = declared.setdefault(row.capability, {})
+                if row.filter and tells:
+                    parts["subscribe" if name == UPDATED else "listChanged"] = True
+        declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        return declared
+        kept: Message = downgrade(seen, "capabilities", declared)
+        return kept
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# The map before part I shows how a request passes through this section. A handler uses
-# its Context to report progress, and to ask the client.
-#
 # A modern server cannot send requests. So an exception stops a handler that asks, and
 # the request is answered "input required", with the questions inside. The client sends
 # the request again, with the answers; the handler runs again from its first line, and
@@ -2767,11 +3013,10 @@ class Registry:
 #     do not trust the answer  the client sends it; maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. The client
-# can read the state but not change it: it expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). It has a digest
-# of each question, so an answer never fits another question with the same key. A tool
-# that calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# Between two runs, the client keeps the answers so far, as *request state*. It can read
+# the state but not change it: the state expires, and is signed together with the
+# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
+# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2780,35 +3025,29 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, one request is enough: the server sends `elicitation/create` as a
-# request of its own, and the handler waits (section 11). To the handler both look
-# alike, except that in a session it does not start again.
+# In a legacy session, the server sends `elicitation/create` as a request of its own, and
+# the handler waits (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model to read, an *error* is for the program that sent the request. The
-# rows are in the order of Context._explain():
+# is for the model, an *error* for the program that sent the request. The rows are in
+# the order of Context._explain():
 #
-#     what happens                   in a tool                   in any other handler
+#     event                          in a tool                   in any other handler
+#     the handler asks               input required              input required
+#     KeyboardInterrupt, ...         -32603                      -32603
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
 #                                    isError                     -32603
 #     RpcError is raised             that error                  that error
 #     ToolError is raised            isError, not logged         -32603, no text
 #     NotFound is raised             isError, with its text      no such resource
 #     other exceptions, SystemExit   isError, with its text      -32603, no text
-#     KeyboardInterrupt and the      -32603                      -32603
-#     like
 #
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
 #     a result breaks output_schema  isError
 #
-# A reserved code that the revision lacks goes out as -32603. A model reads the text of
-# a tool's exception: write it for the model. Tracebacks go to stderr only. A failure
-# before the author's function is called is an error for the client, except wrong
-# arguments, which are for the model.
-#
-# The *peer* is the other end of a pipe, of a session, or of one POST (section 8); the
-# *principal* is the caller, if the transport knows.
+# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
+# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -2816,19 +3055,38 @@ ASK_SECONDS = 300  # how long a legacy handler waits for an answer
 
 
 # ---- questions: requests without an id
+_RESERVED = "a field with the name of an option goes into schema="
+
+
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
     """Make a question to the user: a page to visit, or a form.
 
-    elicitation("Sure?", yes=bool) is a form. A field is a hint (str, int, float, bool,
-    a Literal, an Enum, a list of choices, or Optional), a pair of hint and default, or
-    a JSON Schema. Ask for secrets with `url`. (client/elicitation)
+    A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
+    Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
+    (client/elicitation)
     """
+    if not isinstance(url, str) or not isinstance(schema or {}, dict):
+        raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
     form: Message = {"mode": "url", "url": url}
     if not url:
         form = {"mode": "form", "requestedSchema": schema or form_of(fields)}
     return {"method": "elicitation/create", "params": {"message": message, **form}}
+
+
+def read_form(fields: Message, answers: Message) -> Message:
+    """Return the only answer, its values converted as the hints of the fields say."""
+    (answer,) = answers.values()
+    content = dict(answer.get("content") or {})
+    for name in fields.keys() & content.keys():
+        field = fields[name]
+        hint = field[0] if isinstance(field, tuple) else field
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        if content[name] is not None and not isinstance(hint, (dict, str)):
+            content[name] = _read_hint(hint)[1](content[name])
+    return {**answer, "content": content}
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
@@ -2891,11 +3149,7 @@ def only(answers: Message) -> Any:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers.
-
-    Not an Exception: `except Exception` around a question is common, and would turn the
-    question into a failure.
-    """
+    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -2906,7 +3160,136 @@ def as_asked(seen: Rules, question: Message) -> Message:
     return {**question, "params": downgrade(seen, kind, question["params"])}
 
 
+def with_reason(question: Message, problem: AskError) -> Message:
+    """Return a question that also says why its first answer was not usable."""
+    params = question.get("params", {})
+    if "message" not in params:
+        return question
+    return {
+        **question,
+        "params": {**params, "message": f"{problem}\n{params['message']}"},
+    }
+
+
+def keep_objects(result: Message) -> None:
+    """Drop structured content, and output schemas, that are not of objects."""
+    if not isinstance(result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+    for tool in result.get("tools", ()):
+        if tool.get("outputSchema", {}).get("type", "object") != "object":
+            del tool["outputSchema"]
+
+
+class Questions:
+    """The questions of one run of a handler, and the answers so far.
+
+        digests      of the questions, by key
+        answers      by the digest of the question, or by key: see restore()
+        missing      the questions without a usable answer, by key
+        unawaited    number of questions that a coroutine has yet to await
+
+    A session uses only `digests` and `unawaited`.
+    """
+
+    def __init__(self) -> None:
+        self.digests: Message = {}
+        self.answers: Message = {}
+        self.missing: Message = {}
+        self.unawaited = 0
+
+    def add(self, questions: Message) -> None:
+        """Note that these are asked; ValueError: a key is used twice."""
+        if self.digests.keys() & questions.keys():
+            raise ValueError(
+                "the same question was asked twice: give each its own key="
+            )
+        for key, question in questions.items():
+            self.digests[key] = digest([key, question])
+
+    def find(self, questions: Message) -> Message:
+        """Return the answers by key; InputRequired: one is missing."""
+        found = {}
+        for key, question in questions.items():
+            answer = self.answers.get(self.digests[key], self.answers.get(key))
+            try:
+                found[key] = usable_answer(question, answer)
+            except AskError as problem:
+                if answer is not None:
+                    question = with_reason(question, problem)
+                self.missing[key] = question
+        if len(found) < len(questions):
+            raise InputRequired
+        return found
+
+    def check(self) -> None:
+        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        if self.unawaited:
+            raise RuntimeError("write `await` before ctx.elicit() and the like")
+        if self.missing:
+            raise InputRequired  # the handler has swallowed the first one
+
+    def restore(self, ctx: Context) -> None:
+        """Take the answers from a request and its state; RpcError if invalid.
+
+        The state is base64 of [time of expiry, digests, answers], a dot, and the
+        signature. A retry brings its answers by key. If the question was asked before,
+        its answer is kept by digest, so that another question with the same key does
+        not find it.
+        """
+        digests: Message = {}
+        state = ctx.params.get("requestState")
+        if state is not None:
+            import hmac
+
+            expires = 0
+            body = state.partition(".")[0]
+            if state.isascii() and hmac.compare_digest(_signed(ctx, body), state):
+                expires, digests, self.answers = decode(from_base64(body))
+            if expires < time.time():
+                raise invalid(
+                    "requestState is not valid here, or has expired: retry without it"
+                )
+        for key, answer in (ctx.params.get("inputResponses") or {}).items():
+            self.answers[digests.get(key, key)] = answer
+
+    def result(self, ctx: Context) -> Message:
+        """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
+        expires = time.time() + STATE_SECONDS
+        state = to_base64(encode([expires, self.digests, self.answers]))
+        questions = {
+            key: as_asked(ctx._rules, question)
+            for key, question in self.missing.items()
+        }
+        return {
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": _signed(ctx, state),
+        }
+
+
+def _signed(ctx: Context, body: str) -> str:
+    """Sign request state, for this request and this principal only."""
+    import hmac
+
+    params = dict(ctx.params)
+    for name in ("_meta", *RETRY):
+        params.pop(name, None)
+    name = ctx.server.info["name"]
+    bound = digest([body, name, ctx.method, params, ctx.principal])
+    signature = hmac.new(ctx.server.state_key, bound.encode(), "sha256")
+    return f"{body}.{signature.hexdigest()}"
+
+
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
+
+# The states of a request, and their next states. False: another thread was first, so the
+# state stays, and nothing is sent. A step that is not here is a bug.
+_STEPS = {
+    "arrived": {"running": True, "answered": True, "cancelled": True},
+    "running": {"answered": True, "cancelled": True},
+    "answered": {"cancelled": False},
+    "cancelled": {"running": False, "answered": False, "cancelled": False},
+}
 
 
 class Context:
@@ -2914,55 +3297,45 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name (empty on stdio). When the client cancels, `cancelled`
-    becomes True: stop soon.
+    request, by lower-case name. Once `cancelled` is True, stop soon.
 
-    The rest is for readers of this file. A request, from its arrival to its end:
+    The rest is for readers of this file.
 
-        state        in peer.running    _ended   cancelled
-        arrived      no                 no       no          _admit() checks it
-        running      yes                no       no          messages may be sent
-        answered     no                 yes      no          the response was the last
-        cancelled    until its handler  yes      yes         nothing more is sent
-                     has returned, or
-                     its coroutine has been told
-
-    A request ends once: it is answered, or it is cancelled, by the client or because
-    the client has left. Only _end() decides which.
-
+        _state         a state      meaning                           in peer.running
+                       "arrived"    it is checked, or waits for its   once admitted
+                                    handler to be called
+                       "running"    messages may be sent              yes
+                       "answered"   the response was the last one     no
+                       "cancelled"  nothing more is sent              until its handler
+                                                                      has returned
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _may_ask       true if its handler may ask the client
-        _in_tool       true from the call of a tool's function on, unless it asks
+        _in_tool       true from the call of a tool's function on
+        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
         _progress      the last value that was sent
-        _unawaited     questions that a coroutine has yet to await
         _wakes         functions for _cancel() to call
-        _digests       of the questions of this run, by key
-        _missing       the questions that have no answer, by key
-        _answers       the answers, by digest; without request state, by key
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `cancelled`, `_ended`, `_wakes` and `_digests`; nothing waits under it. Any thread
-    may call the methods for handlers, and _emit(), _cancel() and _wake_with(). The
-    other methods run on one thread after the other.
+    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
+    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
+    thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    cancelled = False
     _client: Message
     _rules: Rules
     _row: Any
     _function: Func
     _may_ask = False
     _in_tool = False
-    _ended = False
     _subscription: Subscription | None = None
     _progress = -inf
-    _unawaited = 0
+    _state = "arrived"
 
     def __init__(
         self,
@@ -2985,9 +3358,12 @@ class Context:
         self._sending = threading.RLock()
         self._ending = threading.Lock()
         self._wakes: list[Func] = []
-        self._digests: Message = {}
-        self._missing: Message = {}
-        self._answers: Message = {}
+        self._questions = Questions()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client has cancelled the request, or has left."""
+        return self._state == "cancelled"
 
     # ---- telling the client something while the request runs
     def notify(self, method: str, params: Message | None = None) -> None:
@@ -3029,9 +3405,9 @@ class Context:
 
     # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
-        """Call a function where `run=` calls handlers, and return its result.
+        """Call a function where `run=` calls handlers, or else here; return its result.
 
-        Without `run=`, call it here. CancelledError: the request was cancelled first.
+        CancelledError: the request was cancelled first.
         """
         if self.server.is_on_loop():
             raise RuntimeError("a coroutine does `await asyncio.to_thread(ctx.run, f)`")
@@ -3042,19 +3418,19 @@ class Context:
 
         When a program ends, all these functions together have 0.1 s.
         """
-        self._wake_with(partial(run_aside, "mcp-cancel", function))
+        self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
     # ---- asking for user input, model output, or folders. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
-        """Ask elicitation().
-
-        Returns {"action": "accept" | "decline" | "cancel", "content": {}}; a field that
-        was left out has its default.
-        """
-        return self.ask({key: elicitation(message, **form)}, take=only)
+        """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
+        "content": {...}}, converted as arguments are, with defaults filled in."""
+        if not isinstance(key, str):
+            raise TypeError(f"key= is text; {_RESERVED}")
+        question = elicitation(message, **form)
+        return self.ask({key: question}, take=partial(read_form, form))
 
     def sample(self, messages: Any, *, key: str = "", **options: Any) -> Any:
         """Ask sampling(); returns {"role", "content", "model", ...}."""
@@ -3067,37 +3443,27 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; under the key
-        "", a question gets a key made of its words. `take` converts the answers before
-        they are returned. ClientLacks: the client lacks a capability. AskError: it
-        answered with an error, or not at all. ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
+        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
+        client lacks a capability. AskError: it answered with an error, or not at all.
+        ValueError: a key is used twice in a run.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
-        with self._ending:
-            if self._digests.keys() & questions.keys():
-                raise ValueError(
-                    "the same question was asked twice: give each its own key="
-                )
-            for key, question in questions.items():
-                self._digests[key] = digest([key, question])
+        self._questions.add(questions)
 
         async def later() -> Any:
-            self._unawaited -= 1
+            self._questions.unawaited -= 1
             return take(await self._obtain_later(questions))
 
         if self.server.is_on_loop():
-            self._unawaited += 1
+            self._questions.unawaited += 1
             return later()
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta.
-
-        A capability that the revision lacks counts as undeclared, whatever the client
-        says.
-        """
+        """Check that the client declared what a question needs: basic/index §_meta."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3123,17 +3489,7 @@ class Context:
         """Take the answers in the request; stop the handler if one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
-        found = {}
-        for key, question in questions.items():
-            # No request state: take the answer by its key.
-            name = self._digests[key] if "requestState" in self.params else key
-            try:
-                found[key] = usable_answer(question, self._answers.get(name))
-            except AskError:
-                self._missing[key] = question
-        if len(found) < len(questions):
-            raise InputRequired
-        return found
+        return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
         """Do the same for a coroutine, which must not block."""
@@ -3141,21 +3497,19 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served.
-
-        The checks are in the order of the HTTP statuses (section 13): `_meta`, the
-        headers, the version, the method, its params.
-        """
-        version: Any = self.meta.get(META_VERSION, "")
-        check_params("_meta", self.meta)
+        """Start the handler; RpcError if the request may not be served. The order of the
+        checks is that of section 13."""
+        version = self.meta[META_VERSION]
+        is_served = version in versions("modern")
+        seen = rules(version if is_served else versions()[0])
+        check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
-        self.version = version  # checked below
+        self.version = version
         self.peer.check(self)
-
-        if version not in REVISIONS or not rules(version).modern:
+        if not is_served:
             raise RpcError(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version: {version!s:.40}",
+                f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
         self._resolve(version)
@@ -3184,10 +3538,10 @@ class Context:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
-        check_params(method, self.params)
+        check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
-        """Count the request as running, and start its handler."""
+        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3200,72 +3554,36 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, whatever happens.
-
-        Runs once, on the thread that the transport chose. Raises only what `send`
-        raises.
-        """
-        if self.cancelled:  # while it waited for a thread
+        """Run the handler and send the response, once, on the thread that the transport
+        chose. Raises only what `send` raises."""
+        if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
         try:
-            response = self._response()
-        except BaseException:  # making or logging the error failed, too
-            response = self._failure(RpcError(INTERNAL_ERROR))
+            response = self._success(self._result())
+        except BaseException as problem:
+            response = self._failure(problem)
         if self._subscription is None:  # a subscription is answered when it ends
             self._finish(response)
 
-    def _response(self) -> Message:
-        """Run the handler and return the response."""
-        try:
-            return self._success(self._result())
-        except RpcError as error:
-            return self._failure(error)
-        except BaseException as problem:  # the server goes on
-            if not self.cancelled:
-                log_failure(self.method, problem)
-            return self._failure(RpcError(INTERNAL_ERROR))
-
     def _result(self) -> Message:
-        """Run the handler and return the result; RpcError: that error."""
+        """Call the method's function; return its result, or its questions; or raise the
+        RpcError to be sent."""
         try:
-            result = self._run_method()
-        except (Exception, SystemExit) as problem:
+            if self._may_ask:
+                self._questions.restore(self)
+            result: Message = self._function(self.server, self)
+            self._questions.check()
+        except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
-    def _run_method(self) -> Message:
-        """Run the handler with the answers so far; return its result or questions."""
-        if self._may_ask:
-            self._restore()
-        try:
-            result: Message = self._function(self.server, self)
-            if self._unawaited:
-                raise RuntimeError("write `await` before ctx.elicit() and the like")
-            if not self._missing:  # else the handler has swallowed InputRequired
-                return result
-        except BaseException:
-            # InputRequired, alone or in the group of an asyncio.TaskGroup.
-            if not self._missing:
-                raise
-        self._in_tool = False  # a failure from here on is not the author's
-        # basic/patterns/mrtr §InputRequiredResult
-        expires = time.time() + STATE_SECONDS
-        state = to_base64(encode([expires, self._digests, self._answers]))
-        return {
-            "resultType": "input_required",
-            "inputRequests": {
-                key: as_asked(self._rules, question)
-                for key, question in self._missing.items()
-            },
-            "requestState": self._sign(state),
-        }
-
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into the result of a tool, or raise it as an RpcError.
-
-        See the table at the head of this section.
-        """
+        """Turn an exception into a result or an RpcError: see the section's head."""
+        if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
+            return self._questions.result(self)
+        if not isinstance(problem, (Exception, SystemExit)):
+            raise problem
         errors = self._rules.errors
         if isinstance(problem, ClientLacks) and self.method == "tools/call":
             if MISSING_CAPABILITY not in errors:
@@ -3291,101 +3609,67 @@ class Context:
             raise RpcError(INTERNAL_ERROR)
         while failures := getattr(problem, "exceptions", None):  # of a TaskGroup
             problem = failures[0]
-        is_clear = str(problem) and not isinstance(problem, KeyError)
-        return tool_error(str(problem) if is_clear else repr(problem))
-
-    # ---- request state
-    def _restore(self) -> None:
-        """Take the answers from the request and its state; RpcError if invalid.
-
-        The state is base64 of [time of expiry, digests of the questions asked, answers
-        so far], a dot, and the signature. A retry brings its answers by key; from now
-        on they are kept by digest, so that another question under the same key does not
-        find them.
-        """
-        digests: Message = {}  # of the questions asked, by key
-        state = self.params.get("requestState")
-        if state is not None:
-            import hmac
-
-            expires = 0
-            body = state.partition(".")[0]
-            if state.isascii() and hmac.compare_digest(self._sign(body), state):
-                expires, digests, self._answers = decode(from_base64(body))
-            if expires < time.time():
-                raise invalid(
-                    "requestState is not valid here, or has expired: retry without it"
-                )
-        for key, answer in (self.params.get("inputResponses") or {}).items():
-            self._answers[digests.get(key, key)] = answer
-
-    def _sign(self, body: str) -> str:
-        """Sign request state, for this request and this principal only."""
-        import hmac
-
-        params = dict(self.params)
-        for name in ("_meta", *RETRY):
-            params.pop(name, None)
-        name = self.server.info["name"]
-        bound = digest([body, name, self.method, params, self.principal])
-        signature = hmac.new(self.server.state_key, bound.encode(), "sha256")
-        return f"{body}.{signature.hexdigest()}"
+        if not self.server.show_errors:
+            return tool_error("the tool failed; see the server's log")
+        text = str(problem)
+        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
+            text = f"{type(problem).__name__}: {text}"
+        is_clear = text and not isinstance(problem, KeyError)
+        return tool_error(text if is_clear else repr(problem))
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
         """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
-    def _failure(self, error: RpcError) -> Message:
-        """Make an error response; a reserved code that the revision lacks is -32603."""
-        is_reserved = -32768 <= error.code <= -32000
-        if is_reserved and error.code not in self._rules.errors:
-            error = RpcError(INTERNAL_ERROR, str(error), error.data)
-        return error_response(error, {"id": self.id})
+    def _failure(self, problem: BaseException) -> Message:
+        """Make an error response, whatever happens. A reserved code that the revision
+        lacks is -32603."""
+        with suppress(BaseException):  # in an author's exception, or in logging
+            if isinstance(problem, RpcError):
+                is_reserved = -32768 <= problem.code <= -32000
+                if is_reserved and problem.code not in self._rules.errors:
+                    problem = RpcError(INTERNAL_ERROR, str(problem), problem.data)
+                return error_response(problem, {"id": self.id})
+            log_failure(self.method, problem)
+        return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
         """Add the members that the revision requires, and drop those that it lacks.
 
-        basic/index §ResultType, server/utilities/caching. Both eras come here: the rows
-        of FEATURES, not the class of the request, decide which members go out.
+        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
-        features = self._rules.features
-        shaped: Message = {"resultType": "complete"}
+        seen = self._rules
+        if seen.reduces and self._row:  # not the result of an extension's method
+            result = downgrade(seen, "result", result)
+            if not seen.has("any structured content"):
+                keep_objects(result)
+
+        shaped: Message = {}
+        if seen.has("result types"):
+            shaped["resultType"] = "complete"
         is_final = result.get("resultType") != "input_required"
-        if self._row and self._row.cacheable and is_final:
+        if self._row and self._row.cacheable and is_final and seen.has("caching hints"):
             shaped.update(self.server.cache_hints)
         shaped.update(result)
-        if "server info" in features:
+        if seen.has("server info"):
             own = {META_SERVER: self.server.brief}
             shaped["_meta"] = {**own, **result.get("_meta", {})}
-        if not self._rules.reduces:
-            return shaped
-
-        shaped = downgrade(self._rules, "result", shaped)
-        if "any structured content" not in features:  # only objects
-            if not isinstance(shaped.get("structuredContent", {}), dict):
-                del shaped["structuredContent"]
-            for tool in shaped.get("tools", ()):
-                if tool.get("outputSchema", {}).get("type", "object") != "object":
-                    del tool["outputSchema"]
         return shaped
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended.
-
-        This may wait for the client while it holds `_sending`, so the caller must hold
-        no lock that others need.
-        """
+        """Send a message of this request, unless it has ended. The caller must hold no
+        lock that others need: this may wait for the client."""
         with self._sending:
-            if not self._ended:
+            if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
         """Send the response, unless the request has ended; its id may be used again."""
         self.peer.running.pop(self.id, None)
         with self._sending:
-            if not self._end():
+            if not self._become("answered"):
                 return
             try:
                 self._send(response)
@@ -3398,22 +3682,22 @@ class Context:
                     response = self._failure(RpcError(INTERNAL_ERROR))
                 self._send(response)
 
-    def _end(self, cancelled: bool = False) -> bool:
-        """End the request; False if it had ended.
-
-        A response and a cancellation may race, on two threads: the first one ends the
-        request, the other does nothing.
-        """
+    def _become(self, state: str) -> bool:
+        """Enter a state, as _STEPS allows; False: another thread was first."""
         with self._ending:
-            if self._ended:
-                return False
-            self._ended = True
-            self.cancelled = cancelled
-            return True
+            steps = _STEPS[self._state]
+            if state not in steps:
+                raise RuntimeError(
+                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
+                    f" was {self._state}, and cannot become {state}"
+                )
+            if steps[state]:
+                self._state = state
+            return steps[state]
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
-        if self._end(cancelled=True):
+        if self._become("cancelled"):
             for wake in self._wakes:
                 wake()
 
@@ -3428,24 +3712,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them. On stdio there is
-# one peer, the pipe. Over HTTP each legacy session is one, and so is each modern POST,
-# which ends with its answer. These events set `ctx.cancelled`; then nothing more is
-# sent for the request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
+# over HTTP each legacy session, and each modern POST until it is answered. These events
+# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# Over HTTP, this is the most important difference between the eras: a modern client
-# cancels by closing the stream; a legacy one does not.
-#
-# A cancellation does three things, in this order. The request ends, so that nothing
-# more is sent for it. `ctx.cancelled` becomes True, for handlers that look. Everything
-# that waits is woken, by functions that do not block: a coroutine at its `await`, a
-# question, a subscription and, on a thread of its own, an on_cancel() function. A
-# handler can only be asked to stop: Python has no way to end a thread.
+# A cancellation wakes everything that waits, by functions that do not block: a coroutine
+# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
+# function. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3498,11 +3776,8 @@ class Peer:
     def disconnect(self, send: Send) -> None:
         """[legacy] Have the client come back for the rest of an answer."""
 
-    def hold(self, send: Send) -> None:
-        """[legacy] Count an answer that waits for the user; HttpError: too many."""
-
-    def release(self, send: Send) -> None:
-        """[legacy] Stop counting the answer."""
+    def check_questions(self) -> None:
+        """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
         """Act on a notification; most need nothing."""
@@ -3540,103 +3815,30 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller. Over
-# HTTP the copy is made before `authorize` is called. The handler runs in this copy, and
-# so does its coroutine:
+# Each message is served in a copy of the context (contextvars) of run()'s caller; over
+# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# other calls.
 #
-#     set before run()               every message sees it
-#     set by authorize               the handler of this request sees it
-#     set by a handler               no other call sees it, not even the next one on the
-#                                    same thread or connection
-#     an object, changed in place    is shared, as everywhere
-#
-# A program can serve in three ways. Most call run(), which blocks, and serves on stdio
-# or over HTTP. run_here() does the same, but calls handlers on the thread that called
-# it, for an application that only one thread may touch. If you have a transport of your
-# own, call handle() with each message.
-
-RUN_SECONDS = 60  # within which `run=` must begin a function
-
-
-class RunHook:
-    """Runs functions on the thread of `run=`: usually an application's main thread.
-
-    The application gets a function without arguments, a *thunk*, and may call it at any
-    time: `run=jobs.put` with a queue, `run=loop.call_soon_threadsafe`, a timer of a
-    user interface. The thread of the request waits for the outcome.
-
-        put         the value of `run=`: it gets a thunk, to be called once there. None:
-                    functions are called at once, here
-        _threads    the threads that run a thunk now
-
-    A thunk that was cancelled or given up before it began does nothing when it is
-    called.
-    """
-
-    def __init__(self, put: Func | None) -> None:
-        self.put = put
-        self._threads: dict[int, None] = {}
-
-    def call(self, ctx: Context, function: Func) -> Any:
-        """Call a function there, wait for it, and return its result.
-
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
-        """
-        if not self.put or threading.get_ident() in self._threads:
-            return function()
-        from concurrent.futures import Future, wait
-
-        outcome: Future[Any] = Future()
-        function = partial(copy_context().run, function)
-
-        def thunk() -> None:
-            if ctx.cancelled:
-                outcome.cancel()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
-
-        self.put(thunk)
-        idle_since = time.monotonic()
-        while not outcome.done():
-            wait([outcome], 0.1)
-            if self._threads:  # it waits while another one runs, however long
-                idle_since = time.monotonic()
-            if ctx.cancelled:
-                outcome.cancel()
-            elif time.monotonic() > idle_since + RUN_SECONDS and outcome.cancel():
-                _log_once("run= did not call what it was given: does its thread run?")
-                raise RpcError(
-                    INTERNAL_ERROR,
-                    f"the application has not run this within {RUN_SECONDS} s",
-                )
-        return outcome.result()
+# Most programs call run(). run_here() calls handlers on the thread that called it, for
+# an application that only one thread may touch. If you have a transport of your own,
+# call handle() with each message.
 
 
 class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock; or run handlers on one thread (`run`); or make them `async def`: these all
-    share one event loop (`loop`), and switch only at an `await`.
+    lock, or run handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
-    clients must share it. `run` gets a function without arguments, and must call it
-    once, on the thread of handlers. `loop`: the asyncio event loop of `async def`
-    handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope` ("private",
-    "public") are caching hints. `info`: title, description, websiteUrl, icons. To
-    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it refuses one by raising.
+    clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
+    def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
+    ("private", "public") are caching hints. `show_errors`: the model gets the text of a
+    tool's unexpected exception, too. `info`: title, description, websiteUrl,
+    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
+    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
+    each subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -3646,9 +3848,6 @@ class Server(Registry):
         _endings       functions that end each run() in progress
         _stops         true if stop() came before the run() that it ends
     """
-
-    made = False  # true once this process has made a server
-    served = False  # true once it has served one
 
     def __init__(
         self,
@@ -3662,10 +3861,10 @@ class Server(Registry):
         loop: Any = None,
         ttl_ms: int = 0,
         cache_scope: str = "private",
+        show_errors: bool = True,
         **info: Any,
     ) -> None:
         super().__init__()
-        Server.made = True
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
@@ -3689,6 +3888,7 @@ class Server(Registry):
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
+        self.show_errors = show_errors
         self._given_loop = loop
         self._loop = loop
         self._lock = threading.Lock()
@@ -3698,9 +3898,8 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Lists, calls, reads, completions and, over HTTP, the comparison of headers go by
-        it. Override it to hide entries from `ctx.principal`: for this caller they do
-        not exist.
+        Override it to hide entries from `ctx.principal`: for this caller they do not
+        exist.
         """
         return self.entries(kind)
 
@@ -3716,9 +3915,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        `peer` has the state that outlives the message; a modern client does not need
-        one. `start` gets the handler, a function without arguments, and runs it on a
-        thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, a function without
+        arguments, and runs it once, on a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3762,11 +3960,8 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result.
-
-        All coroutines run on one loop, so they can share sessions, locks and pools. If
-        the request is cancelled, so is the coroutine, at its `await`.
-        """
+        """Run a coroutine on the event loop, and wait for its result. If the request is
+        cancelled, so is the coroutine, at its `await`."""
         import asyncio
 
         with self._lock:
@@ -3792,24 +3987,20 @@ class Server(Registry):
 
     def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread, which must not wait."""
-        if not self._loop:
-            return False
-        running = sys.modules["asyncio"]._get_running_loop()
-        return running is self._loop
+        return bool(self._loop) and running_loop() is self._loop
 
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test questions,
-        resources and prompts, give the server to the client: `connect(server,
-        elicit=lambda params: {"size": "L"})`.
+        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
+        give the server to the client's connect().
         """
         request = {
             "id": 1,
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = {META_VERSION: versions("modern")[0], META_CAPABILITIES: {}}
+        meta = meta_for(versions("modern")[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -3839,8 +4030,7 @@ class Server(Registry):
         """Send a notification that belongs to no request, and is not a change.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name (basic/patterns/subscriptions). From any thread. ValueError:
-        changed() sends this one, or only clients do.
+        for this name. From any thread. ValueError: a server may not send it so.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -3853,41 +4043,49 @@ class Server(Registry):
                 listener.tell(method, params or {})
 
     # ---- running
-    def run(self, arguments: list[str] | None = None, **options: Any) -> None:
+    def run(
+        self, arguments: list[str] | None = None, *, http: str = "", **options: Any
+    ) -> None:
         """Serve on stdio, or over HTTP if there is an argument `--http [HOST:]PORT`.
 
-        `options` are those of Endpoint; `arguments` default to the command line's.
-        Returns when the client has left, after SIGINT or SIGTERM, or after stop().
-        Cleanup and the exit status are yours.
+        `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
+        them. `options` are those of Endpoint. Returns when the client has left, after
+        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
         """
-        if self.is_on_loop():
-            raise RuntimeError(
-                "run() would block loop=: await asyncio.to_thread(server.run)"
+        self._refuse_loop("run")
+        if isinstance(arguments, str):
+            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        for name in options.keys() - globals().get("OPTIONS", options):
+            raise TypeError(
+                f"run() has no option {name}=: run() serves on stdio,"
+                " run(http='127.0.0.1:8000') over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
-        if isinstance(arguments, str):
-            raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
-        # `--http=8000` counts as two words; an argument with a space stays one.
-        words = "\n".join(arguments).replace("=", "\n").split("\n")
-        if "--http" not in words:
-            if options and "endpoint" not in options:
-                Endpoint(self, **options)  # TypeError: it has no such option
+        place = http or find_place(arguments)
+        if place is None:
+            greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():
-            serve_http_at(self, words[words.index("--http") :][1:2], options)
+        elif "serve_http" in globals():  # part II
+            serve_http_at(self, place, options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
             )
 
+    def _refuse_loop(self, name: str) -> None:
+        """Raise a RuntimeError if an event loop runs on this thread."""
+        if running_loop():
+            raise RuntimeError(
+                f"{name}() would block the event loop: await"
+                " asyncio.to_thread(server.run)"
+            )
+
     def stop(self) -> None:
         """End run() as a signal does; any thread or signal handler may call this.
 
-        It takes no lock and does not wait. It sets a flag, then looks for a run();
-        stoppable() does these in the opposite order, so that no stop() is lost.
-
-        Each stop() ends one run(): if none has begun, the next one.
+        It ends one run(): if none has begun, the next one. It sets a flag, then looks
+        for a run(); stoppable() does these in the opposite order, so none is lost.
         """
         self._stops = True
         for end in list(self._endings):
@@ -3913,6 +4111,7 @@ class Server(Registry):
         For an application whose data only one thread may touch. Returns when run()
         would, once no handler runs here. TypeError: there is a `run=`.
         """
+        self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3922,7 +4121,8 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                serving = pool.submit(self.run, arguments, **options)
+                run = partial(copy_context().run, self.run)
+                serving = pool.submit(run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
@@ -3937,32 +4137,27 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result or raises
-# an exception, which becomes an error (see the table there). server.call_handler()
-# calls the author's function.
+# Each function takes a Server and a Context (section 7), and returns a result, or raises
+# an exception (see the table there).
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # other notifications that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
-def check_params(method: str, params: Message) -> None:
+def check_params(name: str, kinds: Message, params: Message) -> None:
     """Check the types of a request's params, or of its `_meta`."""
-    for name, expected in PARAMS.get(method, {}).items():
-        value = params.get(name)
-        if isinstance(expected, list):
-            is_right = value in expected
-        else:
-            is_right = isinstance(value, expected)
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
         if not is_right:
-            raise invalid(f"{method}: {name} is missing or has the wrong type")
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [all, the newest first], "capabilities": {...}}, and
-    `instructions` if there are any. Clients may call it first, or not at all.
+    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -3976,8 +4171,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it. Entries that
-    the caller may not see do not count: see Server.offered().
+    index of the page's first item, as text; clients must not interpret it.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -3986,10 +4180,8 @@ def serve_list(server: Server, ctx: Context) -> Message:
     if cursor not in map(str, range(0, len(entries) + 1, size)):
         raise invalid("unknown cursor; list again without one")
     start = int(cursor)
-    member = "resourceTemplates" if kind == "templates" else kind
-    page: Message = {
-        member: [entry.definition for entry in entries[start : start + size]]
-    }
+    definitions = [entry.definition for entry in entries[start : start + size]]
+    page: Message = {LISTS[ctx.method].member: definitions}
     if start + size < len(entries):
         page["nextCursor"] = str(start + size)
     return page
@@ -4014,12 +4206,13 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    arguments, flaw = entry.fit(arguments, (dict, list))
-    if flaw:
-        if "argument errors" in ctx._rules.features:
-            return tool_error(f"Invalid arguments for {name}: {flaw}")
-        field, _, reason = flaw.partition(": ")
-        raise invalid(flaw, {"field": field.lstrip("/"), "reason": reason})
+    arguments, errors = entry.fit(arguments)
+    if errors:
+        listed = "\n".join(errors)
+        if ctx._rules.has("argument errors"):
+            return tool_error(f"Invalid arguments for {name}: {listed}")
+        field, _, reason = errors[0].partition(": ")
+        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4103,12 +4296,9 @@ class Subscription:
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener; both have `uris`, hears() and
-    tell().
+    A Session (section 11) is the other kind of listener.
 
-    The client is told what is granted, which leaves out features that the server lacks.
-    The request stays open for long, but on stdio no thread waits for it, and it does
-    not count as a slow handler.
+    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4147,7 +4337,7 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge. No thread waits for the end."""
+        """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
         # Listen before acknowledging, or a change in between would be lost. The lock
@@ -4285,10 +4475,7 @@ def serve_extension(server: Server, ctx: Context) -> Message:
 SERVED: dict[str, Func] = {
     "server/discover": serve_discover,
     "subscriptions/listen": serve_listen,
-    "tools/list": serve_list,
-    "resources/list": serve_list,
-    "resources/templates/list": serve_list,
-    "prompts/list": serve_list,
+    **dict.fromkeys(LISTS, serve_list),
     "tools/call": serve_call_tool,
     "resources/read": serve_read,
     "prompts/get": serve_get_prompt,
@@ -4300,11 +4487,10 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps what that says,
-# under the keys of a modern `_meta`, so that all of Context works on it. LegacyContext
-# differs in two things: how the client is known (_admit), and how it is asked
-# (_obtain). Results, errors, methods and notifications follow the tables in both eras.
-# A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents under
+# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
+# in two things: how the client is known (_admit), and how it is asked (_obtain). A
+# session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4334,8 +4520,7 @@ class Session:
         methods    the notifications that its revision and its server have
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages. A
-    Subscription (section 10) is the other kind of listener.
+    It is one of `server.listeners` while its peer is open and can be sent messages.
     """
 
     def __init__(
@@ -4371,7 +4556,7 @@ class Session:
     def open(self) -> None:
         """Become the session of the peer, which follows its revision from now on."""
         self.peer.session = self
-        self.peer.null_ids = "null id in errors" in self.rules.features
+        self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
         """Tell whether the client gets a notification of this name."""
@@ -4418,17 +4603,14 @@ def answers_in(outcome: Any) -> Message:
 
 
 class LegacyContext(Context):
-    """A request in a session.
-
-    Also `initialize`, which opens a session, and `ping`, which needs none.
-    """
+    """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
         """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
-            return self._send(self._success(self._initialize()))
+            return self._finish(self._success(self._initialize()))
         if self.method == "ping":
-            return self._send(self._success({}))
+            return self._finish(self._success({}))
         # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
         # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
@@ -4439,12 +4621,9 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization.
-
-        We answer an unknown revision with our newest legacy one; the client may accept
-        it, or leave. A second `initialize` replaces the session.
-        """
-        check_params(self.method, self.params)
+        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
+        §Initialization. An unknown revision is answered with our newest legacy one."""
+        check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
             version = versions("legacy")[0]
@@ -4452,15 +4631,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version)
+        declared = server.capabilities(version, tells=peer.send is not drop)
         with peer.opening:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
                 server.listeners[session] = None
-        if peer.send is drop:  # it cannot be told of changes
-            for name in CAPABILITIES.keys() & declared.keys():
-                declared[name] = {}
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
         return without_none(
@@ -4493,11 +4669,8 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests; the Future gets the answers, by key.
-
-        The Future is set when all answers are there, or at the first AskError. In the
-        end, questions that are still open are cancelled.
-        """
+        """Send questions as requests. The Future gets the answers, by key, when all are
+        there, or at the first AskError. Then open questions are cancelled."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -4513,7 +4686,7 @@ class LegacyContext(Context):
                 if isinstance(answer, AskError) or None not in answers.values():
                     outcome.set_result(answers)
 
-        peer.hold(self._send)
+        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4532,7 +4705,6 @@ class LegacyContext(Context):
                 outcome.set_result(answers)
             yield outcome
         finally:
-            peer.release(self._send)
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
@@ -4546,13 +4718,19 @@ class Batch:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.responses: list[Message] = []
+        self.size = 0
 
     def __call__(self, message: Message) -> None:
-        encode(message)  # a message that cannot be sent fails alone
+        line = encode(message)  # a message that cannot be sent fails alone
         if "method" in message:
             self.send(message)
+            return
+        if self.size + len(line) > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
         else:
-            self.responses.append(message)
+            self.size += len(line)
+        self.responses.append(message)
 
 
 def serve_batch(
@@ -4569,8 +4747,8 @@ def serve_batch(
         f"Invalid request: only {R2} has batches, of 1 to "
         f"{MAX_BATCH} messages, none of them `initialize`",
     )
-    features = peer.session.rules.features if peer.session else ()
-    if "batches" not in features or not 0 < len(batch) <= MAX_BATCH:
+    has_batches = peer.session and peer.session.rules.has("batches")
+    if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
     collect = Batch(send)
 
@@ -4595,73 +4773,61 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# One thread, the reader, reads a line and runs its handler on the spot. It leaves its
-# post meanwhile: see the map before part I. While slow handlers run, every further one
-# goes to a thread of its own, or waits in a queue until fewer than MAX_THREADS run; the
-# reader still answers server/discover. Where no thread can be started, the reader runs
-# it: each request is still answered exactly once. For an `async def` handler, the
-# thread of its request waits.
+# Who runs a handler? The thread that has read its request. This thread, the *reader*,
+# reads a line, runs the handler, sends the response, and reads on, as a program with
+# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
+# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
+# still runs, the deputy becomes the reader. The old reader finishes its handler, then
+# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
+# reader starts no other; they go to the queue. It still serves the messages that run no
+# author's code, such as `ping`, cancellations and server/discover. If there is no
+# thread for a deputy, the reader finishes each handler before it reads on. In any case
+# each request is answered exactly once.
 #
-#     thread                       what it does
-#     the caller of serve_stdio()  waits for the end
-#     mcp-reader                   reads, decodes, runs handlers that are fast
-#     mcp-call, up to MAX_THREADS  runs a handler while slow ones are running
-#     mcp-watch                    starts another reader when a handler is slow
-#     mcp-hang-up                  notices that the client has closed our stdout
-#     mcp-cancel                   runs an on_cancel function
-#     mcp-loop                     runs `async def` handlers
-#     mcp-close                    at the end: ends subscriptions; that may wait for
-#                                  the client
-#
-# Only messages may reach stdout. So descriptors 0 and 1 are moved away first, and
-# print(), C libraries and child processes find the null device and stderr in their
-# place.
-#
-# These end serve_stdio(), and leave running handlers this long:
-#
-#     the end of input                 LEAVE_SECONDS: the client may still read
-#     SIGINT, SIGTERM, stop()          50 ms
-#     the client closes our stdout     50 ms
-#
-# Subscriptions and open questions end at once. When the time is over, running requests
-# are cancelled; functions of on_cancel() have 0.1 s. Then serve_stdio() returns, and
-# the author's code after it runs as usual.
+# serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
+# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
+# Running handlers may finish in this time; subscriptions and open questions end at
+# once. Then the requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
-LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
 
 
 class Pipe(Peer):
-    """The client at the other end of stdin and stdout.
+    """A client at two file descriptors: serve() serves it, stop() ends that.
 
-    A program has one pipe at a time. It reads lines of any length: those beyond
-    MAX_MESSAGE_BYTES are skipped and answered with an error.
+    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
+    The caller closes them; a socket is shut down first, or a thread might still read.
 
-        _stopped    set once the client has left, or a signal has come
-        _deadline   set with it: until then, running handlers may finish
-        _watch      has the reader's post, while a handler runs on the reader's thread
-        _calls      runs handlers while slow ones run; a reader that was relieved is one
-                    of its threads
-        _context    the context of run()'s caller; each message gets a copy
-        _writing    guards writing to stdout
+        _deadline    until then, running handlers may finish; inf until stop()
+        _serving     a lock that stop() releases
+        _context     the context of run()'s caller; each message gets a copy
+        _writing     guards writing to stdout
 
-    At any time one thread, at most, is the reader: it runs _read(), and no other has
-    taken its post.
+    `_lock` guards these:
+
+        _handler     the handler that the reader runs; None: it reads
+        _has_deputy  true while a deputy stands by
+        _slow        number of old readers, which run handlers
+        _queue       handlers; empty while `_slow` is below MAX_THREADS
     """
 
     def __init__(self, server: Server, source: int, out: int) -> None:
         super().__init__(self._write)
         self.server = server
-        # A file puts its descriptor into binary mode; else \n is \r\n on Windows.
+        # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
         self._trace = tracer()
-        self._writing = threading.Lock()
-        self._stopped = Flag()
         self._deadline = inf
-        self._watch = Watch(BLINK_SECONDS)
-        self._calls = Crew("mcp-call", MAX_THREADS)
+        self._serving = threading.Lock()
+        self._serving.acquire()
         self._context = copy_context()
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._handler: Func | None = None
+        self._has_deputy = False
+        self._slow = 0
+        self._queue: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
         """Send a message."""
@@ -4676,32 +4842,33 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this: it takes no lock."""
+        """End serve(). A signal handler may call this, because it takes no lock: set()
+        of threading.Event takes one, which the interrupted thread may hold."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
-        self._stopped.set()
+        with suppress(RuntimeError):  # released before
+            self._serving.release()
 
-    # ---- the reader: no queue and no other thread stands between a line and its
-    # handler; they would cost 40 to 140 % of a call.
+    # ---- the reader and its deputy
     def _read(self) -> None:
-        """Read and serve lines until there are no more, or another thread reads."""
+        """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
-        while is_reader and not self._stopped.is_set:
+        while is_reader and self._deadline == inf:
             line = self._read_line()
-            if self._stopped.is_set:
-                break
             if not line:
                 self._trace(">", b"", closed=True)
                 self.stop(LEAVE_SECONDS)
-            elif not line.isspace():
-                is_reader = self._serve(line.rstrip(b"\r\n"))
+            elif self._deadline == inf and not line.isspace():
+                context = self._context.copy()
+                handlers: list[Func] = []
+                context.run(self._serve, line.rstrip(b"\r\n"), handlers.append)
+                for handler in handlers:  # at most one
+                    is_reader = self._run(partial(context.run, attempt, handler))
         if not is_reader:
-            self._calls.help()
+            self._empty_queue()
 
     def _read_line(self) -> bytes:
-        """Return the next line, or the beginning of one that is too long; b"": none.
-
-        decode() refuses a line that is too long; the next one is served.
-        """
+        """Return the next line; of a line that is too long, enough for decode() to
+        refuse it."""
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -4711,65 +4878,77 @@ class Pipe(Peer):
             return b""
         return line
 
-    def _serve(self, line: bytes) -> bool:
-        """Serve one line, as the reader; return whether this is still the reader.
-
-        A bad line never stops the next. Only the handler runs while the post is left:
-        a request must be admitted before the next line is read, or a cancellation could
-        overtake the request that it cancels.
-        """
-        is_reader = True
-
-        def start(work: Func) -> None:
-            nonlocal is_reader
-            if self._calls.busy:
-                self._calls.add(work)
-                return
-            self._watch.leave(work, self._relieve)
-            try:
-                work()
-            finally:
-                is_reader = self._watch.take(work)
-
+    def _serve(self, line: bytes, start: Func) -> None:
+        """Serve a line, but for its handler, which `start` gets."""
         message = None
         self._trace(">", line)
         try:
             message = decode(line)
-            context = self._context.copy()
-            context.run(self.server.handle, message, self.send, peer=self, start=start)
+            self.server.handle(message, self.send, peer=self, start=start)
         except RpcError as flaw:
             _log(f"{flaw}, in: {line!s:.200}")
             self.send(error_response(flaw, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
+
+    def _run(self, handler: Func) -> bool:
+        """Run a handler, or put it into the queue; tell whether this is still the
+        reader."""
+        with self._lock:
+            if self._slow >= MAX_THREADS:
+                self._queue.append(handler)
+                return True
+            self._handler = handler
+            if not self._has_deputy:
+                stand_by = partial(self._stand_by, handler)
+                self._has_deputy = spawn("mcp-deputy", stand_by)
+        handler()
+        with self._lock:
+            is_reader = self._handler is handler
+            if is_reader:
+                self._handler = None
         return is_reader
 
-    # ---- taking over from a reader whose handler is slow
-    def _relieve(self, post: Func) -> None:
-        """Start a thread that takes over; a look of the watch."""
-        spawn("mcp-reader", partial(self._take_over, post))
+    def _stand_by(self, seen: Func) -> None:
+        """Be the deputy; end if no handler runs: an idle server must not wake up."""
+        while True:
+            time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
+            with self._lock:
+                handler = self._handler
+                if handler is not None and handler is not seen:
+                    seen = handler
+                    continue
+                self._has_deputy = False
+                if handler is None:
+                    return
+                self._handler = None
+                self._slow += 1
+            return self._read()
 
-    def _take_over(self, post: Func) -> None:
-        """Read on in the place of a reader, unless its handler has returned."""
-        # One thread is counted into the crew, and counts out in help(): the reader that
-        # is relieved or, if its handler has returned first, this thread. That comes
-        # before take(): as soon as the post is taken, the other one may count out.
-        self._calls.adopt()
-        if self._watch.take(post):
-            self._read()
-        else:
-            self._calls.help()
+    def _empty_queue(self) -> None:
+        """Run the handlers that wait; then this thread ends."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._slow -= 1
+                    return
+                handler = self._queue.popleft()
+            handler()
 
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
         spawn("mcp-hang-up", self._await_hang_up)
+        seconds = 0.1
         try:
-            if spawn("mcp-reader", self._read):
-                self._stopped.wait()
-            else:
-                self._read()  # without another thread
+            if not spawn("mcp-reader", self._read):
+                self._read()
+            while self._deadline == inf:
+                # No signal that came just before interrupts this; on Windows, none.
+                self._serving.acquire(timeout=seconds)
+                if os.name == "posix":
+                    seconds *= 2
         finally:
             self._finish()
 
@@ -4785,119 +4964,27 @@ class Pipe(Peer):
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
-        if not self._stopped.is_set:  # an author's signal handler has raised
+        if self._deadline == inf:  # an author's signal handler has raised
             self.stop()
-        run_aside("mcp-close", self.close)  # it may block
-        while self.running and time.monotonic() < self._deadline:
+        run_aside("mcp-close", self.close, self)  # it may wait for the client
+        while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
-        join_threads("mcp-reader mcp-call mcp-close", self._deadline)
-        self._watch.closed = True
+        join_threads(self, self._deadline - time.monotonic())
         if self.running:
             _log(f"requests abandoned: {len(self.running)}")
         self.cancel_all()
-        await_cancelling()
+        join_threads(self.server, ON_CANCEL_SECONDS)
 
-
-@contextmanager
-def signals(react: Func) -> Iterator[None]:
-    """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
-
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored,
-    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
-    A later signal ends the process, unless `react` returns True.
-    """
-    import signal
-
-    last = 0.0  # time of the last signal; 0: none yet
-    found = {}  # the handlers that these replace
-    process = os.getpid()
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal last
-        if last and time.monotonic() - last < LEAVE_SECONDS:
-            return
-        # In a forked child, which may have inherited this, a signal ends the child.
-        if os.getpid() != process or (not react(number) and last):
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        last = time.monotonic()
-
-    # Only the main thread may set handlers. An author's own are left alone.
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                found[number] = signal.signal(number, handle)
-
-    def put_back() -> None:
-        with suppress(ValueError):  # PyPy cannot, in a child of another thread
-            for item in found.items():
-                signal.signal(*item)
-
-    if os.name == "posix":
-        # A forked child forgets signals that come before it runs Python: block them.
-        os.register_at_fork(after_in_child=put_back)
-        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, found)
-        os.register_at_fork(
-            before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, found),
-            after_in_parent=let_go,
-            after_in_child=let_go,
-        )
-    try:
-        yield
-    finally:
-        if not last:  # after a signal, ours stay: a second one may come
-            put_back()
-            found.clear()
-
-
-# The client's descriptors, once guard_stdio() has moved them.
-_guarded: list[int] = []
-
-
-def guard_stdio() -> list[int]:
-    """Move descriptors 0 and 1 away, for good; return the new ones.
-
-    They stay there when serve_stdio() returns: an abandoned thread may still print, and
-    must not print into whatever comes next on stdout.
-    """
-    if _guarded:
-        return _guarded
-    # Some hosts start programs with closed descriptors. The next file that is opened,
-    # perhaps a log, would get such a number, and print() would write into it.
-    null = 0
-    while null < 3:  # what was closed now leads to the null device
-        null = os.open(os.devnull, os.O_RDWR)
-    _guarded[:] = os.dup(0), os.dup(1)  # no child process inherits these
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
-            print(end="", flush=True)  # flush earlier output
-        raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
-        sys.stdout = io.TextIOWrapper(
-            raw, "utf-8", "backslashreplace", line_buffering=True
-        )
-
-    def forget() -> None:  # a forked child must not hold the client's pipe
-        for descriptor in _guarded:
-            os.dup2(null, descriptor, inheritable=False)
-        _guarded.clear()
-
-    if os.name == "posix":
-        for descriptor in _guarded:
-            os.set_blocking(descriptor, True)
-        os.register_at_fork(after_in_child=forget)
-    return _guarded
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return bool(self._slow or self._handler)
 
 
 def serve_stdio(server: Server) -> None:
     """Serve the client on stdin and stdout until it leaves; or a signal, or stop().
 
-    Running handlers are abandoned LEAVE_SECONDS later, or 50 ms after a signal or
-    stop(). Takes descriptors 0 and 1 for good. (basic/transports/stdio)
+    It takes descriptors 0 and 1 for good. (basic/transports/stdio)
     """
-    Server.served = True
     server.check_completions()
     pipe = Pipe(server, *guard_stdio())
     with signals(lambda _: pipe.stop()), server.stoppable(pipe.stop):
@@ -4912,53 +4999,52 @@ def serve_stdio(server: Server) -> None:
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
-# request comes in, and an answer goes out, on the thread that carries it. Every message
-# is a POST of its own. The answer is one JSON object, or a stream of events if
-# something must be sent before the response. Headers repeat parts of the body for
-# proxies, and must agree with it. A modern client cancels a request by closing its
-# stream. The first failing check determines the answer:
+# request, and the means to answer it. Every message is a POST of its own. The answer is
+# one JSON object, or a stream of events if something must be sent before the response.
+# Headers repeat parts of the body for proxies, and must agree with it. A modern client
+# cancels a request by closing its stream. The first failing check determines the
+# answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# One thread at a time writes to a connection: the one that *carries* it. It takes
-# events from an *outbox*, and ends its own answer. Whoever has an event for the client
-# puts it into the outbox, and waits for no other client.
+# The connection's thread reads a request, runs its handler and answers. A thread that
+# has a message of this request for the client writes it, under the lock of the
+# *answer*. All other messages, such as changes, go into an *outbox*, which the
+# connection's thread empties; so changed() waits for no client.
 #
-# A call that reports progress has these events, in the outbox and on the wire. Modern
-# events have no id, because a modern stream cannot be resumed:
+# A call that reports progress has these events. They have no id, because a modern
+# stream cannot be resumed:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# The threads:
-#
-#     the connection's thread    reads a request, runs its handler, answers in JSON;
-#                                or carries a subscription
-#     mcp-stream                 carries the answer of a call that became a stream:
-#                                events and comments, whatever its handler does
-#     whoever calls changed()    adds to outboxes, and waits for nobody
-#     mcp-watch                  notices clients that have hung up; writes nothing
+# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
+# `mcp-check`, which looks five times a second for clients that have hung up, comments
+# that are due, and sessions that have expired. It never waits for a client: a comment
+# that cannot be written at once is left out.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS MAX_BODY_BYTES
-    MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS Endpoint Exchange
-    HttpError bearer event http_server mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    MAX_SENDING_BYTES
+    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
+CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
 MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
-AHEAD_BYTES = 2**16  # of events that a handler may be ahead of its client
+AHEAD_BYTES = 2**24  # of events that wait for a client; then its stream ends
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"  # keeps a stream open, through proxies, too
+COMMENT = b": \n\n"  # keeps proxies from closing a stream
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -5011,13 +5097,13 @@ class Exchange:
     """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
 
     An answer is start() with a body; or start() without, write() for each part, end().
+    A subclass defines these, for any thread, but one at a time; and, if it can,
+    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
+    up.
 
-    It has `method`, `path`, `query` (the part after "?") and `headers`, a dict by
-    lower-case name. It is made of (name, value) pairs, and of a `stream` for the body,
-    which has read(size) and readline(size). A subclass defines start(), write() and
-    end(), which one thread at a time calls; and, if it can, gone() and hang_up(), for
-    any thread. OSError: the client has hung up.
-
+        query        the part after "?"
+        headers      by lower-case name; they are given as (name, value) pairs
+        stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
         name         the verb and the path, for logs and traces
@@ -5025,8 +5111,10 @@ class Exchange:
         extra        headers to add to any answer
         flaw         the HttpError for malformed headers; None: they are valid
         unread       true while there is a body that has not been read
+        closing      true if the connection ends with this answer
     """
 
+    closing = False
     hosts: set[str] | None = None
     address = ""
 
@@ -5091,6 +5179,9 @@ class Exchange:
     def end(self, hang_up: bool = False) -> None:
         """End a stream; `hang_up`: close the connection, too."""
 
+    def comment(self) -> None:
+        """Send COMMENT, unless this would wait for the client."""
+
     def gone(self) -> bool:
         """Tell whether the client has hung up; False if unknown."""
         return False
@@ -5122,194 +5213,138 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- the answer to a POST has two parts: an Outbox has the events and knows nothing of
-# HTTP; an Answer knows the exchange, but not which events are kept. A session keeps an
-# outbox long after the answer, and has an outbox of its own without a POST.
-#
-#     handler's thread            outbox                  carrier's thread
-#     ctx.progress(1)       ->    add()
-#                                 wait(), take()    ->    exchange.write()
-#     return a result       ->    add(last)
-#                                 wait(), take()    ->    exchange.write()
-#                                 wait() is False   ->    exchange.end()
+# ---- a stream has two parts: an Outbox has the events and knows nothing of HTTP; an
+# Answer writes them to an exchange. A session keeps an outbox long after the answer,
+# and has an outbox of its own without a POST.
 class Outbox:
-    """The events of one stream, in order, for one reader at a time.
+    """The events of a stream, in order, for one reader at a time.
 
-        waiting    events that no reader has taken
-        kept       events that were taken: the last `keeps` bytes of events, for a
+        events     those that wait for the reader, and some before them, as JSON
+        first      the number of the first of `events`; the numbers begin with 1
+        place      the number of the next event that the reader takes
+        size       the bytes of `events`
+        keeps      the bytes of events that stay when the reader has taken them, for a
                    client that comes back
-        count      the number of the last event, counted from 1:
-
-                       1 ... dropped | kept ... taken | waiting ... count
-
-        size       the bytes of all that are kept or waiting
-        ahead      the bytes of those that are waiting
-        changes    notifications that become events when a reader takes them
-        told       changes that are events now; told again to a client that missed some
-        reader     the exchange that takes events; None: none, now. Then add() does not
-                   wait, and old events may be dropped even though they are waiting
+        reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
     `_moved`, a condition, guards all fields and is notified of each change. No thread
     writes to a connection, or calls an author's code, while holding it. Any thread may
-    call any method. Two methods wait: add() for room, and wait() for events.
+    call any method; only wait() waits.
     """
 
-    def __init__(self, reader: Exchange | None = None, keeps: int = 0) -> None:
+    def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
         self.name = os.urandom(16).hex()  # of its events; see section 14
-        self.waiting: deque[bytes] = deque()
-        self.kept: deque[bytes] = deque()
-        self.count = 0
+        self.events: list[bytes] = []
+        self.first = 1
+        self.place = 1
         self.size = 0
-        self.ahead = 0
-        self.changes: dict[bytes, None] = {}
-        self.told: dict[bytes, None] = {}
         self.reader = reader
         self.ended = False
         self._moved = threading.Condition()
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message, once the reader is not too slow; the last one ends the
-        outbox."""
+        """Add a message; the last one ends the outbox."""
         with self._moved:
-            while self.reader and self.ahead > AHEAD_BYTES and not last:
-                self._moved.wait()
             if self.ended:
                 return
-            if last:
-                self._append_changes()
-            self._append(line)
+            self.events.append(line)
+            self.size += len(line)
             self.ended = last
-            self._drop_old()
+            if self.size > AHEAD_BYTES + len(line):
+                self.give_up()
+            self._moved.notify_all()
+
+    def give_up(self) -> None:
+        """End, and drop everything: the client is too far behind. It must subscribe
+        again, and fetch what has changed."""
+        with self._moved:
+            self.events.clear()
+            self.size = 0
+            self.place = self.first
+            self.ended = True
+            self.reader = None
             self._moved.notify_all()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already; never waits.
-
-        If the client is too far behind, its stream ends: it must listen, and look,
-        again.
-        """
+        """Add a notification, unless the same one is waiting already."""
         with self._moved:
-            if not self.ended:
-                self.changes[line] = None
-                self.ended = len(self.changes) > 2 * MAX_URIS
-                self._moved.notify_all()
+            if line not in self._waiting():
+                self.add(line)
 
     def end(self) -> None:
-        """Add nothing more, and drop changes that are not events yet. The reader ends
-        when it has taken the rest."""
+        """Add nothing more. The reader ends when it has taken the rest."""
         with self._moved:
             self.ended = True
             self._moved.notify_all()
 
+    def drop_old(self) -> None:
+        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
+        that wait are dropped, too, but never the response, with which it has ended."""
+        with self._moved:
+            while self.size > self.keeps and self.events:
+                is_response = self.ended and len(self.events) == 1
+                if self.place == self.first:  # it is waiting
+                    if self.reader or is_response:
+                        break
+                    self.place += 1
+                self.first += 1
+                self.size -= len(self.events.pop(0))
+
     # ---- for readers
-    def attach(self, reader: Exchange, after: int | None = None) -> bool:
+    def attach(self, reader: Answer, after: int | None = None) -> bool:
         """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: the outbox has ended, and nothing is left to take.
+        reader must end. False: the outbox has ended, and there are no such events.
 
         `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke. Of dropped
-        events, only the changes are told again.
+        have been sent, but not received, before its connection broke. Dropped events
+        are left out.
         """
         with self._moved:  # one step: the other reader must not take rewound events
-            if after is not None and not self._rewind(after):
-                return False
+            if after is not None:
+                following = self.first + len(self.events)
+                place = max(self.first, min(after + 1, following))
+                if self.ended and place == following:
+                    return False
+                self.place = place
             self.reader = reader
             self._moved.notify_all()
             return True
 
-    def wait(self, reader: Exchange) -> bool:
-        """Wait for events, or until a comment is due; False: nothing more will come.
-
-        That is when all events are taken, or there is another reader.
-        """
+    def wait(self, reader: Answer) -> None:
+        """Wait until there is something for a reader to take, or it must end."""
         with self._moved:
-            self._moved.wait_for(
-                lambda: (
-                    self.reader is not reader
-                    or self.ended
-                    or self.changes
-                    or self.waiting
-                ),
-                KEEP_ALIVE_SECONDS,
-            )
-            is_over = self.ended and not self.waiting
-            return self.reader is reader and not is_over
+            self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
-    def take(self, reader: Exchange) -> list[bytes]:
-        """Take the waiting events; none, if there is another reader."""
+    def take(self, reader: Answer) -> bytes:
+        """Take the next event; b"": none is waiting for this reader."""
         with self._moved:
-            if self.reader is not reader:
-                return []
-            if not self.ended:
-                self._append_changes()
-            events = list(self.waiting)
-            self.waiting.clear()
-            self.ahead = 0
-            self.kept.extend(events)
-            self._drop_old()
-            self._moved.notify_all()
-            return events
+            waiting = self._waiting()
+            if self.reader is not reader or not waiting:
+                return b""
+            # Only clients that may come back need its number.
+            ident = f"{self.name}-{self.place}" if self.keeps else ""
+            self.place += 1
+            self.drop_old()
+            return event(waiting[0], ident)
 
-    def detach(self, reader: Exchange | None) -> None:
+    def detach(self, reader: Answer | None) -> None:
         """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
-    # ---- while holding the lock
-    def _rewind(self, after: int) -> bool:
-        """Put the events after this one back; False: see attach()."""
-        taken = self.count - len(self.waiting)
-        dropped = taken - len(self.kept)
-        has_missed = after < dropped
-        if self.ended and not self.waiting and (has_missed or after >= taken):
-            return False
-        if has_missed:  # some are told twice, but none is missed
-            self.changes.update(self.told)
-        for _ in range(taken - max(after, dropped)):
-            data = self.kept.pop()
-            self.waiting.appendleft(data)
-            self.ahead += len(data)
-        return True
+    def is_done(self, reader: Answer) -> bool:
+        """Tell whether a reader will get nothing more."""
+        with self._moved:
+            return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _append_changes(self) -> None:
-        """Turn the changes into events."""
-        for line in self.changes:
-            self._append(line)
-        if self.keeps and len(self.told) < 2 * MAX_URIS:
-            self.told.update(self.changes)
-        self.changes.clear()
-
-    def _append(self, line: bytes) -> None:
-        """Make an event of a line, with a number if clients may come back."""
-        self.count += 1
-        ident = f"{self.name}-{self.count}" if self.keeps else ""
-        data = event(line, ident)
-        self.waiting.append(data)
-        self.size += len(data)
-        self.ahead += len(data)
-
-    def _drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes.
-
-        Waiting events are dropped only if there is no reader, and the response, with
-        which the outbox has ended, never.
-        """
-        while self.size > self.keeps and self.kept:
-            self.size -= len(self.kept.popleft())
-        if self.reader:
-            return
-        least = 0
-        if self.ended:
-            least = 1  # the response
-        while self.size > self.keeps and len(self.waiting) > least:
-            data = self.waiting.popleft()
-            self.size -= len(data)
-            self.ahead -= len(data)
+    def _waiting(self) -> list[bytes]:
+        """Return the events that no reader has taken, while holding the lock."""
+        return self.events[self.place - self.first :]
 
 
 class Answer:
@@ -5319,31 +5354,34 @@ class Answer:
         new         None     no       nothing
         in JSON     None     yes      the response
         a stream    there    no       events; others may follow
-        complete    there    yes      ... of which the response is, or will be, the last
-        cut off     there    no       events, and the end: the request was cancelled
+        complete    there    yes      events, and the end
+        lost        any      yes      it has hung up
 
+        peer        the peer whose message it answers
+        listens     true for a subscription, and for a GET: threads of other clients add
+                    their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
         is_early    true while the status may say what is wrong with a message: until
                     a handler starts; never with a request of a session
-        lasts       true if it goes on when its handler has returned, as a subscription
-        _carrier    the thread that carries the stream; None: the connection's will
+        written     when the last part of a stream was written; None: it has not begun
 
-    The messages of a request come one after the other (Context._sending), from any
-    thread. carry() runs on the carrier, if there is one. The rest happens on the
-    connection's thread.
+    `lock` guards `ended` and `written`, and is held while something is written. Any
+    thread may call any method, except finish(), which is for the connection's thread.
 
-    Why not always a stream? Most calls send nothing but their result. As JSON it needs
-    no second thread, has a Content-Length, and an error can have a status of its own.
+    Why not always a stream? Most calls send nothing but their result. JSON has a
+    Content-Length, and an error can have a status of its own.
     """
 
-    def __init__(self, exchange: Exchange, *, lasts: bool = False) -> None:
+    def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
         self.exchange = exchange
-        self.lasts = lasts
+        self.peer = peer
+        self.listens = listens
         self.outbox: Outbox | None = None
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self._carrier: threading.Thread | None = None
+        self.written: float | None = None
+        self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch; a response is the last
@@ -5351,10 +5389,20 @@ class Answer:
         line = encode(message)
         is_last = "method" not in message
         if is_last and self.outbox is None:
-            reply(self.exchange, self._status(message), line)
+            with self.lock:
+                reply(self.exchange, self._status(message), line)
+                self.ended = True
+            return
+        outbox = self.stream()
+        if self.listens and not is_last:
+            outbox.add_change(line)
         else:
-            self.carry_aside().add(line, is_last)
-        self.ended = self.ended or is_last
+            outbox.add(line, is_last)
+        reader = outbox.reader  # this answer, or that of a GET that has resumed it
+        if not reader:
+            outbox.drop_old()
+        elif not self.listens:
+            reader.flush()
 
     def _status(self, message: Any) -> int:
         """Return the HTTP status of a response that is sent as JSON."""
@@ -5364,62 +5412,91 @@ class Answer:
             return int(ERRORS[code].status)
         return 200
 
-    # ---- becoming a stream. A call must be carried aside, because its handler runs on
-    # the connection's thread. A subscription has no handler that runs: it is carried
-    # here, and costs no second thread.
+    # ---- streams
     def new_outbox(self) -> Outbox:
         """Make the outbox of a stream."""
-        return Outbox(self.exchange)
+        return Outbox(self)
 
-    def carry_aside(self) -> Outbox:
-        """Become a stream that a thread of its own carries, unless it is one already;
-        return the outbox."""
-        if self.outbox is None:
-            outbox = self.new_outbox()
-            carrier = threading.Thread(
-                target=self.carry, args=(outbox,), name="mcp-stream", daemon=True
-            )
-            carrier.start()  # RuntimeError: no thread is left
-            self._carrier = carrier
-            self.outbox = outbox
-        return self.outbox
-
-    def carry_here(self) -> Outbox:
-        """Become a stream that finish() carries, in the end; return the outbox."""
+    def stream(self) -> Outbox:
+        """Become a stream, unless it is one already; return the outbox."""
         if self.outbox is None:
             self.outbox = self.new_outbox()
+            if self.ended:  # the client has left
+                self.outbox.detach(self)
         return self.outbox
 
-    def carry(self, outbox: Outbox) -> None:
-        """Write what the outbox has for the client, until there is no more, or another
-        carries on. Only the thread that runs this writes to the connection."""
+    def flush(self) -> None:
+        """Write the events that wait, and the end after the last one."""
+        has_left = False
+        with self.lock:
+            if not self.ended:
+                try:
+                    self._write()
+                except (OSError, ValueError):  # ValueError: the socket is closed
+                    self.ended = has_left = True
+        if has_left:
+            self._lose_client()
+
+    def _write(self) -> None:
+        """Do so while holding the lock; OSError: the client has left."""
         exchange = self.exchange
-        try:
+        outbox = self.stream()
+        if self.written is None:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
-            while outbox.wait(exchange):
-                for data in outbox.take(exchange) or [COMMENT]:
-                    exchange.write(data)
-                del data  # it may be large, and the next one may be long in coming
+        while data := outbox.take(self):
+            exchange.write(data)
+        self.written = time.monotonic()
+        if outbox.is_done(self):
+            self.ended = True
             must_come_back = outbox.reader is None
-            outbox.detach(exchange)
+            outbox.detach(self)
             exchange.end(must_come_back)
-        except (OSError, ValueError):  # ValueError: the socket is closed
-            outbox.detach(exchange)
 
-    # ---- the end, on the connection's thread
     def finish(self) -> None:
         """End the answer when its handler has returned, with or without a response."""
         if self.outbox is None and self.ended:
             return  # in JSON
-        outbox = self.carry_here()  # it is a stream already, or has no response
-        if not self.lasts:
+        outbox = self.stream()
+        if not self.listens:
             outbox.end()
-        if self._carrier:
-            self._carrier.join()
-        else:
-            self.carry(outbox)
+        while not self.ended:
+            self.flush()
+            outbox.wait(self)
+
+    # ---- clients that have hung up
+    def check(self) -> None:
+        """Act on a hang-up; send a comment that is due. The thread mcp-check calls this
+        while a handler runs."""
+        if not self.lock.acquire(blocking=False):
+            return  # another thread is writing, and notices it
+        try:
+            has_left = not self.ended and self._has_left()
+            self.ended = self.ended or has_left
+        finally:
+            self.lock.release()
+        if has_left:
+            self.exchange.hang_up()  # its thread may be busy for long
+            self._lose_client()
+
+    def _has_left(self) -> bool:
+        """Tell whether the client has left; if not, send a comment that is due."""
+        now = time.monotonic()
+        try:
+            if self.written is not None and self.written + KEEP_ALIVE_SECONDS < now:
+                self.written = now
+                self.exchange.comment()
+            return self.exchange.gone()
+        except (OSError, ValueError):
+            return True
+
+    def _lose_client(self) -> None:
+        """Modern: cancel the request. Legacy: the client may come back for the rest."""
+        if self.outbox:
+            self.outbox.detach(self)
+        if isinstance(self.peer, PostPeer):
+            self.peer.cancel_all()
 
 
 # ---- headers that repeat a part of the body
@@ -5474,15 +5551,11 @@ def mirrored_arguments(schema: Any, arguments: Any) -> Message:
 
 
 class PostPeer(Peer):
-    """The client behind one modern POST: a peer that ends with its answer.
+    """The client behind one modern POST, which cancels its request by hanging up."""
 
-    It has one request at most, which is cancelled if the client hangs up, and in no
-    other way.
-    """
-
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, headers: Headers) -> None:
         super().__init__(ordered=False)
-        self.answer = answer
+        self.headers = headers
 
     def check(self, ctx: Context) -> None:
         """Compare headers and body: .../streamable-http §Request Metadata, §Server
@@ -5502,7 +5575,7 @@ class PostPeer(Peer):
                 given = ctx.params.get("arguments")
                 others.update(mirrored_arguments(tool.input_schema, given))
         for name, value in {**exact, **others}.items():
-            sent = self.answer.exchange.headers.get(name.lower())
+            sent = self.headers.get(name.lower())
             is_same = sent == value if name in exact else same_value(sent, value)
             if not is_same:
                 found = "missing" if sent is None else repr(sent)
@@ -5512,12 +5585,9 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
-    def push(self, message: Message, send: Send) -> None:
-        if self.answer.outbox:  # there is one from prepare() on
-            self.answer.outbox.add_change(encode(message))
-
     def prepare(self, ctx: Context) -> None:
-        ctx._wake_with(self.answer.carry_here().end)
+        answer: Any = ctx._send
+        ctx._wake_with(answer.stream().end)
         # post() and serve() still hold the message. It is ours: empty it in place.
         ctx.params.clear()
         ctx.meta.clear()
@@ -5572,22 +5642,18 @@ def name_of(host: str) -> str:
 
 
 def max_connections() -> int:
-    """Return how many connections are accepted, given the process's descriptors.
-
-    A call that waits for its user may keep a descriptor when its connection no longer
-    counts. Three quarters of the connections may do so, hence the factor 4/7.
-    """
+    """Return how many connections are accepted, given the process's descriptors."""
     with suppress(ImportError):  # on Windows
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if most > 0:  # or it is infinity
-            return max(1, min(MAX_CONNECTIONS, (most - 32) * 4 // 7))
+            return max(1, min(MAX_CONNECTIONS, most - 32))
     return MAX_CONNECTIONS
 
 
 class Endpoint:
-    """The MCP endpoint of a server, to be mounted under any HTTP server: see serve().
+    """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
@@ -5596,17 +5662,12 @@ class Endpoint:
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
 
-        closed      true once it has ended: it cannot serve again
-        answers     those whose handlers run, and the peer of each
-        lasting     those of them that have no end in sight: see hold()
-        watch       has the post of each connection whose handler runs; and one for the
-                    endpoint itself while there is something that may expire: sessions,
-                    or what is kept
-        sessions    [legacy] by id
-        kept        [legacy] outboxes of answers that have ended: until when, and where
-        calls       [legacy] runs the handlers of HTTP+SSE
+        closed      true once close() was called: it cannot serve again
+        answers     those whose handlers run
+        sessions    the Sessions of legacy clients
+        _checks     true while there is a thread mcp-check
 
-    `lock` guards these tables; nothing waits under it.
+    `lock` guards `answers` and `_checks`; nothing waits under it.
     """
 
     def __init__(
@@ -5622,7 +5683,6 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
-        Server.served = True
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -5635,19 +5695,15 @@ class Endpoint:
         self.sse_on_get = sse_on_get
         self.closed = False
         self.lock = threading.Lock()
-        self.answers: dict[Answer, Peer] = {}
-        self.lasting: dict[Answer, None] = {}
-        self.watch = Watch(0.2)
-        self.sessions: dict[str, HttpSession] = {}
-        self.kept: dict[Outbox, Any] = {}
-        self.calls = Crew("mcp-call", MAX_CONNECTIONS)
+        self.answers: dict[Answer, None] = {}
+        self.sessions = Sessions(self)
+        self._checks = False
 
     # ---- one request
     def serve(self, exchange: Exchange) -> None:
         """Answer one request, on this thread, to its end. Raises nothing.
 
-        Other HTTP servers call this: examples/mount.py makes an Exchange of a request
-        that comes through WSGI, CGI or Lambda.
+        Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
         _headers.set(exchange.headers)
         try:
@@ -5694,12 +5750,10 @@ class Endpoint:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. The browser's headers give it away: Host is not a loopback name, or
-        Origin is foreign.
+        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
+        is not enough: both have the attacker's name.
         """
         headers = exchange.headers
-        # Comparing Origin with Host is not enough: after DNS rebinding, both have the
-        # attacker's name.
         hosts = self.hosts
         if hosts is None:
             hosts = exchange.hosts
@@ -5730,13 +5784,14 @@ class Endpoint:
         Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
-        answer = Answer(exchange, lasts=listens)
-        peer: Peer = PostPeer(answer)
-        answer, peer = legacy_answer(self, answer, peer, message)
-
-        start = partial(self.run_handler, answer, peer)
+        answer = Answer(exchange, PostPeer(exchange.headers), listens)
+        answer = legacy_answer(self, answer, message)
         self.server.handle(
-            message, answer, peer=peer, principal=exchange.principal, start=start
+            message,
+            answer,
+            peer=answer.peer,
+            principal=exchange.principal,
+            start=partial(self.run_handler, answer),
         )
         if not answer.ended and answer.outbox is None:  # it was not a request
             reply(exchange, 202)
@@ -5756,75 +5811,62 @@ class Endpoint:
             raise HttpError(408, "the body has not arrived") from None
 
     # ---- answers: their number, their clients, their end
-    def hold(self, answer: Answer) -> None:
-        """Count an answer that has no end in sight: a subscription, or a call while it
-        asks the user. HttpError if these leave no room for others.
-
-        They may take three quarters of the connections. So there is always room for
-        calls, which end by themselves.
-        """
-        with self.lock:
-            if len(self.lasting) >= (max_connections() * 3 // 4 or 1):
-                raise HttpError(503, "too many streams", {"Retry-After": "1"})
-            self.lasting[answer] = None
-
-    def release(self, answer: Answer) -> None:
-        """Stop counting an answer."""
-        with self.lock:
-            self.lasting.pop(answer, None)
-
-    def run_handler(self, answer: Answer, peer: Peer, work: Func) -> None:
+    def run_handler(self, answer: Answer, work: Func) -> None:
         """Run a handler on the connection's thread, and end its answer.
 
-        Meanwhile nobody looks after the connection: that is the post that this thread
-        has left. Whether it was taken makes no difference here: to write to a client
-        that has hung up fails, and that is expected.
+        HttpError: too many streams. Half of the connections are left for calls, which
+        end by themselves.
         """
         answer.is_early = False
         with self.lock:
-            self.answers[answer] = peer
-        if self.closed and isinstance(peer, PostPeer):
-            peer.close()  # close() may not have seen it
-        self.watch.leave(answer, self._notice)
+            streams = [one for one in self.answers if one.listens]
+            if answer.listens and len(streams) >= (max_connections() // 2 or 1):
+                raise HttpError(503, "too many streams", {"Retry-After": "1"})
+            self.answers[answer] = None
+        self.begin_checks()
+        is_post = isinstance(answer.peer, PostPeer)
+        if self.closed and is_post:
+            answer.peer.close()  # close() may not have seen it
         try:
-            if answer.lasts:
-                self.hold(answer)
             work()
             answer.finish()
         finally:
-            self.watch.take(answer)
-            self.release(answer)
             with self.lock:
                 del self.answers[answer]
-            if isinstance(peer, PostPeer):
-                peer.cancel_all()  # a subscription whose client has hung up
+            if is_post:
+                answer.peer.cancel_all()  # a subscription whose client has left
 
-    def _notice(self, answer: Answer) -> None:
-        """End what waits for a client that has hung up; a look of the watch.
+    def begin_checks(self) -> None:
+        """Start the thread mcp-check, unless it runs. If there is no thread left, the
+        next request tries again."""
+        with self.lock:
+            if not self._checks:
+                self._checks = spawn("mcp-check", self._check)
 
-        Modern: that is a cancellation. Legacy: the client may come back for the rest.
-        """
-        with self.lock:  # its thread must not read the next request now
-            peer = self.answers.get(answer)
-            has_gone = peer is not None and answer.exchange.gone()
-        if has_gone and self.watch.take(answer):
-            answer.exchange.hang_up()  # its thread may be busy for long
-            if answer.outbox:
-                answer.outbox.detach(answer.exchange)
-            if isinstance(peer, PostPeer):
-                peer.cancel_all()
+    def _check(self) -> None:
+        """Check clients and sessions again and again, until there are none."""
+        while True:
+            time.sleep(CHECK_SECONDS)
+            checks = [answer.check for answer in list(self.answers)]
+            for check in [*checks, self.sessions.expire]:
+                try:
+                    check()
+                except Exception as problem:  # the others are still checked
+                    log_failure("a check for clients that have hung up", problem)
+            with self.lock:  # an idle server must not wake the processor
+                if not self.answers and (self.closed or self.sessions.is_empty()):
+                    self._checks = False
+                    return
 
     def close(self) -> None:
         """End all subscriptions and sessions, for good. Running requests are still
         answered. A session whose user is being asked goes on until the second call."""
+        is_second = self.closed
         self.closed = True
-        peers = list(self.answers.values())
-        peers += self.sessions.values()
-        for peer in peers:
-            if peer.questions and not self.watch.closed:
-                continue
-            peer.close()
-        self.watch.closed = True
+        peers = [answer.peer for answer in list(self.answers)]
+        for peer in [*peers, *self.sessions.all()]:
+            if is_second or not peer.questions:
+                peer.close()
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
@@ -5835,19 +5877,19 @@ class Endpoint:
 # the transport of 2024-11-05, all messages.
 #
 # An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox; the outbox of a POST has a name that begins like it, and ends with
-# the request's id, as JSON in hexadecimal. So a client that comes back too late can be
-# told which request has failed, although nothing is kept of it:
+# of its own outbox. The name of a POST's begins like it, and ends with the request's
+# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
+# has failed.
 #
 #     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
 #
 # The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
-#     the connection breaks         the watch detaches the reader; the handler goes on,
-#                                   and its events wait, REPLAY_BYTES of them
-#     GET, Last-Event-ID: ...-1     attach(after=1): event 2 is taken again, and then
-#                                   the rest
+#     the connection breaks         mcp-check detaches the Answer; the handler goes on,
+#                                   and REPLAY_BYTES of its events are kept
+#     GET, Last-Event-ID: ...-1     another Answer, attached after 1: it takes event 2
+#                                   again, and then the rest
 #     the response is written       the outbox has ended; for ASK_SECONDS it may be
 #                                   resumed again; then it is forgotten
 
@@ -5862,195 +5904,241 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session over HTTP.
-
-    Its messages come in many POSTs, on many connections, several at a time.
+    """The client behind a session, whose messages come in many POSTs.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
         used        when the last request came
         own         the outbox for messages that belong to no POST
-        outboxes    `own` and those of POSTs, by name, the oldest first
 
     It is one of `endpoint.sessions` from register() to close(). After that, running
     requests are still answered; then its own stream ends, too.
     """
 
-    def __init__(self, endpoint: Endpoint, principal: Any, headers: Headers) -> None:
-        """Make a session; `headers` are those of the answer that opens it."""
+    def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
+        """Make a session for the client that sent `exchange`."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
-        self.principal = digest(principal)
-        self._headers = headers
+        self.principal = digest(exchange.principal)
+        self._headers = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
-        self.outboxes = {self.id: self.own}
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.add_change(encode(message))
-        if self.own.ended:  # its client has missed something; 404 says so
-            self.close()
+        self.settle()
 
     def register(self) -> None:
-        """Add the session to the endpoint's, if need be in place of an idle one."""
-        endpoint = self.endpoint
-        expire(endpoint)
-        with endpoint.lock:
-            sessions = endpoint.sessions
-            if len(sessions) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in sessions.values())
-                idle = set(sessions.values()).difference(endpoint.answers.values())
-                if not idle:
-                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
-                # The caller with most sessions loses one, so that nobody evicts
-                # another's.
-                min(idle, key=lambda one: (-counts[one.principal], one.used)).close()
-            sessions[self.id] = self
-            endpoint.watch.leave(endpoint, expire)
+        self.endpoint.sessions.add(self)
         self._headers["Mcp-Session-Id"] = self.id
-        if endpoint.closed:  # close() may not have seen it
+        if self.endpoint.closed:  # close() may not have seen it
             self.close()
 
     def disconnect(self, send: Send) -> None:
         if isinstance(send, SessionAnswer):
             send.disconnect()
 
-    def hold(self, send: Send) -> None:
-        answer = send.send if isinstance(send, Batch) else send
-        if isinstance(answer, SessionAnswer):
-            self.endpoint.hold(answer)
-
-    def release(self, send: Send) -> None:
-        answer = send.send if isinstance(send, Batch) else send
-        if isinstance(answer, SessionAnswer):
-            self.endpoint.release(answer)
+    def check_questions(self) -> None:
+        """Check that another call may wait for its user, so that three quarters of the
+        connections are left for other calls."""
+        sessions = self.endpoint.sessions.all()
+        waiting = sum(len(session.questions) for session in sessions)
+        if waiting >= (max_connections() // 4 or 1):
+            raise HttpError(503, "too many questions wait")
 
     def settle(self) -> None:
-        """End the session's own stream once the session has ended, and nothing runs.
-
-        In HTTP+SSE the answers of running calls go to this stream, too.
-        """
-        if self.closed and not self.running:
+        """End the session if its client has missed something: 404 says so. End its own
+        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
+        calls go there, too."""
+        if self.own.ended and not self.closed:
+            self.close()
+        elif self.closed and not self.running:
             self.own.end()
 
     def close(self) -> None:
         """End the session; requests that are running are still answered."""
-        self.endpoint.sessions.pop(self.id, None)
+        self.endpoint.sessions.remove(self)
         super().close()
         self.settle()
 
 
-def expire(endpoint: Endpoint) -> None:
-    """End sessions that have not been used for long, and forget outboxes whose answers
-    have ended, the oldest first. A look of the watch, while there are any."""
-    now = time.monotonic()
-    with endpoint.lock:
-        sessions = set(endpoint.sessions.values())
-        idle = sessions.difference(endpoint.answers.values())
-    for session in idle:
-        if session.used + SESSION_SECONDS < now:
-            session.close()
+class Sessions:
+    """The sessions of an endpoint, and their outboxes.
 
-    size = 0
-    for outbox, (until, outboxes) in reversed(list(endpoint.kept.items())):
-        size += outbox.size + 2**12  # and the outbox itself
-        if size > MAX_KEPT_BYTES or until < now:
-            endpoint.kept.pop(outbox, None)
-            outboxes.pop(outbox.name, None)
-    with endpoint.lock:
-        if not (endpoint.sessions or endpoint.kept):
-            endpoint.watch.take(endpoint)
+        _open       sessions by id
+        _outboxes   by name, and until when each is kept
+
+    `_lock` guards both. Any thread may call any method.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._open: dict[str, HttpSession] = {}
+        self._outboxes: dict[str, tuple[Outbox, float]] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[HttpSession]:
+        """Return all sessions."""
+        with self._lock:
+            return list(self._open.values())
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing can expire."""
+        return not (self._open or self._outboxes)
+
+    def add(self, session: HttpSession) -> None:
+        """Add a session, if need be in place of an idle one. HttpError: none is idle.
+
+        The caller with most sessions loses one, so that nobody evicts another's.
+        """
+        self.expire()
+        with self._lock:
+            evicted = None
+            if len(self._open) >= MAX_SESSIONS:
+                counts = Counter(one.principal for one in self._open.values())
+                evicted = min(
+                    self._idle(),
+                    key=lambda one: (-counts[one.principal], one.used),
+                    default=None,
+                )
+                if not evicted:
+                    raise HttpError(503, "too many sessions", {"Retry-After": "1"})
+                del self._open[evicted.id]
+            self._open[session.id] = session
+            self._outboxes[session.id] = session.own, inf
+        if evicted:
+            evicted.close()
+        self._endpoint.begin_checks()
+
+    def _idle(self) -> list[HttpSession]:
+        """Return the sessions without a running request, while holding the lock."""
+        busy = {answer.peer for answer in list(self._endpoint.answers)}
+        return [one for one in self._open.values() if one not in busy]
+
+    def find(self, exchange: Exchange) -> HttpSession:
+        """Return the session that a request names; 404: it is gone, or someone else's.
+
+        A client that gets 404 opens another session. So nothing else may be 404 here: a
+        wrong version is 400, and a path that does not exist was refused before.
+        """
+        named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
+        ident = exchange.headers.get("mcp-session-id", named)
+        session = self._open.get(ident)
+        if session is None or session.principal != digest(exchange.principal):
+            raise HttpError(404, GONE)
+        if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
+            raise HttpError(400, "MCP-Protocol-Version must be legacy")
+        session.used = time.monotonic()
+        return session
+
+    def remove(self, session: HttpSession) -> None:
+        """Forget a session."""
+        with self._lock:
+            self._open.pop(session.id, None)
+            self._outboxes.pop(session.id, None)
+
+    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox for so long, so that its client can come back."""
+        with self._lock:
+            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
+            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
+        self._endpoint.begin_checks()
+
+    def outbox(self, name: str) -> Outbox | None:
+        """Return the outbox of this name, if it is kept."""
+        return self._outboxes.get(name, (None, 0))[0]
+
+    def make_room(self) -> None:
+        """If too much waits for all clients together, end the largest stream."""
+        streams = [session.own for session in self.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
+
+    def expire(self) -> None:
+        """End sessions that have not been used for long. Forget outboxes whose answers
+        have ended, the oldest first."""
+        now = time.monotonic()
+        with self._lock:
+            idle = self._idle()
+            size = 0
+            for name, (outbox, until) in reversed(list(self._outboxes.items())):
+                size += outbox.size + 2**12  # and the outbox itself
+                if until < now or (size > MAX_KEPT_BYTES and until < inf):
+                    del self._outboxes[name]
+        for session in idle:
+            if session.used + SESSION_SECONDS < now:
+                session.close()
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
+    """The answer to a POST in a session: it outlives its connection.
 
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange)
-        self.owner = owner
-        self.ident = ident  # of the request; None: a batch
+    `ident` is the id of the request; None: it answers a batch.
+    """
+
+    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
+        super().__init__(exchange, peer)
+        self.ident = ident
 
     def new_outbox(self) -> Outbox:
         """Make an outbox in the session; some revisions begin with a priming event."""
-        outbox = Outbox(self.exchange, REPLAY_BYTES)
-        session = self.owner.session
-        # Once the outbox is forgotten, its name still says whose response is missing.
+        outbox = Outbox(self, REPLAY_BYTES)
+        session = self.peer.session
         ident = encode(self.ident).hex()
-        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.outboxes[outbox.name] = outbox
-        if session and "priming events" in session.rules.features:
+        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.peer.endpoint.sessions.keep(outbox)
+        if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the client's revision lets it come back for the rest.
-
-        This needs a stream: its first event, the priming event, tells the client where
-        to go on, and when.
-        """
-        outbox = self.carry_aside()
-        if self.greeting:
-            outbox.detach(outbox.reader)
+        """Disconnect, if the stream has begun with a priming event, which tells the
+        client where to go on, and when."""
+        outbox = self.stream()
+        reader = outbox.reader
+        if reader:
+            if self.greeting:
+                outbox.detach(reader)
+            reader.flush()
 
     def finish(self) -> None:
         super().finish()
-        if self.outbox:
-            until = time.monotonic() + ASK_SECONDS
-            endpoint = self.owner.endpoint
-            with endpoint.lock:  # its session may have ended, and nobody looks
-                endpoint.kept[self.outbox] = until, self.owner.outboxes
-                endpoint.watch.leave(endpoint, expire)
-        self.owner.settle()
+        if self.outbox:  # its session may have ended
+            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+        self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
-def find_session(endpoint: Endpoint, exchange: Exchange) -> HttpSession:
-    """Return the session that a request names; 404 if it is gone, or someone else's.
-
-    A client that gets 404 opens another session. So nothing else may be 404 here: a
-    wrong version is 400, and a path that does not exist was refused before.
-    """
-    named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
-    ident = exchange.headers.get("mcp-session-id", named)
-    session = endpoint.sessions.get(ident)
-    if session is None or session.principal != digest(exchange.principal):
-        raise HttpError(404, "the session is gone; send `initialize` to open another")
-    if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
-        raise HttpError(400, "MCP-Protocol-Version must be legacy")
-    session.used = time.monotonic()
-    return session
-
-
-def legacy_answer(
-    endpoint: Endpoint, answer: Answer, peer: Peer, message: Any
-) -> tuple[Answer, Peer]:
-    """Return the answer and the peer for a message; a modern message keeps its own."""
+def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
+    """Return the answer to a message; that to a modern message is as given."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
-            return answer, peer
+            return answer
     # [2025-11-25] basic/transports §Session Management.
     exchange = answer.exchange
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
     request = message if isinstance(message, dict) else {}
+    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
-            Session(endpoint.server, peer, version, {}).open()
+            Session(endpoint.server, answer.peer, version, {}).open()
     elif request.get("method") == "initialize" and "id" in request:
-        peer = HttpSession(endpoint, exchange.principal, exchange.extra)
+        session = HttpSession(endpoint, exchange)
     elif "mcp-session-id" in exchange.headers:
-        peer = find_session(endpoint, exchange)
-    if isinstance(peer, HttpSession):
-        answer = SessionAnswer(exchange, peer, request.get("id"))
+        session = endpoint.sessions.find(exchange)
+    if session:
+        answer = SessionAnswer(exchange, session, request.get("id"))
     # Answers in a session have status 200, except to a refused batch.
-    if peer.session and not isinstance(message, list):
+    if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
-    return answer, peer
+    return answer
 
 
+GONE = "the session is gone; send `initialize` to open another"
 # An event's id: the name of an outbox, perhaps with a request's id at its end; a
 # number.
 _EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
@@ -6059,31 +6147,35 @@ _EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     """Listen, or resume a stream: [2025-11-25] basic/transports §Listening for Messages
     from the Server, §Resumability and Redelivery."""
-    session = find_session(endpoint, exchange)
+    session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
     last = re.fullmatch(_EVENT_ID, seen)
     name = last[1] if last else session.id
-    outbox = session.outboxes.get(name)
-    answer = Answer(exchange, lasts=True)
+    after = int(last[3]) if last else None
+    is_own = name.startswith(session.id[:8])
+    outbox = endpoint.sessions.outbox(name) if is_own else None
+    answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
-        if last and not outbox and name.startswith(session.id[:8]):
+        if last and not outbox and is_own:
             lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
             ident = decode(bytes.fromhex(last[2]))
-            answer.carry_here()
+            answer.stream()
             answer(error_response(lost, {"id": ident}))
             return
-        after = int(last[3]) if last else None
-        if not outbox or not outbox.attach(exchange, after):
-            raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         answer.outbox = outbox
+        if not outbox or not outbox.attach(answer, after):
+            raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
+        if outbox is session.own and after is not None and outbox.place > after + 1:
+            session.close()  # changes are missing: the client must fetch everything
+            raise HttpError(404, GONE)
 
-    endpoint.run_handler(answer, session, listen)
+    endpoint.run_handler(answer, listen)
 
 
 def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
     """End a session: [2025-11-25] basic/transports §Session Management."""
-    find_session(endpoint, exchange).close()
+    endpoint.sessions.find(exchange).close()
     reply(exchange, 200)
 
 
@@ -6093,52 +6185,55 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
     The session lives as long as this connection does: its stream cannot be resumed.
     """
-    session = HttpSession(endpoint, exchange.principal, {})
+    session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
-    answer = Answer(exchange, lasts=True)
+    answer = Answer(exchange, session, listens=True)
     answer.greeting = event(address.encode(), event="endpoint")
     answer.outbox = session.own
-    session.own.attach(exchange)
+    session.own.attach(answer)
     with closing(session):
-        endpoint.run_handler(answer, session, session.register)
+        endpoint.run_handler(answer, session.register)
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream.
+    """Serve a message; answers go to the session's stream, and wait for no reader.
 
-    The POST is answered 202 before its handler has run. So the handler needs a thread
-    of its own; sessions and endpoints have a limited number of these.
+    The POST is answered 202 before its handlers run, on this thread. So the client must
+    use another connection for its next POST, which may be a cancellation.
     """
-    session = find_session(endpoint, exchange)
+    session = endpoint.sessions.find(exchange)
     message = endpoint.read_message(exchange)
     # Answers and cancellations are always taken: they end calls.
     is_call = isinstance(message, list) or is_request(message)
-    is_full = endpoint.calls.busy >= MAX_CONNECTIONS
-    if is_call and (is_full or len(session.running) > MAX_THREADS):
+    if is_call and len(session.running) > MAX_THREADS:
         raise HttpError(503, "too many calls wait", {"Retry-After": "1"})
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
+        endpoint.sessions.make_room()
+        session.settle()
 
-    def start(work: Func) -> None:
-        def run() -> None:
-            work()
-            session.settle()
-
-        endpoint.calls.add(run)  # the next POST may use this connection
-
+    handlers: list[Func] = []
     endpoint.server.handle(
-        message, send, peer=session, principal=exchange.principal, start=start
+        message,
+        send,
+        peer=session,
+        principal=exchange.principal,
+        start=handlers.append,
     )
+    if handlers:
+        exchange.closing = True
     reply(exchange, 202)
+    for run_handler in handlers:
+        run_handler()
+    session.settle()
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
     """Return the functions for legacy clients on a path, by verb.
 
     A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    Endpoint._route() answers everything else with 404 or 405.
     """
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
@@ -6148,29 +6243,25 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
         }
     if path == endpoint.path.rstrip("/") + "/messages":
         return {"POST": serve_sse_post}
-    if path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
     # Older gateways open HTTP+SSE on the endpoint itself.
-    is_sse_get = exchange.method == "GET" and path == endpoint.path
-    if is_sse_get and endpoint.sse_on_get:
-        if "mcp-protocol-version" not in exchange.headers:
-            return {"GET": serve_sse}
+    is_get = exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers
+    is_here = path == endpoint.path and endpoint.sse_on_get and is_get
+    if is_here or path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
     return {}
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# A ThreadingHTTPServer of the standard library: each connection has a thread, which
-# reads requests and lets the endpoint answer them one after the other. We read only the
-# head of a request ourselves: the library's parser takes half the time of a call, and
-# accepts too much. After an invalid request the connection is closed, because nobody
-# can tell where the next one begins. Each step of a connection, except a running
-# handler, has a time limit, whatever a client does.
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
+# a connection, except a running handler, has a time limit. serve_http() also ends at a
+# signal.
 #
-# These are refused, because two programs that read them differently could be tricked
-# into taking one request for two (RFC 9112 §5, §6, §11.2): a bare CR or LF, a space
-# before the colon, a header that continues on the next line, NUL, no Host or two,
-# Content-Length twice or beside Transfer-Encoding, and lengths such as `+1` or `1_0`.
-# The email parser, which the library would use, accepts them all.
+# A request is refused, and its connection closed, if two programs could be tricked into
+# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
+# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
+# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
+# http.server accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6181,11 +6272,47 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
-SEND_SECONDS = 30  # for a client to send a head; to read each MiB of an answer
+SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body, whatever its size
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
+STALL_SECONDS = 2  # without progress, until an answer may lose its connection
+MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
+_PART = 2**16  # of an answer that is sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
+
+
+class Step(IntEnum):
+    """What a connection does.
+
+        step      the connection                              until
+        CLOSES    gives its client time to read an answer     2 s have passed
+        WAITS     waits for a request                         SEND_SECONDS
+        READS     has begun to receive a head                 SEND_SECONDS
+                  ... or a body                               BODY_SECONDS
+        SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
+        SERVES    runs a handler, or waits for an event       no limit
+
+    If all places are taken, a new connection takes that of another one, in this order;
+    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
+    a slow reader makes room as a slow sender does.
+    """
+
+    CLOSES = 0
+    WAITS = 1
+    READS = 2
+    SENDS = 3
+    SERVES = 4
+
+
+# The steps that may follow each one.
+_NEXT_STEPS = {
+    Step.CLOSES: (),
+    Step.WAITS: (Step.READS, Step.CLOSES),
+    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
+    Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
+    Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
+}
 
 
 def hang_up(sock: Any) -> None:
@@ -6202,143 +6329,138 @@ def http_date(seconds: int) -> str:
     return formatdate(seconds, usegmt=True)
 
 
-class _Closed(Exception):
-    """Ends the loop of serve_forever()."""
+class HttpServer:
+    """The connections of an endpoint on a port: see http_server().
 
+        hosts        names that Host may have; None: any
+        steps        of each socket: what its connection does, until when, and the bytes
+                     of an answer that are left to send
+        patience     seconds that close() leaves running requests
+        stopped      true once serve_forever() must return; a signal handler may set it
 
-class Connections:
-    """The connections of an HTTP server: what each of them does, and until when.
-
-    It is complete in itself; http_server() mixes it into the library's server.
-
-        a connection   does this                        until
-        idle           it waits for a request           SEND_SECONDS have passed
-                       it is closing                    2 s
-        reads          its head arrives                 SEND_SECONDS
-                       its body arrives                 BODY_SECONDS
-        serves         its handler runs                 no limit
-                       its answer is sent               a time by its size
-
-    `steps` has this for each socket. When all places are taken, a new connection
-    replaces another one, in the order of the rows, but never one that is being served.
-    A connection that has lost its place gets an OSError at its next step(). `lock`
-    guards `steps`; nothing waits under it. serve_forever() holds `accepting`. Any
-    thread may call any method, except step() and linger(), which are for the
-    connection's own thread.
+    `lock` guards `steps`; nothing waits under it. A connection that has lost its place
+    gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self.hosts: set[str] | None = None  # names that Host may have; None: any
-        self.trace = tracer()
-        self.steps: dict[Any, tuple[str, float]] = {}
-        self.lock = threading.Lock()
-        self.accepting = threading.RLock()
-        self.patience = 0.3  # seconds that close() leaves running requests
+    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
+        import socket
 
-    # ---- methods of the library's server that this overrides
-    def verify_request(self, sock: Any, address: Any) -> bool:
-        """Give a connection a place; False if there is none."""
-        with self.lock:
-            # Calls that wait for users whose clients have hung up hold no place.
-            holding = len(self.steps)
-            for answer in list(self.endpoint.lasting):
-                if answer.outbox and answer.outbox.reader is None:
-                    holding -= 1
-            if holding < max_connections() or self._evict():
-                self.steps[sock] = "idle", time.monotonic() + SEND_SECONDS
-                return True
+        self.endpoint = endpoint
+        self.trace = tracer()
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
+        self.lock = threading.Lock()
+        self.patience = 0.3
+        self.stopped = False
+        self._context = copy_context()
+        is_v6 = ":" in host
+        self.socket = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=512,  # with a short queue, clients would wait for seconds
+            dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
+        )
+        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        bound, self.server_port = self.socket.getsockname()[:2]
+        self.hosts: set[str] | None = None
+        if bound in _LOOPBACK or bound.startswith("127."):
+            self.hosts = _LOOPBACK | {bound}
+
+    # ---- accepting
+    def serve_forever(self) -> None:
+        """Accept connections until close(). Handlers see the context of this call."""
+        self._context = copy_context()
+        while not (self.stopped or self.endpoint.closed):
+            self._accept()
+            for sock, (_, due, _) in list(self.steps.items()):
+                if due < time.monotonic():
+                    hang_up(sock)  # its thread then ends
+
+    def _accept(self) -> None:
+        """Accept a connection, if one comes, and start its thread."""
+        try:
+            sock, address = self.socket.accept()
+        except OSError:  # none has come, or no descriptor is left
+            return
+        sock.settimeout(None)
+        serve = partial(self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", serve):
+            return
+        self.leave(sock)
         _log(f"503 for {address[0]}: too many connections")
-        with suppress(OSError):  # it has left
+        with sock, suppress(OSError):  # it has left
             sock.sendall(
                 b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
             )
-        return False
 
-    def service_actions(self) -> None:
-        """Hang up on connections whose time has passed: their threads then end."""
-        for sock, (_, due) in list(self.steps.items()):
-            if due < time.monotonic():
-                hang_up(sock)
-        if self.endpoint.closed:
-            raise _Closed
-
-    def handle_error(self, sock: Any, address: Any) -> None:
-        """Log the exception that ended a connection's thread."""
-        _log(f"a connection of {address[0]} failed: {sys.exc_info()[1]!r:.200}")
+    def admit(self, sock: Any) -> bool:
+        """Give a connection a place, if need be that of another; False: all are
+        busy."""
+        now = time.monotonic()
         with self.lock:
-            self.steps.pop(sock, None)  # or the thread that accepts would linger
-
-    # ---- places
-    def _evict(self) -> bool:
-        """Take a place from the connection that does least; False if all are served."""
-        oldest = min(self.steps, key=self.steps.__getitem__)
-        if self.steps[oldest][0] == "serves":
-            return False
-        del self.steps[oldest]
-        hang_up(oldest)
+            if len(self.steps) >= max_connections():
+                lowest = min(self.steps, key=self.steps.__getitem__)
+                step, due, _ = self.steps[lowest]
+                has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
+                if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
+                    return False
+                self._evict(lowest)
+            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, what: str, seconds: float = inf) -> None:
-        """Note what a connection does now, on its own thread; OSError: evicted."""
+    def _evict(self, sock: Any) -> None:
+        """End a connection, while holding the lock."""
+        del self.steps[sock]
+        hang_up(sock)
+
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
+        """Note what a connection does from now on; OSError: it has lost its place."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
-            self.steps[sock] = what, time.monotonic() + seconds
+            before = self.steps[sock][0]
+            if step not in _NEXT_STEPS[before]:
+                raise RuntimeError(f"{step!r} must not follow {before!r}")
+            self.steps[sock] = step, time.monotonic() + seconds, left
+            if left > _PART:
+                large = [one for one in self.steps if self.steps[one][2] > _PART]
+                total = sum(self.steps[one][2] for one in large)
+                if total > MAX_SENDING_BYTES:
+                    self._evict(min(large, key=self.steps.__getitem__))
 
-    def linger(self, sock: Any) -> None:
-        """Read what still comes before a socket is closed, for 2 s at most.
-
-        If data met a closed socket, the client would get a reset, and might never see
-        why its request was refused.
-        """
-        with suppress(OSError):  # it is closed, or has been evicted
-            self.step(sock, "idle", 2)
-            sock.shutdown(1)  # SHUT_WR
-            while sock in self.steps and sock.recv(2**16):
-                pass
+    def leave(self, sock: Any) -> None:
+        """Give up the place of a connection, if it has one."""
         with self.lock:
             self.steps.pop(sock, None)
 
-    # ---- the end
-    def drain(self) -> None:
-        """Wait `patience` seconds at most for running handlers and, when they have
-        ended, a fifth of this for requests and answers on their way. Then hang up."""
-        began = now = quiet_since = time.monotonic()
-        while now < began + self.patience:  # a signal may change it
-            time.sleep(self.patience / 100)
-            now = time.monotonic()
-            steps = dict(self.steps)
-            peers = list(self.endpoint.answers.values())
-            # ("serves", inf): a request is being served, and nothing has been sent.
-            if any(one.running for one in peers) or ("serves", inf) in steps.values():
-                quiet_since = now
-            elif now > quiet_since + self.patience / 5 or not any(
-                what != "idle" or is_ready(sock, to_write=False)
-                for sock, (what, _) in steps.items()
-            ):
-                break
-        self.endpoint.close()
-        time.sleep(self.patience / 100)  # for those that have asked, and hear of it
-        for peer in set(self.endpoint.answers.values()):
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
-        for sock in list(self.steps):
-            hang_up(sock)
+    # ---- a connection's own thread
+    def serve(self, sock: Any, address: Any) -> None:
+        """Serve requests until the client leaves, or its connection must end."""
+        try:
+            with sock, sock.makefile("rb") as stream:
+                with suppress(OSError):  # the client has left
+                    sock.setsockopt(6, 1, 1)  # TCP_NODELAY: answers are not delayed
+                    closing = False
+                    while not closing:
+                        data = self._read_head(sock, stream)
+                        exchange = SocketExchange(self, sock, address, stream, data)
+                        self._context.copy().run(self.endpoint.serve, exchange)
+                        closing = exchange.closing
+                        if not closing:
+                            self.step(sock, Step.WAITS, SEND_SECONDS)
+                self._linger(sock)
+        except Exception as problem:
+            _log(f"a connection of {address[0]} failed: {problem!r:.200}")
+        finally:
+            self.leave(sock)
 
-    # ---- reading
-    def next_request(self, handler: Any) -> SocketExchange:
+    def _read_head(self, sock: Any, stream: Any) -> bytearray:
         """Wait for a request, and read its head; OSError: none comes.
 
         A head may come in pieces, or two requests together. So the head is read line by
         line, up to the empty line, and not a byte more: the body is read later.
         """
-        sock = handler.connection
-        stream = handler.rfile
-        self.step(sock, "idle", SEND_SECONDS)
         begin = stream.peek(1)
-        self.step(sock, "reads", SEND_SECONDS)
+        self.step(sock, Step.READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
         if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
@@ -6354,8 +6476,53 @@ class Connections:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, "serves")
-        return SocketExchange(self, handler, data)
+        self.step(sock, Step.SERVES)
+        return data
+
+    def _linger(self, sock: Any) -> None:
+        """Read what still comes before a socket is closed, for 2 s at most.
+
+        If data met a closed socket, the client would get a reset, and might never see
+        why its request was refused.
+        """
+        with suppress(OSError):  # it is closed, or has lost its place
+            self.step(sock, Step.CLOSES, 2)
+            sock.shutdown(1)  # SHUT_WR
+            while sock in self.steps and sock.recv(2**16):
+                pass
+
+    # ---- the end
+    def close(self) -> None:
+        """End the endpoint, finish what has begun within `patience` seconds, hang up."""
+        self.stopped = True
+        self.endpoint.close()
+        end = time.monotonic() + 1
+        with suppress(OSError):  # it is closed
+            # Closing the socket at once would reset connections in the kernel's queue,
+            # and a rolling restart would lose calls.
+            self.socket.listen(0)
+            while is_ready(self.socket, False) and time.monotonic() < end:
+                self._accept()
+        self.socket.close()
+
+        began = time.monotonic()
+        while self._is_busy() and time.monotonic() < began + self.patience:
+            time.sleep(self.patience / 100)  # a signal may change `patience`
+        self.endpoint.close()
+        time.sleep(self.patience / 100)  # for calls that have asked: they fail now
+        for peer in {answer.peer for answer in list(self.endpoint.answers)}:
+            if peer.running:
+                _log(f"requests abandoned: {len(peer.running)}")
+            peer.cancel_all()
+        for sock in list(self.steps):
+            hang_up(sock)
+
+    def _is_busy(self) -> bool:
+        """Tell whether a request runs, comes or is answered."""
+        return any(
+            step > Step.WAITS or is_ready(sock, to_write=False)
+            for sock, (step, _, _) in list(self.steps.items())
+        )
 
 
 class SocketExchange(Exchange):
@@ -6365,14 +6532,15 @@ class SocketExchange(Exchange):
 
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
-    closing    true if the connection ends with this answer
     """
 
-    def __init__(self, connections: Connections, handler: Any, data: bytearray) -> None:
-        self.sock = handler.connection
-        self.connections = connections
-        self.address, self.port = handler.client_address[:2]
-        self.hosts = connections.hosts
+    def __init__(
+        self, server: HttpServer, sock: Any, address: Any, stream: Any, data: bytearray
+    ) -> None:
+        self.server = server
+        self.sock = sock
+        self.address, self.port = address[:2]
+        self.hosts = server.hosts
 
         # One expression for the whole head: ten times as fast as the email parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
@@ -6383,7 +6551,7 @@ class SocketExchange(Exchange):
         absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
         if absolute:
             target = target[absolute.end() :]
-        super().__init__(method, target, fields, handler.rfile)
+        super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
         wants_close = "close" in self.headers.get("connection", "").lower()
@@ -6400,16 +6568,15 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.connections.step(self.sock, "reads", BODY_SECONDS)
+        self.server.step(self.sock, Step.READS, BODY_SECONDS)
         data = super().body()
-        self.connections.step(self.sock, "serves")
-        self.connections.trace(">", data, self.port, self.headers, http=self.name)
+        self.server.step(self.sock, Step.SERVES)
+        self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
     def start(self, status: int, headers: Headers, body: bytes | None) -> None:
-        ends = self.connections.endpoint.closed
         # While users are asked, their clients come back with the answers.
-        ends = ends and not self.connections.endpoint.sessions
+        ends = self.server.endpoint.closed and self.server.endpoint.sessions.is_empty()
         # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
@@ -6426,24 +6593,26 @@ class SocketExchange(Exchange):
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
         data = body or b""
-        self.connections.trace("<", data, self.port, http=self.name, status=status)
+        self.server.trace("<", data, self.port, http=self.name, status=status)
         if self.method == "HEAD":
             data = b""
-        self._send(head.encode("ascii", "backslashreplace") + b"\r\n" + data)
+        self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
 
-    def _send(self, data: bytes) -> None:
-        """Send bytes, within a time that depends on their number."""
-        # Before this time has passed, the next comment is sent.
-        seconds = KEEP_ALIVE_SECONDS + SEND_SECONDS * (1 + len(data) / 2**20)
-        self.connections.step(self.sock, "serves", seconds)
+    def _send(self, data: bytes, head: bytes = b"") -> None:
+        """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
-            self.sock.sendall(data)
+            for at in range(0, len(data) or 1, _PART):
+                left = len(data) - at
+                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.sock.sendall(head + data[at : at + _PART])
+                head = b""
+            self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
 
     def write(self, data: bytes) -> None:
-        self.connections.trace("<", data, self.port)
+        self.server.trace("<", data, self.port)
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
@@ -6454,6 +6623,10 @@ class SocketExchange(Exchange):
         if hang_up:
             self.hang_up()
 
+    def comment(self) -> None:
+        if is_ready(self.sock):
+            self.write(COMMENT)
+
     def gone(self) -> bool:
         try:
             if not is_ready(self.sock, to_write=False):
@@ -6463,77 +6636,20 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
-        self.connections.trace(">", b"", self.port, closed=True)
+        self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 
 
-@cache
-def http_classes() -> tuple[Any, Any]:
-    """Make the classes of the server and of its handlers when they are needed, because
-    http.server is slow to import."""
-    import http.server
-    import socketserver
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server: Any
-        disable_nagle_algorithm = True  # Nagle delays each answer by 44 ms
-
-        def handle_one_request(self) -> None:
-            self.close_connection = True
-            with suppress(OSError):  # the client has left
-                exchange = self.server.next_request(self)
-                self.server.context.copy().run(self.server.endpoint.serve, exchange)
-                self.close_connection = exchange.closing
-
-    class Httpd(Connections, http.server.ThreadingHTTPServer):
-        request_queue_size = 512  # with the usual 5, clients would wait for seconds
-        server_bind = socketserver.TCPServer.server_bind  # the other one asks DNS
-
-        def serve_forever(self, poll_interval: float = 0.5) -> None:
-            with self.accepting, suppress(_Closed):  # see service_actions()
-                self.service_actions()
-                self.context = copy_context()
-                super().serve_forever(min(poll_interval, 0.1))
-
-        def shutdown_request(self, request: Any) -> None:
-            self.linger(request)
-            self.close_request(request)
-
-        def close(self) -> None:
-            self.endpoint.close()
-            end = time.monotonic() + 1
-            with self.accepting, suppress(OSError):  # it is closed
-                # server_close() alone would reset connections in the kernel's queue,
-                # and a rolling restart would lose calls.
-                self.socket.listen(0)
-                while is_ready(self.socket, False) and time.monotonic() < end:
-                    self.handle_request()
-            self.server_close()
-            self.drain()
-
-    return Httpd, Handler
-
-
-def http_server(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> Any:
-    """Return a ThreadingHTTPServer for an endpoint: serve_forever() runs it, close()
-    ends it.
+def http_server(
+    endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+) -> HttpServer:
+    """Return a server for an endpoint: serve_forever() runs it; close() ends it, on any
+    thread, at any time.
 
     `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`. close() works on any thread, at any
-    time.
+    loopback name, unless the endpoint has `hosts`.
     """
-    import socket
-
-    server_class, handler_class = http_classes()
-    httpd = server_class(endpoint)
-    if ":" in host:
-        httpd.address_family = socket.AF_INET6
-    super(Connections, httpd).__init__((host, port), handler_class)
-    bound, httpd.server_port = httpd.server_address[:2]
-    if bound in _LOOPBACK or bound.startswith("127."):
-        httpd.hosts = _LOOPBACK | {bound}
-    httpd.socket.settimeout(1)  # for accepting only; connections may block
-    return httpd
+    return HttpServer(endpoint, host, port)
 
 
 def serve_http(
@@ -6555,10 +6671,10 @@ def serve_http(
     def react(number: int) -> bool:
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
-        is_first = not httpd.endpoint.closed
+        is_first = not httpd.stopped
         drains = number != signal.SIGINT and is_first
         httpd.patience = DRAIN_SECONDS if drains else 0
-        httpd.endpoint.closed = True
+        httpd.stopped = True
         return bool(before)
 
     stop = partial(react, signal.SIGTERM)
@@ -6567,37 +6683,29 @@ def serve_http(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
-        httpd.serve_forever(0.05)
-    await_cancelling()
+        httpd.serve_forever()
+    join_threads(httpd.endpoint.server, ON_CANCEL_SECONDS)
 
 
 # ======== 16. The command line ========================================================
-# `mcp_ref.py serve FILE.py` turns the public functions of a plain Python file into
-# tools. A file that makes a Server is a program of its own, which shows when it is
-# imported. Server.run() understands `--http`, so every program has it.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
+# has this option.
 
-USAGE = """usage: mcp_ref.py [serve FILE.py] [--http [HOST:]PORT] | --version | --help
-
-Serves a small demonstration, or a file's public functions as tools, on stdio or HTTP.
-MCP_TRACE=FILE in the environment appends all messages to FILE, as JSON lines."""
+# The options that run() and serve_http() take.
+OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
-def usage_error(problem: str) -> typing.NoReturn:
-    """Report a wrong command line; exit with status 2."""
-    sys.stderr.write(f"mcp_ref.py: {problem}\n{USAGE}\n")
-    raise SystemExit(2)
-
-
-def serve_http_at(server: Server, words: list[str], options: Message) -> None:
-    """Serve at the [HOST:]PORT of the command line."""
-    place = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", " ".join(words))
-    if not place or int(place[2]) > 65535:
-        usage_error("--http: expected [HOST:]PORT")
-    host = (place[1] or "127.0.0.1").strip("[]")
+def serve_http_at(server: Server, place: str, options: Message) -> None:
+    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
+    if not found or int(found[2]) > 65535:
+        usage(f"--http {place}: expected [HOST:]PORT")
+    host = (found[1] or "127.0.0.1").strip("[]")
     try:
-        serve_http(server, host, int(place[2]), **options)
+        serve_http(server, host, int(found[2]), **options)
     except OSError as problem:
-        raise SystemExit(f"mcp_ref: {place[0]}: {problem}")
+        raise SystemExit(f"mcp_ref: {place}: {problem}")
 
 
 def demo() -> Server:
@@ -6612,67 +6720,16 @@ def demo() -> Server:
     return server
 
 
-def serve_file(path: str, words: list[str]) -> None:
-    """Import a file, and serve its public functions as tools.
-
-    Public functions are those that the file defines itself, except `main` and names
-    that begin with `_`.
-
-    A file that makes a server of its own is a program. If it has served while it was
-    imported, all is done; else it is refused, because the options of its run(), such as
-    `authorize`, are not known here.
-    """
-    import importlib.util
-
-    name, suffix = os.path.splitext(os.path.basename(path))
-    if suffix != ".py" or not os.path.isfile(path):
-        usage_error(f"serve: {path} is not a Python file")
-    if "--http" not in " ".join(words):
-        guard_stdio()  # before its first line runs
-
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    sys.argv = [path, *words]
-    if name == "__main__":
-        name = "main"
-    spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)  # never replace a library
-    spec.loader.exec_module(module)
-    if Server.served:
-        return
-    if Server.made:
-        usage_error(f"{path} makes its own server: run it with `python3 {path}`")
-    server = Server(name)
-    for key, value in vars(module).items():
-        is_function = isinstance(value, types.FunctionType)
-        if is_function or hasattr(value, "__wrapped__"):
-            if key != "main" and key[0] != "_" and value.__module__ == name:
-                try:
-                    server.tool(value)
-                except (TypeError, ValueError) as problem:
-                    _log(f"not a tool: {problem}")
-    if not server.tools:
-        usage_error(f"{path} has no function that can be a tool")
-    server.run(words)
-
-
 def main(words: list[str]) -> None:
     """Run the command line."""
-    if not words or re.match("--http(=|$)", words[0]):
-        demo().run(words)
-    elif {"-h", "--help"} & set(words[:2]):  # further words are FILE's
-        print(USAGE)
-    elif words == ["--version"]:
+    if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
-    elif words[0] != "serve":
-        usage_error(f"unknown command: {words[0]}")
-    elif len(words) < 2 or words[1].startswith("-"):
-        usage_error("serve: missing FILE.py")
+    elif words and find_place(words[:2]) is None:
+        is_help = words[0] in ("-h", "--help")
+        usage("" if is_help else f"unknown: {words[0]}; or `mcp_cli.py serve FILE.py`?")
     else:
-        serve_file(words[1], words[2:])
+        demo().run(words)
 
 
 if __name__ == "__main__":
-    # A served file that imports mcp_ref gets this module.
-    sys.modules.setdefault("mcp_ref", sys.modules["__main__"])
     main(sys.argv[1:])

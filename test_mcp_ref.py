@@ -79,6 +79,7 @@ from testing.places import (
     play_vectors,
     said,
     serve_tool,
+    status_of,
     words_of,
 )
 from testing.scripts import (
@@ -975,6 +976,111 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
     assert ran
 
 
+def test_a_step_that_is_not_in_the_table_is_named_as_a_bug():
+    server, ran, sent = mcp.Server("s"), [], []
+    server.tool(lambda: ran.append(1), name="t")
+
+    def twice(work):
+        work()
+        with pytest.raises(RuntimeError, match="a bug .* cannot become running"):
+            work()
+
+    call = modern("tools/call", name="t", arguments={})
+    server.handle(call, sent.append, start=twice)
+    assert len(sent) == 1 and ran == [1]
+
+
+def test_unexpected_errors_are_named_or_hidden():
+    def fails(what: str) -> None:
+        if what == "exit":
+            sys.exit(2)
+        raise mcp.ToolError("own") if what == "own" else ValueError(what)
+
+    for options, words in (
+        ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
+        (
+            {"show_errors": False},
+            [*["the tool failed; see the server's log"] * 3, "own"],
+        ),
+    ):
+        server = mcp.Server("s", **options)
+        server.tool(fails)
+        results = [
+            server.call("fails", what=what) for what in ("exit", "-7", "text", "own")
+        ]
+        assert [words_of(result) for result in results] == words
+        assert all(result["isError"] for result in results)
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+
+
+@parametrize(
+    "field, value, wanted",
+    [
+        (datetime.date, "2026-01-31", datetime.date(2026, 1, 31)),
+        (Optional[datetime.date], "2026-01-31", datetime.date(2026, 1, 31)),
+        (Size, "s", Size.SMALL),
+        ((Size, Size.SMALL), None, Size.SMALL),
+        (list[Size], ["s"], [Size.SMALL]),
+        (["a", "b"], "a", "a"),
+        ({"type": "string", "format": "date"}, "2026-01-31", "2026-01-31"),
+        (Optional[int], None, None),
+    ],
+)
+@parametrize("revision", [MODERN[0], LEGACY[0]])
+def test_an_answer_is_converted_as_arguments_are(revision, field, value, wanted):
+    server, found = mcp.Server("s"), []
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        found.append(ctx.elicit("?", key="k", x=field)["content"]["x"])
+        ctx.elicit("And?", key="l")  # the first answer goes through request state
+
+    def elicit(params: dict):
+        return {"x": value} if params["message"] == "?" and value is not None else {}
+
+    with client.connect(server, revision=revision, elicit=elicit) as one:
+        assert not one.call_tool("asks").get("isError")
+    assert found and all(one == wanted for one in found)
+
+
+@parametrize(
+    "option", [{"url": str}, {"key": str}, {"key": ["a", "b"]}, {"schema": "x"}]
+)
+def test_a_field_with_the_name_of_an_option_is_refused(option):
+    server = mcp.Server("s")
+
+    @server.tool
+    def asks(ctx: Context) -> None:
+        ctx.elicit("?", **option)
+
+    sent: list = []
+    call = modern("tools/call", name="asks", arguments={})
+    server.handle(call, sent.append)
+    (name,) = option
+    assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
+
+
+def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
+    server, asked = mcp.Server("s"), []
+    answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
+
+    @server.tool
+    def asks(ctx: Context) -> str:
+        return str(ctx.elicit("When?", x=datetime.date)["content"]["x"])
+
+    def elicit(params: dict):
+        asked.append(params["message"])
+        return answers[len(asked) - 1]
+
+    with client.connect(server, revision=MODERN[0], elicit=elicit) as one:
+        assert words_of(one.call_tool("asks")) == "2026-01-31"
+    assert asked[0] == "When?" and len(asked) == 3
+    assert all("date" in one and one.endswith("\nWhen?") for one in asked[1:])
+
+
 @parametrize("ordered", [True, False])
 def test_a_subscription_ends_with_its_peer(ordered):
     server, sent = mcp.Server("s"), queue.Queue()
@@ -1472,7 +1578,7 @@ SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
         (datetime.datetime, STR),
         (datetime.time, STR),
         (uuid.UUID, {**STR, "format": "uuid"}),
-        (decimal.Decimal, {"type": ["string", "number"]}),
+        (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
         *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
     ],
     ids=str,
@@ -2052,7 +2158,310 @@ def test_a_pydantic_model_may_be_returned_as_data_or_content():
         )
         assert server.call("t")["content"] == [mcp.text("hi")]
     server, _ = serve_tool(lambda: Page(day=DUE.date()))
-    assert server.call("t")["structuredContent"] == {"day": "1969-07-20"}
+    assert server.call("t")["structuredContent"] == {"day": "1969-07-20", "rest": None}
+
+
+class Price:
+    """A type with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __repr__(self) -> str:
+        return f"Price({self.cents})"
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict:
+        if mode == "serialization":
+            return {"type": "number"}
+        return {"$ref": "#/$defs/p", "$defs": {"p": {"type": "string"}}}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if not isinstance(value, str) or "." not in value:
+            raise ValueError("expected euros.cents")
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> float:
+        return self.cents / 100
+
+
+@dataclasses.dataclass
+class Shelf:
+    price: Price
+    others: list[Price] = dataclasses.field(default_factory=list)
+
+
+BAD_PRICE = "expected euros.cents"
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (Price, "1.50", "Price(150)"),
+        (Price, "150", f"/x: {BAD_PRICE}"),
+        (Price, 5, f"/x: {BAD_PRICE}"),
+        (Optional[Price], None, "None"),
+        (Optional[Price], "5", f"/x: {BAD_PRICE}"),
+        (Union[int, Price], "1.50", "Price(150)"),
+        (list[Price], ["1.50", "x", "y"], f"/x/1: {BAD_PRICE}\n/x/2: {BAD_PRICE}"),
+        (dict[str, Price], {"a": "0.10"}, "{'a': Price(10)}"),
+        (Shelf, {"price": "1.00", "others": ["x"]}, f"/x/others/0: {BAD_PRICE}"),
+        (Shelf, {"price": "1.00"}, "Shelf(price=Price(100), others=[])"),
+        (Annotated[Price, "in euros"], "0.01", "Price(1)"),
+    ],
+    ids=str,
+)
+def test_a_class_with_the_methods_of_a_model_is_a_hint(hint, value, got):
+    server, tool = serve_tool(hinted(hint, None, repr))
+    answer = server.call("t", x=value)["content"][0]["text"]
+    assert answer.replace("Invalid arguments for t: ", "") == got
+    assert "$" not in json.dumps(tool["inputSchema"])
+
+
+@parametrize("hint", [Price, Shelf, list[Price], Optional[Price]], ids=str)
+def test_a_model_has_another_schema_for_results(hint):
+    values = {Price: Price(150), Shelf: Shelf(Price(150)), list[Price]: [Price(150)]}
+    server, tool = serve_tool(hinted(None, hint, lambda x: values.get(hint)))
+    answer = server.call("t", x=None)
+    schema = json.dumps(tool["outputSchema"])
+    assert "number" in schema and "string" not in schema
+    assert mcp.Schema(tool["outputSchema"]).errors(answer["structuredContent"]) == []
+
+
+def test_limits_of_a_model_are_its_own():
+    with pytest.raises(TypeError, match="maxLength cannot limit"):
+        mcp.schema_of(Annotated[Price, mcp.keywords(maxLength=3)])
+
+
+def test_models_of_pydantic_are_hints():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):
+        color: Color
+        count: int = pydantic.Field(ge=1, alias="n")
+
+        @pydantic.computed_field
+        def twice(self) -> int:
+            return 2 * self.count
+
+    class Bag(pydantic.BaseModel):
+        items: list[Item] = []
+
+    class Chain(pydantic.BaseModel):
+        next: "Optional[Chain]" = None
+
+    Chain.model_rebuild(_types_namespace={"Chain": Chain, "Optional": Optional})
+    server, tool = serve_tool(hinted(Bag, Bag, lambda x: x))
+    assert "$" not in json.dumps([tool["inputSchema"], tool["outputSchema"]])
+    shown = tool["inputSchema"]["properties"]["x"]["properties"]["items"]["items"]
+    assert shown["properties"]["n"]["minimum"] == 1
+    answer = server.call("t", x={"items": [{"color": "r", "n": "2"}]})
+    item = {"color": "r", "n": 2, "twice": 4}
+    assert answer["structuredContent"] == {"items": [item]}
+    assert server.call("t", x='{"items": []}')["structuredContent"] == {"items": []}
+    bad = server.call("t", x={"items": [{"color": "r", "n": 0}, {"color": "x"}]})
+    lines = bad["content"][0]["text"].splitlines()
+    assert [line.split(": ")[-2] for line in lines] == [
+        "/x/items/0/n",
+        "/x/items/1/color",
+        "/x/items/1/n",
+    ]
+    with pytest.raises(TypeError, match="contains itself"):
+        serve_tool(hinted(Chain, None, repr))
+
+
+def test_limits_of_pydantic_hold():
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field
+    upper = pydantic.AfterValidator(str.upper)
+    for hint, good, bad, keyword in (
+        (Annotated[int, field(ge=0, description="how many")], "5", -1, "minimum"),
+        (pydantic.PositiveInt, 5, 0, "exclusiveMinimum"),
+        (pydantic.conlist(int, min_length=1), [1], [], "minItems"),
+        (Annotated[dict[str, int], field(min_length=1)], {"a": 1}, {}, "minProperties"),
+        (Annotated[decimal.Decimal, field(gt=0)], "1.5", "-5", "anyOf"),
+        (Annotated[str, upper, field(max_length=1)], "a", "ab", "maxLength"),
+        (Annotated[int, "how many", field(strict=True)], 5, 5.0, "description"),
+    ):
+        server, tool = serve_tool(hinted(hint, None, repr))
+        assert keyword in tool["inputSchema"]["properties"]["x"]
+        assert "isError" not in server.call("t", x=good), hint
+        assert server.call("t", x=bad)["isError"], hint
+
+
+@parametrize(
+    "hint, good, bad",
+    [
+        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
+        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
+        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
+        (
+            Annotated[uuid.UUID, {"pattern": "7$"}],
+            str(uuid.UUID(int=7)),
+            str(uuid.UUID(int=8)),
+        ),
+    ],
+    ids=str,
+)
+def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert "isError" not in server.call("t", x=good)
+    assert server.call("t", x=bad)["isError"]
+
+
+BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
+
+
+@parametrize(
+    "hint, value, blocks",
+    [
+        (Any, [PICTURE, {"width": 640}], [PICTURE, mcp.text('{"width": 640}')]),
+        (Any, ["a", PICTURE, 640, None], [BLOCK, PICTURE, mcp.text("640")]),
+        (Any, ("a", PICTURE), [BLOCK, PICTURE]),
+        (Union[str, dict], PICTURE, [PICTURE]),
+        (Optional[dict], PICTURE, [PICTURE]),
+        (Optional[str], None, []),
+        (list[Union[str, dict]], ["a", PICTURE], [BLOCK, PICTURE]),
+        (Any, ["a", "b"], [mcp.text('["a", "b"]')]),
+        (list, ["a"], [mcp.text('["a"]')]),
+        (Any, [{"type": "text"}, 1], [mcp.text('[{"type": "text"}, 1]')]),
+        (Any, [], [mcp.text("[]")]),
+    ],
+    ids=str,
+)
+def test_content_beside_data_becomes_blocks(hint, value, blocks):
+    server, tool = serve_tool(hinted(Any, hint, lambda x: value))
+    assert server.call("t")["content"] == blocks
+    assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
+
+
+@parametrize("hint", [Union[str, int], list[str], Optional[int], set[str], Order])
+def test_hints_of_data_have_an_output_schema(hint):
+    _, tool = serve_tool(hinted(Any, hint, repr))
+    assert "outputSchema" in tool
+
+
+def test_resources_of_data_are_json():
+    server = mcp.Server("s")
+    server.resource("a://json")(lambda: {"a": [1]})
+    server.resource("a://list")(lambda: ["a"])
+    server.resource("a://text")(lambda: "a")
+    server.resource("a://yaml", mime_type="application/yaml")(lambda: {"a": 1})
+    server.resource("a://whole")(lambda: {"text": "{}"})
+    found = {
+        uri: ask(server, "resources/read", uri=uri)["contents"][0].get("mimeType")
+        for uri in server.resources
+    }
+    assert found == {
+        "a://json": "application/json",
+        "a://list": "application/json",
+        "a://text": None,
+        "a://yaml": "application/yaml",
+        "a://whole": None,
+    }
+
+
+@parametrize(
+    "value, remedy",
+    [
+        (datetime.timedelta(1), ".total_seconds()"),
+        (iter([1]), "make a list"),
+        (b"a", "image()"),
+        (float("nan"), "None for NaN"),
+        (object(), "use a dict"),
+    ],
+    ids=str,
+)
+def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
+    server, _ = serve_tool(lambda: {"a": [value]})
+    told = server.call("t")["content"][0]["text"]
+    assert told.startswith("/a/0: ") and remedy in told
+
+
+def test_a_row_of_a_database_becomes_a_dict_by_hand():
+    import sqlite3
+
+    rows = sqlite3.connect(":memory:")
+    rows.row_factory = sqlite3.Row
+    row = rows.execute("select 1 as a").fetchone()
+    server, _ = serve_tool(lambda: row)
+    assert "dict()" in server.call("t")["content"][0]["text"]
+
+
+def test_content_of_the_official_sdk_is_content():
+    # A stand-in for mcp_types.ImageContent: found by the name of its package.
+    class Image:
+        __module__ = "mcp_types._types"
+        model_validate = model_json_schema = None
+
+        def model_dump(self, mode, by_alias, exclude_none):
+            assert exclude_none
+            return PICTURE
+
+    for hint, value in (
+        (Image, Image()),
+        (list[Image], [Image(), "a"]),
+        (Any, Image()),
+    ):
+        server, tool = serve_tool(hinted(Any, hint, lambda x, value=value: value))
+        assert server.call("t")["content"][0] == PICTURE
+        assert "outputSchema" not in tool
+
+
+@parametrize(
+    "hint",
+    [
+        Annotated[datetime.date, {"minimum": 3}],
+        Annotated[int, {"pattern": "^a"}],
+        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
+        Annotated[Optional[float], {"maxItems": 3}],
+    ],
+    ids=str,
+)
+def test_a_limit_that_cannot_hold_is_refused(hint):
+    with pytest.raises(TypeError, match="cannot limit"):
+        mcp.schema_of(hint)
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+    first: Optional[T] = None
+
+
+def test_generic_classes_and_aliases_of_members():
+    shown = mcp.schema_of(Page[int])["properties"]
+    assert shown["items"] == {"type": "array", "items": INT}
+    assert shown["first"]["anyOf"] == [INT, NULL]
+    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
+    assert mcp.schema_of(status)["enum"] == ["on", "off"]
+
+
+def test_a_signature_that_a_decorator_shows_hides_parameters():
+    def with_database(function):
+        @functools.wraps(function)
+        def wrapper(**others):
+            return function(database="db", **others)
+
+        whole = inspect.signature(function)
+        kept = [one for name, one in whole.parameters.items() if name != "database"]
+        wrapper.__signature__ = whole.replace(parameters=kept)
+        return wrapper
+
+    @with_database
+    def find(database: str, word: str) -> str:
+        return database + word
+
+    server, tool = serve_tool(find)
+    assert list(tool["inputSchema"]["properties"]) == ["word"]
+    assert server.call("t", word="a")["content"][0]["text"] == "dba"
+    assert server.call("t", word="a", database="b")["isError"]
 
 
 # ---- docstrings
@@ -2154,6 +2563,13 @@ def test_no_sentence_of_a_docstring_vanishes(docstring, description, notes):
 # ---- arguments
 
 
+NUMBERS = {
+    "type": "object",
+    "required": ["b"],
+    "properties": {"a": INT, "b": INT, "c": {"type": "array", "items": INT}},
+}
+
+
 @dataclasses.dataclass
 class Cat:
     kind: Literal["cat"]
@@ -2171,18 +2587,86 @@ class Dog:
     [
         (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
-        (Optional[int], "5", "/x: must be of type integer"),
+        (Optional[int], "5x", "/x: must be of type integer or null, found '5x'"),
+        (Optional[int], " 5 ", "/x: must be of type integer or null, found"),
+        (int, "1_000", "/x: must be of type integer, found"),
+        (float, "NaN", "/x: must be of type number, found"),
         (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
         (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
         (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
         (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
-        (Union[int, str], [], "/x: must match at least one of"),
+        (Union[Cat, Dog], {"kind": "dog"}, "/x/name: is required"),
+        (Union[Cat, Dog], {"kind": "dog", "nmae": "a"}, "/x/nmae: must not be there"),
+        (Union[Cat, Dog], {"kind": "cow"}, "/x: must match at least one of"),
+        (Union[int, str], [], "/x: must be of type integer or string, found []"),
     ],
     ids=str,
 )
 def test_the_flaw_of_an_optional_argument_is_the_flaw(hint, value, flaw):
     server, _ = serve_tool(hinted(hint, None, repr))
     assert flaw in server.call("t", x=value)["content"][0]["text"]
+
+
+@parametrize(
+    "hint, value, got",
+    [
+        (int, "5", "5"),
+        (int, "5.0", "5"),
+        (float, "-1e3", "-1000.0"),
+        (bool, "true", "True"),
+        (Optional[int], "null", "None"),
+        (Optional[list[int]], "[1]\n", "[1]"),
+        (Union[int, str], "5", "'5'"),
+        (decimal.Decimal, "5", "Decimal('5')"),
+    ],
+    ids=str,
+)
+def test_a_text_is_read_as_json_where_no_text_is_allowed(hint, value, got):
+    server, _ = serve_tool(hinted(hint, None, repr))
+    assert server.call("t", x=value)["content"][0]["text"] == got
+
+
+def test_all_errors_of_a_call_are_listed_up_to_ten():
+    server, _ = serve_tool(lambda **others: "", input_schema=NUMBERS)
+    text = server.call("t", a="x", c=[1, "y", "z"])["content"][0]["text"]
+    assert [line.split(":")[-2].split()[-1] for line in text.splitlines()] == [
+        "/b",
+        "/a",
+        "/c/1",
+        "/c/2",
+    ]
+    assert len(server.call("t", c=["x"] * 99)["content"][0]["text"].splitlines()) == 10
+
+
+def test_many_texts_are_read_in_few_passes():
+    count = 0
+
+    def convert(value):
+        nonlocal count
+        count += 1
+        return value
+
+    many = {f"n{i}": f"[{i}]" for i in range(200)}
+    lists = mcp.TypedSchema({"type": "array"}, convert)
+    server, _ = serve_tool(
+        lambda **others: str(sum(isinstance(one, list) for one in others.values())),
+        input_schema={"type": "object", "additionalProperties": lists},
+    )
+    assert "/n100: must be of type" in server.call("t", **many)["content"][0]["text"]
+    assert count < 2000
+    some = dict(list(many.items())[:100])
+    assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_titled_choices_are_one_look_up():
+    choices = [{"const": f"c{i}", "title": "C"} for i in range(200)]
+    schema = mcp.Schema({"items": {"oneOf": choices}})
+    assert schema.errors(["c199"] * 9) == []
+    assert schema.flaw(["c7", "x"]).startswith('/1: must be one of "c0", "c1"')
+    twice = mcp.Schema({"oneOf": [{"const": 1}, {"const": 1.0}]})
+    assert (
+        twice.errors(1) and mcp.Schema({"anyOf": [{"const": 1}, INT]}).errors(2) == []
+    )
 
 
 def test_a_union_stops_at_the_first_branch_that_decides():
@@ -2221,7 +2705,7 @@ BY_HAND = {
         ({"tags": "[" * 99999}, "/tags"),
         ({"tags": ['["a"]', 5]}, "/tags/1"),
         ({"tags": "\ud800"}, "/tags"),
-        ({"number": "5"}, "/number"),
+        ({"number": "5.5"}, "/number"),
     ],
     ids=lambda value: f"{value!s:.60}",
 )
@@ -2468,6 +2952,50 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
     assert not server.tools and not server.resources
 
 
+@parametrize(
+    "schema, words",
+    [
+        ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
+        ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
+        ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+    ],
+    ids=str,
+)
+def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
+    server = mcp.Server("s")
+    by_hand = {"type": "object", **schema}
+    server.tool(lambda **others: "", name="t", input_schema=by_hand)
+    log = capsys.readouterr().err
+    assert log.count("some hosts refuse") == bool(words)
+    assert all(word in log for word in words)
+    assert server.call("t", n="a")["content"]
+    server.tool(lambda: "", name="u", description="x" * 1025)
+    assert "'u': some hosts refuse descriptions" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_named_with_its_function():
+    server = mcp.Server("s")
+    for register, words in (
+        (
+            lambda: server.tool(lambda: 1, tags=["a"]),
+            "tool() has no option tags=; it has title",
+        ),
+        (lambda: server.prompt(tags=1)(lambda: ""), "prompt() has no option tags="),
+        (
+            lambda: server.resource("a://b", a=1)(lambda: ""),
+            "resource() has no option a=",
+        ),
+        (
+            lambda: server.resource("a://{b}", a=1)(lambda b: b),
+            "resource() has no option",
+        ),
+        (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            register()
+
+
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server = mcp.Server("s")
     server.tool(hinted(int, None, repr), name="fine-name_1")
@@ -2477,7 +3005,7 @@ def test_names_that_hosts_refuse_are_logged_and_work(capsys):
     server.tool(lambda **others: "", name="p", input_schema=by_hand)
     lines = capsys.readouterr().err.splitlines()
     for line, word in zip(lines, ("'admin.tools'", "'a b'")):
-        assert f"refuse [{word}]" in line
+        assert f"refuse the name {word}" in line
     assert len(lines) == 2 and len(server.tools) == 3
 
 
@@ -2509,7 +3037,7 @@ def test_a_handler_sees_the_headers_of_its_request(version):
 
     endpoint = mcp.http_server(mcp.Endpoint(server))
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-    url = "http://{}:{}/mcp".format(*endpoint.server_address[:2])
+    url = f"http://127.0.0.1:{endpoint.server_port}/mcp"
     if version == "2024-11-05":
         url = url.replace("/mcp", "/sse")
     try:
@@ -2741,6 +3269,14 @@ open b
 < 3 {}
 open a
 < 1 {}
+== fast calls are answered in their order, beside a slow one, too | on: modern pipe
+> 0 :slow {"gate": "a"}
+wait a
+"""
+    + "".join(f'> {n} :add {{"a": {n}}}\n' for n in range(1, 40))
+    + "".join(f"< {n} {{}}\n" for n in range(1, 40))
+    + r"""open a
+< 0 {}
 == one slow handler at a time; the rest waits
     | on: modern pipe | limits: {"MAX_THREADS": 1}
 > 1 :slow {"gate": "a"}
@@ -2883,14 +3419,6 @@ def a_program(seconds: float, say=print):
         threading.Event().wait(0.04)
         say("closed")
     sys.exit(7)
-
-
-def status_of(process, cause: str) -> int:
-    """Wait for the exit status of a process, which something should have ended."""
-    __tracebackhide__ = True
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(PATIENCE)
-    pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")
 
 
 class Program(subprocess.Popen):
@@ -3063,16 +3591,24 @@ def test_a_host_that_drains_no_stderr_holds_up_nothing():
         assert program.end() == 7 and time.monotonic() - before < 2
 
 
-@parametrize("threads", range(5))
-def test_without_threads_each_request_is_answered_once(threads):
+@parametrize(
+    "refused",
+    [*(f"n > {count}" for count in range(5)), "n < 3", "n % 2", "n % 2 == 0"],
+)
+def test_without_threads_each_request_is_answered_once(refused):
+    """Whichever threads cannot be started: all from the fifth on, the first two, ..."""
     before = textwrap.dedent(f"""
-        left, start = iter(range({threads})), threading.Thread.start
+        n, start = 0, threading.Thread.start
         def refuse(thread):
-            if next(left, None) is None:
+            global n
+            n += 1
+            if {refused}:
                 raise RuntimeError("can't start new thread")
             start(thread)
         threading.Thread.start = refuse""")
     with Program(before=before) as program:
+        # After this, the thread that called run() may have been replaced as the reader.
+        assert program.call("do", "first", what="nap")["result"]
         for ident in range(20):
             call = modern("tools/call", ident, name="do", arguments={"what": "nap"})
             program.stdin.write(mcp.encode(call))
@@ -3143,6 +3679,124 @@ def test_a_later_signal_ends_the_program(before, status):
 def test_run_refuses_what_it_does_not_know(arguments, options, problem):
     with pytest.raises(TypeError, match=problem):
         mcp.Server("s").run(arguments, **options)
+
+
+@parametrize(
+    "words, options, place",
+    [
+        ([], {}, None),
+        (["--http", "1"], {}, 1),
+        (["report", "--http=1", "--http", "2"], {}, 1),
+        (["--http", "0"], {"http": "localhost:2"}, 2),
+        ([], {"http": "2", "authorize": None, "stateless": True}, 2),
+        # Another option's value, and words after `--`, are not ours.
+        (["--note=--http", "1"], {}, None),
+        (["--upstream=--http=1"], {}, None),
+        (["--", "--http", "1"], {}, None),
+        (["--note", "x --http 1"], {}, None),
+    ],
+)
+def test_run_finds_its_own_option_only(words, options, place, monkeypatch):
+    found = []
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: found.append(None))
+    monkeypatch.setattr(
+        mcp, "serve_http", lambda server, host, port, **more: found.append(port)
+    )
+    mcp.Server("s").run(words, **options)
+    assert found == [place]
+
+
+@parametrize("more", [{"authorize": None}, {"stateless": True}])
+def test_options_are_checked_once(more, monkeypatch, capsys):
+    monkeypatch.setattr(mcp, "serve_stdio", mcp.Server.check_completions)
+    server = mcp.Server("s")
+    server.completion("none", "x")(lambda typed: [])
+    server.run([], **more)
+    assert capsys.readouterr().err.count("no such argument") == 1
+
+
+@parametrize(
+    "words, status, said",
+    [
+        ("", None, "waiting"),
+        ("--root /x --verbose", None, "waiting"),
+        ("--help", 0, "--http"),
+        ("-h", 0, "--http"),
+        ("--port 8000", 2, "--port"),
+        ("--host=x", 2, "--host"),
+        ("--htpp 8000", 2, "--htpp"),
+    ],
+)
+def test_a_terminal_is_told_what_a_host_is_not(
+    words, status, said, monkeypatch, capsys
+):
+    served = []
+    monkeypatch.setattr(mcp, "serve_stdio", served.append)
+    mcp.Server("s").run(words.split())  # standard input is not a terminal
+    assert served and capsys.readouterr() == ("", "")
+    monkeypatch.setattr(os, "isatty", lambda descriptor: True)
+    ended = None
+    try:
+        mcp.Server("s").run(words.split())
+    except SystemExit as problem:
+        ended = problem.code
+    assert ended == status and len(served) == 1 + (status is None)
+    assert said in "".join(capsys.readouterr())
+
+
+@parametrize("name", ["run", "run_here"])
+def test_a_server_does_not_run_inside_an_event_loop(name, monkeypatch):
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: None)
+    server = mcp.Server("s")
+
+    async def main():
+        getattr(server, name)([])
+
+    with pytest.raises(RuntimeError, match="to_thread"):
+        asyncio.run(main())
+    getattr(server, name)([])
+
+
+def test_run_here_keeps_context_variables(monkeypatch):
+    seen, variable = [], contextvars.ContextVar("variable", default="unset")
+    monkeypatch.setattr(mcp, "serve_stdio", lambda server: seen.append(variable.get()))
+
+    def program():
+        variable.set("set")
+        mcp.Server("s").run_here([])
+
+    contextvars.copy_context().run(program)
+    assert seen == ["set"]
+
+
+def test_a_call_whose_client_has_gone_leaves_the_queue_of_run():
+    class Params(dict):
+        """Can have a weak reference."""
+
+    jobs, ran = [], []
+    server, peer = mcp.Server("s", run=jobs.append), mcp.Peer()
+    server.tool(lambda x: ran.append(x), name="t")
+    message = modern("tools/call", name="t", arguments={"x": "a" * 1000})
+    message["params"] = Params(message["params"])
+    kept = weakref.ref(message["params"])
+    thread = threading.Thread(
+        target=server.handle, args=(message, lambda sent: None), kwargs={"peer": peer}
+    )
+    del message
+    thread.start()
+    while not jobs:
+        time.sleep(0.001)
+    peer.cancel_all()
+    thread.join(PATIENCE)
+    del thread
+    gc.collect()
+    assert kept() is None and len(jobs) == 1
+    begin(server.handle, modern("tools/call", 2, name="t", arguments={"x": "b"}), print)
+    while len(jobs) < 2:
+        time.sleep(0.001)
+    for job in jobs:  # the first one finds the second call
+        job()
+    assert ran == ["b"]
 
 
 @parametrize("key", ["", b"", "fifteen letters", 7, object()])
@@ -3223,6 +3877,33 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
             exchange(port, "POST", "/mcp", headers_of(call), mcp.encode(call))
         assert status_of(child, ends) == 0
         assert "cancelled" in child.stdout.read()
+
+
+@needs_posix
+def test_the_end_of_one_client_does_not_wait_for_another():
+    server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
+
+    @server.tool
+    def slow() -> bool:
+        began.set()
+        return gate.wait(3 * PATIENCE)
+
+    (ann, here), (bob, there) = socket.socketpair(), socket.socketpair()
+    with limits(LEAVE_SECONDS=9 * PATIENCE), ann, here, bob, there:
+        first, second = (
+            begin(mcp.Pipe(server, link.fileno(), link.fileno()).serve)
+            for link in (here, there)
+        )
+        ann.sendall(mcp.encode(modern("tools/call", name="slow", arguments={})))
+        assert began.wait(PATIENCE)
+        bob.sendall(mcp.encode(modern("tools/list")))
+        assert b"slow" in bob.makefile("rb").readline()
+        bob.shutdown(socket.SHUT_WR)
+        second.result(PATIENCE)
+        gate.set()
+        assert b"true" in ann.makefile("rb").readline()
+        ann.shutdown(socket.SHUT_WR)
+        first.result(PATIENCE)
 
 
 def test_a_reader_without_memory_ends_the_program():
@@ -3499,130 +4180,23 @@ def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
 # ---- the command line
 
 
-# Both kinds of file print before anything else.
-TOOL = (
-    "import os, sys\nos.system('echo x')\nprint('y')\nfrom mcp_ref import Server\n"
-    "server = Server('s')\n@server.tool\ndef a(): 'A.'\n"
-)
-
-
-FUNCTIONS = (
-    "from beside import *\nfrom os.path import join\nimport asyncio, sys\nprint('y')\n"
-    "def g(x: int):\n    'G.'\n    asyncio.run(None)\n"
-    "def _h(): 'H.'\ndef main(): server.run()\nclass C: pass\ni = len\n"
-    "assert __name__ != '__main__' and sys.argv == [__file__]\n"
-)
-
-
-UNFIT = (
-    "from typing import Iterator\ndef rows(x: Iterator[int]): ...\n"
-    "def every(*args): ...\n"
-)
-
-
-WRAPPED = "import functools\n@functools.lru_cache\ndef cached(x: int): 'C.'\n"
-
-
-MAIN = "if __name__ == '__main__':\n    "
-
-
-OWN = "makes its own server: run it with `python3 "
-
-
-@parametrize(
-    "name, source, status, tools, said",
-    [
-        ("", "", 0, "echo", ""),
-        # The file is imported, under its own name, and its public functions are served.
-        *[
-            (name, FUNCTIONS + MAIN + "1 / 0", 0, "g", "")
-            for name in ("given.py", "json.py", "__main__.py", "my.server.py")
-        ],
-        # One that serves meanwhile is finished then; its own options hold.
-        *[
-            ("given.py", TOOL + more, status, "a", "")
-            for more, status in (("server.run()", 0), ("server.run(); sys.exit(3)", 3))
-        ],
-        ("given.py", "from beside import server\nserver.run()", 0, "other", ""),
-        # Any other program is never served, whatever it looks like.
-        *[
-            ("given.py", source, 2, "", OWN)
-            for source in (
-                TOOL,
-                TOOL + MAIN + "server.run()",
-                TOOL + "def b(): 'Not a tool.'",
-                TOOL + "def main(): server.run(authorize=print)",
-                "from beside import server\ndef b(): 'Not a tool.'",
-            )
-        ],
-        ("given.py", "def main(): 'Makes it later.'", 2, "", "no function"),
-        ("given.py", TOOL + "sys.exit(4)", 4, "", ""),
-        ("given.py", TOOL + "1 / 0", 1, "", "ZeroDivisionError"),
-        ("given.py", "def _f(): 'Private.'", 2, "", "no function"),
-        # What cannot be a tool is left out; what wraps a function of the file is one.
-        ("given.py", UNFIT + FUNCTIONS, 0, "g", "rows(): "),
-        ("given.py", WRAPPED, 0, "cached", ""),
-    ],
-)
-def test_a_file_is_served_or_else_a_demo(name, source, status, tools, said, tmp_path):
-    own = "def other(): 'Imported.'\n" if "g(x" in source else ""
-    (tmp_path / "beside.py").write_text(own or TOOL.replace("a()", "other()"))
-    (tmp_path / (name or "x")).write_text(source)
-    words = ["-m", "mcp_ref", "serve", str(tmp_path / name)] if name else [str(MCP_REF)]
-    done = command(*words, text=json.dumps(modern("tools/list")))
-    assert done.returncode == status and bool(done.stdout) == bool(tools), done.stderr
-    assert said in done.stderr
-    assert (
-        not tools
-        or sorted(tool["name"] for tool in json.loads(done.stdout)["result"]["tools"])
-        == tools.split()
-    )
-
-
-@needs_posix
-@parametrize("number, status", [(signal.SIGINT, 0), (signal.SIGTERM, 3)])
-def test_a_served_program_keeps_its_options_and_its_cleanup(number, status, tmp_path):
-    (tmp_path / "given.py").write_text(
-        TOOL
-        + """
-try:
-    server.run(authorize=lambda headers: None)
-finally:
-    print("closed", *sys.argv[1:], flush=True)
-"""
-        + "sys.exit(3)" * bool(status)
-    )
-    words = "serve", tmp_path / "given.py", "--help"  # this is the program's own
-    with listening(MCP_REF, *words) as (child, url):
-        port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
-        assert exchange(port, "POST", "/mcp", {})[0] == 401
-        child.send_signal(number)
-        assert status_of(child, number.name) == status
-        assert child.stdout.read().endswith("closed --help --http 0\n")
+def test_without_words_it_is_a_demonstration():
+    done = command(str(MCP_REF), text=json.dumps(modern("tools/list")))
+    (tool,) = json.loads(done.stdout)["result"]["tools"]
+    assert (tool["name"], done.returncode) == ("echo", 0)
 
 
 @parametrize(
     "words, keyword",
     [
         ("nonsense", "nonsense"),
-        ("serve", "missing"),
-        ("serve none.py", "none.py"),
-        ("serve text.txt", "text.txt"),
-        ("serve empty.py", "empty.py"),
+        ("serve given.py", "mcp_cli.py serve"),
         ("--http", "PORT"),
         ("--http 127.0.0.1:99999", "PORT"),
-        ("serve run.py --http x", "PORT"),
-        ("serve own.py --http 0", "python3 own.py"),
+        ("--http=x", "PORT"),
     ],
 )
 def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
-    for name, source in (
-        ("empty.py", "_x = len"),
-        ("text.txt", TOOL),
-        ("run.py", "def f(): 'F.'"),
-        ("own.py", "import mcp_ref; server = mcp_ref.Server('s')"),
-    ):
-        (tmp_path / name).write_text(source)
     is_refused(["-m", "mcp_ref", *words.split()], keyword, tmp_path)
 
 
@@ -3650,7 +4224,7 @@ def test_the_changes_have_this_version(path):
 
 
 def test_help_version_and_tables(tmp_path):
-    assert "serve FILE.py" in command("-m", "mcp_ref", "--help").stdout
+    assert "--http" in command("-m", "mcp_ref", "--help").stdout
     ours = hashlib.sha256(MCP_REF.read_bytes()).hexdigest()
     shown = f"mcp_ref {mcp.__version__} sha256:{ours}\n"
     with zipfile.ZipFile(tmp_path / "it.zip", "w") as archive:
@@ -3793,7 +4367,7 @@ def test_a_post_is_freed_as_soon_as_it_is_answered():
     server = mcp.Server("s")
     server.tool(lambda: "x", name="x")
     site = mcp.Endpoint(server)
-    site.watch.leave = lambda post, look: None  # its thread looks at what is served
+    site.begin_checks = lambda: None  # its thread looks at what is served
 
     def post(method: str, params: dict, headers: dict):
         """Serve a request; return its answer's headers, and what is left of it."""
@@ -4080,7 +4654,6 @@ GET - /.well-known/oauth-protected-resource|/.well-known/oauth-protected-resourc
 == streams without an end leave room for calls | limits: {"MAX_CONNECTIONS": 4}
 a = POST modern subscriptions/listen {"notifications": {}}
 b = POST modern subscriptions/listen {"notifications": {}}
-c = POST modern subscriptions/listen {"notifications": {}}
 until POST modern subscriptions/listen {"notifications": {}} -> 503 too many streams
 until GET - /sse -> 503 too many streams
 until POST - ping -> 200
@@ -4173,32 +4746,21 @@ POST s ping -> 200
 == calls that ask their users leave room for others | limits: {"MAX_CONNECTIONS": 4}
 session s 2025-11-25
 session t 2025-11-25
-session u 2025-11-25
-session v 2025-11-25
 a = POST s :ask
-b = POST t :ask
-c = POST u :ask
-a|b|c <* elicitation
-POST v :ask -> 200 failed
-until POST v ping -> 200
-# Those who have hung up hold no connection, though their handlers wait on.
-a|b|c hangs up
-until d = POST modern :slow {"gate": "g"}
-until e = POST modern :slow {"gate": "h"}
-until POST v ping -> 200
-open g
-open h
+a <* elicitation
+POST t :ask -> 200 failed
+a hangs up
+POST t :ask -> 200 failed
+POST s {"jsonrpc": "2.0", "id": {id}, "result": {NO}} -> 202
+until b = POST t :ask
+b <* elicitation
 == those of a batch, too | server: core | limits: {"MAX_CONNECTIONS": 4}
 name asking [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "roots"}}]
 session s 2025-03-26
 session t 2025-03-26
-session u 2025-03-26
-session v 2025-03-26
 a = POST s {asking}
-b = POST t {asking}
-c = POST u {asking}
-a|b|c <* roots/list
-POST v {asking} -> 200 too many streams
+a <* roots/list
+POST t {asking} -> 200 too many questions
 == idle sessions are forgotten | limits: {"SESSION_SECONDS": -1}
 POST - initialize {INIT} -> 200
 until POST - Mcp-Session-Id={session} ping -> 404
@@ -4277,7 +4839,7 @@ c < notifications/later & -1"
 c < "later" & -2"
 session t 2025-06-18
 POST t :later -> 200 notifications/later & "later" & !retry
-== the oldest events are forgotten, and changes told again | limits: {"REPLAY_BYTES": 37}
+== the oldest events are forgotten, and a client that missed changes is told so | limits: {"REPLAY_BYTES": 37}
 session s 2025-11-25
 a = POST s :steps
 a event "data": ""
@@ -4290,20 +4852,20 @@ POST s resources/subscribe {"uri": "test://text"} -> 200
 b = GET s
 changed tools
 b < tools
-b hangs up
-changed tools|tools|tools|tools|tools
-# A change that waits is not appended twice.
 c = GET s Last-Event-ID={b}
-c < tools
 changed prompts
 c < prompts
 changed test://text
 c < test://text
 c hangs up
-# The first of these events are not kept any longer: they are told again.
-d = GET s Last-Event-ID={b}
-d <* tools/list_changed
-d < prompts
+# The first of these events are not kept any longer: the client must fetch everything.
+GET s Last-Event-ID={b} -> 404 initialize
+POST s ping -> 404
+== those of a batch that are too large are errors | limits: {"MAX_BATCH_BYTES": 300}
+session s 2025-03-26
+POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method":
+    "tools/list"}, {"jsonrpc": "2.0", "id": 3, "method": "ping"}] -> 200
+    "id": 1, "result": {} & "id": 2, "error" & too large & "id": 3, "result": {}
 == the answers to a batch may be too large only together | limits: {"MAX_MESSAGE_BYTES": 3000}
 session s 2025-03-26
 a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "steps",
@@ -4570,40 +5132,127 @@ def test_a_connection_that_waits_for_a_request_makes_room():
         assert ended.result() == b""
 
 
-def test_the_connection_that_waits_for_longest_makes_room():
-    served, idle, new = (mock.Mock(name=name) for name in ("served", "idle", "new"))
+@contextlib.contextmanager
+def places(count: int):
+    """Yield a server with few places, and functions: the first gives each of some
+    links a place, and lets it take steps; the second returns those that have one."""
     with (
-        limits(MAX_CONNECTIONS=2),
+        limits(MAX_CONNECTIONS=count),
         contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
     ):
-        for link in (served, idle):
-            assert httpd.verify_request(link, ("host", 1))
-        for what in ("serves", "idle"):
-            httpd.step(served, what, mcp.SEND_SECONDS)
-        assert httpd.verify_request(new, ("host", 1))
+
+        def connect(link, *steps):
+            assert httpd.admit(link)
+            for name in steps:
+                httpd.step(link, mcp.Step[name], mcp.SEND_SECONDS)
+
+        yield httpd, connect
+
+
+def test_the_connection_that_waits_for_longest_makes_room():
+    served, idle, new = (mock.Mock(name=name) for name in ("served", "idle", "new"))
+    with places(2) as (httpd, connect):
+        connect(served)
+        connect(idle)
+        for name in ("READS", "SERVES", "SENDS", "SERVES", "WAITS"):
+            httpd.step(served, mcp.Step[name], mcp.SEND_SECONDS)
+        connect(new)
         assert list(httpd.steps) == [served, new]
         with pytest.raises(OSError):
-            httpd.step(idle, "reads")
+            httpd.step(idle, mcp.Step.READS)
 
 
 def test_a_request_that_arrives_slowly_makes_room_but_not_one_that_is_served():
     slow, served, new = (mock.Mock(name=name) for name in ("slow", "served", "new"))
-    with (
-        limits(MAX_CONNECTIONS=2),
-        contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
-    ):
-        for link, what in ((served, "serves"), (slow, "reads")):
-            assert httpd.verify_request(link, ("host", 1))
-            httpd.step(link, what, PATIENCE)
-        assert httpd.verify_request(new, ("host", 1))
+    with places(2) as (httpd, connect):
+        connect(served, "READS", "SERVES")
+        connect(slow, "READS")
+        connect(new, "READS")
         assert list(httpd.steps) == [served, new]
-        httpd.step(new, "serves")
-        assert not httpd.verify_request(slow, ("host", 1))
+        httpd.step(new, mcp.Step.SERVES)
+        assert not httpd.admit(slow)
 
 
-@parametrize("how", ["shutdown_request", "handle_error"])
-def test_a_connection_may_end_while_another_is_accepted(how):
-    reading, gate = threading.Event(), threading.Event()
+def test_an_answer_that_is_not_read_makes_room_but_not_one_that_is():
+    stuck, read, new = (mock.Mock(name=name) for name in ("stuck", "read", "new"))
+    with places(2) as (httpd, connect):
+        connect(stuck, "READS", "SERVES", "SENDS")
+        connect(read, "READS", "SERVES", "SENDS")
+        assert not httpd.admit(new)
+        httpd.step(stuck, mcp.Step.SENDS, mcp.SEND_SECONDS - mcp.STALL_SECONDS)
+        connect(new)
+        assert list(httpd.steps) == [read, new]
+
+
+def test_of_all_answers_on_their_way_the_slowest_is_cut(monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_SENDING_BYTES", 200_000)
+    slow, small, new = (mock.Mock(name=name) for name in ("slow", "small", "new"))
+    with places(3) as (httpd, connect):
+        for link in (slow, small, new):
+            connect(link, "READS", "SERVES")
+        httpd.step(slow, mcp.Step.SENDS, 1, 150_000)
+        httpd.step(small, mcp.Step.SENDS, 0.5, 100)
+        httpd.step(new, mcp.Step.SENDS, 2, 150_000)
+        assert list(httpd.steps) == [small, new] and slow.shutdown.called
+
+
+@contextlib.contextmanager
+def unread_sse(**given):
+    """Yield a site, and the connection of an HTTP+SSE stream that nobody reads."""
+    with exchanges(server="core", limits=given) as site, socket.socket() as late:
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        late.connect(("127.0.0.1", site.line.port))
+        late.settimeout(PATIENCE)
+        late.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        said = b""
+        while b"session_id=" not in said or not said.endswith(b"\n\n\r\n"):
+            said += late.recv(1000)
+        site.line.names["sse"] = re.search(rb"data: (\S+)", said)[1].decode()
+        site("POST - /{sse} initialize {INIT} -> 202")
+        yield site, late
+
+
+def test_a_post_of_http_sse_waits_for_no_reader():
+    with unread_sse() as (site, _):
+        for ident in range(4):  # too much for the buffers of a connection
+            call = {"name": "big"}
+            message = {"jsonrpc": "2.0", "id": ident, "method": "tools/call"}
+            body = json.dumps({**message, "params": call})
+            begin(site, f"POST - /{{sse}} {body} -> 202").result(PATIENCE)
+        begin(site, "POST - /{sse} ping -> 202").result(PATIENCE)
+
+
+@parametrize("limit", ["AHEAD_BYTES", "MAX_KEPT_BYTES"])
+def test_a_stream_that_nobody_reads_ends_when_too_much_waits(limit):
+    with unread_sse(**{limit: 3 * 2**20}) as (site, late):
+        for ident in range(4):
+            call = {"name": "big"}
+            message = {"jsonrpc": "2.0", "id": ident, "method": "tools/call"}
+            body = json.dumps({**message, "params": call})
+            with contextlib.suppress(AssertionError):  # 404
+                site(f"POST - /{{sse}} {body} -> 202")
+        site("until POST - /{sse} ping -> 404")
+
+
+def test_what_a_stream_keeps_is_bounded_in_bytes():
+    outbox, reader = mcp.Outbox(keeps=1000), object()
+    outbox.attach(reader)
+    for number in range(900):
+        outbox.add_change(mcp.encode({"uri": f"x://{number:0500}"}))
+        assert outbox.take(reader)
+    assert sum(map(len, outbox.events)) == outbox.size <= 1000
+
+
+def test_a_connection_takes_one_step_after_another():
+    with places(1) as (httpd, connect):
+        link = mock.Mock()
+        connect(link)
+        with pytest.raises(RuntimeError, match="SERVES.*WAITS"):
+            httpd.step(link, mcp.Step.SERVES)
+
+
+def test_a_connection_may_end_while_another_is_accepted():
+    gate = threading.Event()
 
     class Steps(dict):
         def __getitem__(self, link):
@@ -4612,27 +5261,16 @@ def test_a_connection_may_end_while_another_is_accepted(how):
             return super().__getitem__(link)
 
     def end():
-        arguments = [link] if how == "shutdown_request" else [link, ("host", 1)]
-        if how == "handle_error":
-            link.recv(1)
-        getattr(httpd, how)(*arguments)
-
-    def recv(size: int) -> bytes:
-        reading.set()
         gate.wait(PATIENCE)
-        return b""
+        httpd.leave(link)
 
-    link, others = mock.Mock(recv=recv), [mock.Mock(), mock.Mock()]
-    with (
-        limits(MAX_CONNECTIONS=2),
-        contextlib.closing(mcp.http_server(mcp.Endpoint(mcp.Server("s")))) as httpd,
-    ):
-        for one in (link, others[0]):
-            assert httpd.verify_request(one, ("host", 1))
+    link, others = mock.Mock(), [mock.Mock(), mock.Mock()]
+    with places(2) as (httpd, connect):
+        connect(link)
+        connect(others[0])
         httpd.steps = Steps(httpd.steps)
         ending = begin(end)
-        assert reading.wait(PATIENCE)
-        assert httpd.verify_request(others[1], ("host", 1))
+        connect(others[1])
         ending.result(PATIENCE)
         assert set(httpd.steps) == set(others)
 
@@ -4861,12 +5499,11 @@ def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
     lines = {**headers_of(call), "Host": "127.0.0.1", "Content-Length": len(body)}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     with http_serving(server) as httpd:
-        httpd.patience = 1.2 * PATIENCE
+        httpd.patience = 0.3
         port = httpd.server_port
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
             link.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
             assert called.wait(PATIENCE)
-            # It waits for the client, but only for a fifth of its patience.
             begin(httpd.close).result(PATIENCE)
 
 
@@ -4884,31 +5521,6 @@ def test_a_second_signal_may_come_while_the_first_one_is_handled():
     with listening("-c", code) as (child, _):
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE) == 7
-
-
-def test_without_a_thread_for_its_stream_a_call_is_answered(monkeypatch):
-    server, start = mcp.Server("s"), threading.Thread.start
-
-    @server.tool
-    def careful(ctx: Context) -> str:
-        for step in range(2 * mcp.AHEAD_BYTES // 100):
-            with contextlib.suppress(RuntimeError):
-                ctx.progress(step, message="x" * 100)
-        return "done"
-
-    def start_some(thread):
-        if thread.name == "mcp-stream":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_some)
-    call = modern("tools/call", name="careful")
-    call["params"]["_meta"]["progressToken"] = 0
-    with http_serving(server) as httpd:
-        status, _, answer = exchange(
-            httpd.server_port, "POST", "/mcp", headers_of(call), mcp.encode(call)
-        )
-    assert status == 200 and answer["result"]["content"] == [mcp.text("done")]
 
 
 @parametrize(
@@ -5223,6 +5835,13 @@ def signals() -> str:
         finally:
             os._exit(7)
     return os.read(here, 99).decode() + f" {len(signal.pthread_sigmask(1, []))}"
+@server.tool
+def waits_for_signals() -> str:
+    ours = {signal.SIGTERM, signal.SIGUSR1}  # blocked, for sigwait()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    seen = signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+    return seen
 if __name__ == "__main__":
     server.run()
 """
@@ -5246,8 +5865,32 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
                 result = one.call_tool("child", {"kind": kind})
                 assert result["content"][0]["text"] in ("15", "-15"), result
             assert one.call_tool("pool")["structuredContent"] == {"result": [1, 2]}
-            # Nothing is blocked any longer, here and there.
+            # Nothing is blocked any longer, here and there, but what was before.
             assert said(one, "signals") == "0 0"
+            assert said(one, "waits_for_signals") == "2 2"
+
+
+@needs_posix
+@parametrize("words", [[], ["--http", "0"]])
+def test_hooks_for_forks_are_registered_once(words):
+    """They cannot be unregistered: a program that serves often must not collect them."""
+    source = f"""
+        import os, mcp_ref
+        hooks, register = [], os.register_at_fork
+
+        def note(**functions):
+            hooks.append(functions)
+            register(**functions)
+
+        os.register_at_fork = note
+        server = mcp_ref.Server("s")
+        for _ in range(3):
+            server.stop()
+            server.run({words})
+            os.write(2, b"hooks: %d\\n" % len(hooks))"""
+    done = command("-c", textwrap.dedent(source))
+    counts = re.findall(r"hooks: (\d+)", done.stderr)
+    assert len(counts) == 3 and len(set(counts)) == 1, done.stderr
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
@@ -5275,8 +5918,9 @@ def test_who_may_not_see_a_resource_may_not_watch_it():
         assert ("error" not in sent[0]) == good
 
 
-def test_who_is_too_far_behind_is_told_that_something_is_missing():
+def test_who_is_too_far_behind_is_told_that_something_is_missing(monkeypatch):
     """No change is dropped in silence: a stream, or a session, ends."""
+    monkeypatch.setattr(mcp, "AHEAD_BYTES", 20_000)
     server, gate, told = mcp.Server("s"), threading.Event(), []
 
     class Wire(mcp.Exchange):
@@ -5292,16 +5936,16 @@ def test_who_is_too_far_behind_is_told_that_something_is_missing():
     with contextlib.closing(mcp.Endpoint(server)) as endpoint:
         serving = begin(endpoint.serve, wire)
         wait_until(lambda: told)
-        for number in range(2 * mcp.MAX_URIS + 9):
-            server.notify("x/news", {"number": number})
+        for number in range(40):
+            server.notify("x/news", {"number": number, "text": "x" * 1000})
         gate.set()
         serving.result(PATIENCE)  # though nobody has ended it
 
     with exchanges(server="empty") as site:
         site("session s 2025-11-25")
         site("POST s notifications/initialized -> 202")
-        for number in range(2 * mcp.MAX_URIS + 9):
-            site.line.server.notify("x/news", {"number": number})
+        for number in range(40):
+            site.line.server.notify("x/news", {"number": number, "text": "x" * 1000})
         site("POST s ping -> 404")
 
 
@@ -5422,7 +6066,7 @@ def test_connections_follow_the_limit_of_descriptors(monkeypatch):
     import resource
 
     listen = 'POST modern subscriptions/listen {"notifications": {}}'
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (36, 36))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (34, 34))
     with exchanges() as site:  # two connections, and one may last
         site(f"a = {listen}")
         site(f"until {listen} -> 503 too many streams")
@@ -5433,7 +6077,7 @@ def test_connections_follow_the_limit_of_descriptors(monkeypatch):
         site(f"b = {listen}")
 
 
-def test_one_exception_does_not_end_the_watch(capfd):
+def test_one_exception_does_not_end_the_checks(capfd):
     server, cancelled = mcp.Server("s"), threading.Event()
 
     class Wire(mcp.Exchange):
@@ -5493,38 +6137,17 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
 def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         headers = {"Host": "evil.example", "Content-Type": "application/json"}
         answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
         assert answer[0] == 403
-
-
-def test_calls_over_http_sse_are_taken_while_a_thread_for_them_is_only_starting(
-    monkeypatch,
-):
-    """A call that waits for its thread is no sign that there are too many."""
-    gate, help_out = threading.Event(), mcp.Crew.help
-
-    def help_later(crew):
-        gate.wait(3 * PATIENCE)
-        help_out(crew)
-
-    monkeypatch.setattr(mcp.Crew, "help", help_later)
-    with exchanges() as site:
-        site("a = GET - /sse")
-        site("a event endpoint")
-        site("POST - /{endpoint} initialize {INIT} -> 202")
-        site("POST - /{endpoint} notifications/initialized -> 202")
-        for _ in range(2):
-            site("POST - /{endpoint} tools/list -> 202")
-        gate.set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
 def test_the_rule_for_hosts_holds_at_each_loopback_address():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         statuses = []
         for host in ("127.0.0.2", "localhost", "evil.example"):
             link = http.client.HTTPConnection(
@@ -5629,7 +6252,7 @@ def test_a_change_is_told_before_its_subscription_ends():
     assert told == [b"acknowledged", b"prompts/list_changed", b'"result"']
 
 
-def test_a_subscription_whose_client_has_left_is_forgotten_without_a_watch():
+def test_a_subscription_whose_client_has_left_is_forgotten_without_a_check():
     with exchanges() as site:
 
         def write(data):
@@ -5637,14 +6260,14 @@ def test_a_subscription_whose_client_has_left_is_forgotten_without_a_watch():
             if b"list_changed" in data:
                 raise OSError
 
-        site.line.httpd.endpoint.watch.leave = lambda post, look: None
+        site.line.httpd.endpoint.begin_checks = lambda: None
         serve_mounted(site, *LISTEN.split(" ", 1), write)
         assert not site.line.server.listeners
 
 
 def test_a_handler_does_not_wait_for_a_client_that_has_left():
     left = mock.Mock(side_effect=OSError)
-    with exchanges(limits={"AHEAD_BYTES": 0}) as site:
+    with exchanges() as site:
         site("session s 2025-06-18")
         call = 's tools/call {"name": "steps", "_meta": {"progressToken": 0}}'
         begin(serve_mounted, site, "POST", call, left).result(PATIENCE)
@@ -5678,7 +6301,8 @@ def test_http_is_served_on_any_thread_and_at_its_own_addresses(capfd):
 
 
 def test_each_line_for_users_of_fastmcp_runs():
-    text = (HERE / "examples" / "from_fastmcp.md").read_text("utf-8")
+    text = (HERE / "examples" / "guide.md").read_text("utf-8")
+    text = text.partition("\n## From FastMCP\n")[2]
     code = re.search(r"(?ms)^```python\n(.*?)^```", text)[1]
     assert sorted(map(int, re.findall(r"\b(\d+)\. ", code))) == [*range(1, 21)]
     calls = """
@@ -5752,6 +6376,39 @@ def test_no_revision_is_named_outside_the_tables():
     assert dates == list(mcp.REVISIONS)
 
 
+def test_each_feature_is_read_and_a_misspelt_one_raises():
+    source = MCP_REF.read_text("utf-8")
+    for row in mcp.FEATURES.values():
+        assert row.fields or f'has("{row.name}")' in source, row.name
+    for row in mcp.DIFFERENCES.values():
+        assert f'"{row.name}"' not in source, row.name
+    for version in ORDER:
+        with pytest.raises(KeyError):
+            mcp.rules(version).has("batch")
+
+
+def test_each_revision_has_its_capabilities_and_meta():
+    server = mcp.Server("s")
+    server.prompt(lambda a: a, name="p")
+    server.resource("x:y")(lambda: "")
+    server.completion("p", "a")(lambda typed: [])
+    change = {"listChanged": True}
+    for version in ORDER:
+        found = server.capabilities(version)
+        assert found.pop("prompts") == change and found.pop("logging") == {}
+        assert found.pop("resources") == {**change, "subscribe": True}
+        assert found == ({"completions": {}} if version != ORDER[-1] else {})
+        told = server.capabilities(version, tells=False)
+        assert told["prompts"] == told["resources"] == {}
+        given = {mcp.META_CLIENT: {"name": "c"}, "traceparent": "t"}
+        meta = mcp.meta_for(version, given)
+        if version in MODERN:
+            assert meta.pop(mcp.META_VERSION) == version
+            assert meta.pop(mcp.META_CAPABILITIES) == {}
+            assert meta.pop(mcp.META_CLIENT) == {"name": "c"}
+        assert meta == {"traceparent": "t"}
+
+
 # A revision after the newest one, which exists only here: a row or a word for each kind
 # of difference, as CONTRIBUTING says. What each row stands before, and the row.
 NEXT = "2027-03-15"
@@ -5759,18 +6416,28 @@ NEXT = "2027-03-15"
 
 NEXT_ROWS = {
     "2026-07-28  modern": f"{NEXT}  modern",
-    "tools/list  ": "things/list  >  R6  -  -  no  no  -  -",
+    "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
     "message  ": "things/changed  <  R6  -  -  -  -",
-    "caching hints  ": "fancy tools  R6  -  -  tool.fancy",
+    "caching hints  ": "fancy tools  R6  -  -  tool.fancy\n"
+    "    old total  R1  R5  -  result.total\n    new sum  R6  -  -  result.sum",
+    "text +R1": "video  R6  -  data mimeType  -",
+    "io.modelcontextprotocol/protocolVersion ": "org.example/locale  >  R6  -  str",
+    "-32600 +InvalidRequest": "-32030  TooBusy  R6  -  400  the server is busy",
 }
 
 
-RETIRED = r"(roots/list +< +R1 +)-", r"\1R5"
+RETIRED = r"((?:roots/list +<|completion/complete +>) +R1 +)-", r"\1R5"
 
 
 def next_module():
-    """Make a module that knows one revision more, in which roots/list is gone."""
-    source = re.sub(*RETIRED, MCP_REF.read_text("utf-8"))
+    """Make a module that knows one revision more, in which two methods are gone."""
+    source, count = re.subn(*RETIRED, MCP_REF.read_text("utf-8"))
+    assert count == 2
+    # A row of META and one of ERRORS has a name below the table.
+    source = source.replace("(\n    META_VERSION,", "(\n    _, META_VERSION,")
+    source = source.replace(
+        "    INVALID_REQUEST,\n", "    TOO_BUSY, INVALID_REQUEST,\n"
+    )
     for place, row in NEXT_ROWS.items():
         source, count = re.subn(f"\n    {place}", f"\n    {row}\\g<0>", source)
         assert count == 1, place
@@ -5792,6 +6459,19 @@ def next_server(module):
     where.__annotations__["ctx"] = module.Context
     server.tool(where)
     server.tools["where"].definition["fancy"] = {"x": 1}
+    video = {"type": "video", "data": "AA==", "mimeType": "video/x"}
+    server.tool(lambda: video, name="film")
+    server.prompt(lambda a: a, name="p")
+    server.completion("p", "a")(lambda typed: [])
+
+    def busy() -> None:
+        raise module.RpcError(module.TOO_BUSY)
+
+    server.tool(busy)
+    totals = {"total": 1, "sum": 1}
+    serve_tools = module.SERVED["tools/list"]
+    module.SERVED["tools/list"] = lambda *given: {**totals, **serve_tools(*given)}
+    server.method("org.example/count")(lambda params: totals)
     return server
 
 
@@ -5802,10 +6482,8 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     def said(version: str, method: str, **params) -> list:
         sent: list = []
         request = modern(method, **params)
-        request["params"]["_meta"] = {
-            module.META_VERSION: version,
-            module.META_CAPABILITIES: {"roots": {}},
-        }
+        given = {module.META_CAPABILITIES: {"roots": {}}, "x/y": 1}
+        request["params"]["_meta"] = module.meta_for(version, given)
         server.handle(request, sent.append)
         return sent
 
@@ -5822,6 +6500,27 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     (new,), (old,) = said(NEXT, "tools/list"), said(newest, "tools/list")
     assert new["result"]["tools"][0]["fancy"] == {"x": 1}
     assert "fancy" not in old["result"]["tools"][0]
+    assert [key for key in ("total", "sum") if key in new["result"]] == ["sum"]
+    assert [key for key in ("total", "sum") if key in old["result"]] == ["total"]
+    for version in (NEXT, newest):  # an extension's result is its own
+        (count,) = said(version, "org.example/count")
+        assert count["result"]["total"] == count["result"]["sum"] == 1
+
+    (new,), (old,) = (said(one, "tools/call", name="film") for one in (NEXT, newest))
+    assert new["result"]["content"][0]["type"] == "video"
+    assert old["result"]["content"][0]["type"] == "resource"
+    (new,), (old,) = (said(one, "tools/call", name="busy") for one in (NEXT, newest))
+    assert new["error"]["code"] == module.TOO_BUSY
+    assert old["error"]["code"] == CODES["INTERNAL_ERROR"]
+    (new,), (old,) = (said(one, "server/discover") for one in (NEXT, newest))
+    assert "completions" in old["result"]["capabilities"]
+    assert "completions" not in new["result"]["capabilities"]
+    assert module.meta_for(NEXT)["org.example/locale"] == ""
+    sent: list = []
+    meta = {module.META_VERSION: NEXT, module.META_CAPABILITIES: {}}
+    server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
+    assert sent[0]["error"]["code"] == CODES["INVALID_PARAMS"]
+    assert "org.example/locale" in sent[0]["error"]["message"]
 
     new, old = (
         said(NEXT, "tools/call", name="where"),
@@ -5845,8 +6544,7 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
 
 @pytest.mark.slow
 def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
-    kept, _ = re.split("(?m)^# =+ Part II: ", MCP_REF.read_text("utf-8"))
-    (tmp_path / "mcp_ref.py").write_text(kept, "utf-8")
+    part_one, _ = re.split("(?m)^# =+ Part II: ", MCP_REF.read_text("utf-8"))
     shutil.copytree(HERE / "examples", tmp_path / "examples")
     # The extensions tasks and skills need the client, and that needs part II.
     kept = re.sub(
@@ -5854,4 +6552,20 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     )
     everything = tmp_path / "examples" / "everything_server.py"
     everything.write_text(kept, "utf-8")
-    play_vectors(sys.executable, everything)
+
+    module = tmp_path / "mcp_ref.py"
+    module.write_text("raise SystemExit('this copy')")  # the next lines run the copy
+    assert "this copy" in command(str(everything), path=tmp_path).stderr
+    module.write_text(part_one, "utf-8")
+    run = "from mcp_ref import *; server = Server('s'); server.run"
+    hello = mcp.encode(modern("server/discover")).decode()
+    for options, status, word in (
+        ("[]", 0, ""),
+        ("[], authorize=None, stateless=True", 0, ""),
+        ("['--http', '0']", 1, "part II"),
+        ("http='127.0.0.1:0'", 1, "part II"),
+    ):
+        done = command("-c", f"{run}({options})", text=hello, path=tmp_path)
+        assert (done.returncode, "result" in done.stdout) == (status, not status), done
+        assert word in done.stderr, done
+    play_vectors(sys.executable, everything, path=tmp_path)

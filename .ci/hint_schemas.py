@@ -3,7 +3,7 @@
 
     python3 .ci/hint_schemas.py [NODE MODULES]
 
-Each hint in examples/hints.md stands for a parameter, alone and inside a list, a dict,
+Each hint in examples/api.md stands for a parameter, alone and inside a list, a dict,
 an Optional, a dataclass and a TypedDict. The schema of such a function must be valid by
 the meta-schema of JSON Schema 2020-12, and must accept the example of the page: by
 draft 7, too, which many clients know, with the package `jsonschema`; and with ajv, as
@@ -59,10 +59,33 @@ class Options(typing.TypedDict, total=False):
     deep: bool
 
 
+class Price:
+    """A class with a schema of its own, as in api.md."""
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Price:
+        if value is None:
+            raise ValueError("expected a price")
+        return cls()
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 NAMES: dict[str, Any] = {
     **vars(typing),
     **vars(abc),
     **{"AbstractSet": abc.Set, "Color": Color, "Point": Point, "Pair": Pair},
+    **{"Page": Page, "Price": Price},
     **{"Options": Options, "UserId": typing.NewType("UserId", int)},
     **{"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time},
     **{"UUID": uuid.UUID, "Decimal": decimal.Decimal, "deque": collections.deque},
@@ -99,10 +122,13 @@ def kept_by(hint: Any) -> tuple[Any, Any]:
 def cases() -> list[tuple[str, Any, Any]]:
     """Return the name, the schema and the example of each function."""
     found = []
-    for line in (ROOT / "examples" / "hints.md").read_text("utf-8").splitlines():
-        if not line.startswith("| `"):
+    page = (ROOT / "examples" / "api.md").read_text("utf-8")
+    table = page.partition("\n## Hints of parameters\n")[2].partition("\n## ")[0]
+    for line in table.splitlines():
+        cells = re.findall(r"`([^`]+)`", line)
+        if not line.startswith("| `") or len(cells) < 5:
             continue
-        *hints, _, sent, _, _ = re.findall(r"`([^`]+)`", line)
+        *hints, _, sent, _, _ = cells
         example = json.loads(sent)
         for name in hints:
             hint = eval(name, NAMES)

@@ -52,13 +52,15 @@ class Row(NamedTuple):
 ROWS = [
     # README
     Row(f"$ {CLI} call examples/*"),
-    Row(f"$ {CLI} call --trace *"),
     Row(
         "python3 -m venv .venv && *",
         # `.ci/run` begins with all tests; here it matters that they can be found.
-        before="export PYTEST_ADDOPTS='-k the_python_of_the_readme_runs'",
-        shows=r"1 passed, \d+ deselected",
+        before="export PYTEST_ADDOPTS='-k changes_have_this_version'",
+        shows=r"2 passed, \d+ deselected",
     ),
+    Row("python3 -m pytest -q test_mcp_ref.py", skip="`.ci/run` begins with it"),
+    Row("python3 examples/tools/reference.py --api --write", after="git diff --quiet"),
+    Row("python3 -m pytest -q -k add_adds", skip="its test is in the page"),
     Row(
         "python3 examples/tools/picture.py trace.jsonl > trace.html",
         before=f"{CLI} call --record trace.jsonl server.py add a=2 b=3",
@@ -90,7 +92,7 @@ ROWS = [
         after=f"{CLI} call http://127.0.0.1:PORT/mcp add a=2 b=3",
         serves=True,
     ),
-    # guide.md, howto.md, from_fastmcp.md
+    # guide.md
     Row("mkdir -p mcp ~/bin && *", after="~/bin/mcp list server.py"),
     Row(
         "python3 examples/extensions/gateway.py http://127.0.0.1:8000/mcp",

@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import inspect
 import io
 import json
 import os
@@ -54,6 +55,7 @@ from testing.scripts import (
     PATIENCE,
     POSIX,
     begin,
+    client,
     exchange,
     headers_of,
     load,
@@ -63,7 +65,7 @@ from testing.scripts import (
     wait_until,
 )
 
-# ---- the page of hints: its table, and its programs
+# ---- the reference: the tables of hints, the programs, the names
 
 
 class Rainbow(enum.Enum):
@@ -88,7 +90,36 @@ class Options(TypedDict, total=False):
     deep: bool
 
 
-HINTS_PAGE = (HERE / "examples" / "hints.md").read_text("utf-8")
+class Price:
+    """The page's example of a class with a schema of its own."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Price) and other.cents == self.cents
+
+    @classmethod
+    def model_json_schema(cls, mode: str) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
+
+    @classmethod
+    def model_validate(cls, value: str) -> Price:
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> str:
+        return f"{self.cents // 100}.{self.cents % 100:02}"
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
+API = (HERE / "examples" / "api.md").read_text("utf-8")
 
 
 HINT_NAMES = {
@@ -103,9 +134,11 @@ HINT_NAMES = {
     "Mapping": Mapping,
     "Optional": Optional,
     "Options": Options,
+    "Page": Page,
     "Pair": Pair,
     "Path": Path,
     "Point": Spot,
+    "Price": Price,
     "PurePath": PurePath,
     "Sequence": Sequence,
     "UUID": uuid.UUID,
@@ -120,9 +153,15 @@ HINT_NAMES = {
 }
 
 
+def rows_of(title: str) -> list[str]:
+    """Return the rows of the first table under a heading, without its head."""
+    table = API.partition(f"\n## {title}\n")[2].partition("\n|---")[2]
+    return table.partition("\n\n")[0].splitlines()[1:]
+
+
 def hint_rows():
     """Yield the rows of the table: each hint, and the other cells."""
-    for line in HINTS_PAGE.splitlines():
+    for line in rows_of("Hints of parameters"):
         if line.startswith("| `"):
             cells = re.findall(r"`([^`]+)`", line)
             for hint in cells[:-4]:
@@ -153,14 +192,121 @@ def test_the_page_of_hints_is_true(hint, schema, sent, got, returned):
         assert mcp.Schema(tool["outputSchema"]).flaw(structured) is None
 
 
+def result_rows():
+    """Yield the rows of the table: each hint, and the other cells."""
+    for line in rows_of("Results"):
+        hints, *cells = line.strip("| ").split(" | ")
+        for hint in hints.split(", `"):
+            yield (hint.strip("`"), *cells)
+
+
+@parametrize("hint, returned, schema, content, structured", [*result_rows()])
+def test_the_page_tells_what_a_client_sees(hint, returned, schema, content, structured):
+    names = {**HINT_NAMES, "image": mcp.image, "text": mcp.text}
+
+    def gives():
+        return eval(returned.strip("`"), names)
+
+    if hint != "none":
+        gives.__annotations__ = {"return": eval(hint, names)}
+    server = mcp.Server("s")
+    server.tool(gives)
+    assert ("outputSchema" in server.tools["gives"].definition) == (schema == "yes")
+    result = server.call("gives")
+    blocks = [
+        f"`{one['text']}`" if "text" in one else f"an {one['type']}"
+        for one in result["content"]
+    ]
+    assert ", ".join(blocks or ["none"]) == content
+    shown = json.dumps(result.get("structuredContent", ""))
+    assert (f"`{shown}`" if shown != '""' else "none") == structured
+
+
+GUIDE = (HERE / "examples" / "guide.md").read_text("utf-8")
+
+
 def programs_of(page: str) -> list[str]:
-    text = (HERE / "examples" / page).read_text("utf-8")
-    return re.findall("(?s)```python\n(.*?)```", text)
+    return re.findall("(?s)```python\n(.*?)```", page)
 
 
-@parametrize("source", programs_of("hints.md") + programs_of("howto.md"))
-def test_the_programs_of_the_pages_run(source):
+# Those that serve run in a process of their own: see below.
+@parametrize("source", [one for one in programs_of(API + GUIDE) if ".run()" not in one])
+def test_the_programs_of_the_pages_run(source, capfd):
     exec(source, {"__name__": "page"})
+
+
+# Its second half. What it says must be what the files have, whoever made the page.
+GENERATED = API.partition("\n## The names of mcp_ref.py\n")[2]
+MODULES = {"mcp_ref": mcp, "mcp_client": client}
+MAKE = "run `python3 examples/tools/reference.py --api --write`"
+
+
+def public_names() -> dict[str, Any]:
+    """Return all public names, and those of the methods of public classes."""
+    found = {}
+    for module in MODULES.values():
+        for name in module.__all__:
+            value = getattr(module, name)
+            value = found[name] = getattr(value, "__wrapped__", value)
+            if not isinstance(value, type) or name == "connect":
+                continue  # connect() is another name for Client
+            for base in value.__mro__:
+                # A public base has its own entry.
+                is_ours = base.__module__ == module.__name__
+                if base is value or is_ours and base.__name__ not in module.__all__:
+                    for key, one in vars(base).items():
+                        is_shown = inspect.isfunction(one) or isinstance(one, property)
+                        if key[0] != "_" and is_shown:
+                            found[f"{name}.{key}"] = one
+    return found
+
+
+PUBLIC = public_names()
+
+
+def test_the_reference_is_what_the_docstrings_say():
+    page = HERE / "examples" / "tools" / "reference.py"
+    made = command(str(page), "--api").stdout
+    assert API.endswith(made), f"examples/api.md is old: {MAKE}"
+
+
+@parametrize("name", PUBLIC)
+def test_the_reference_has_each_name_and_parameter(name):
+    value = PUBLIC[name]
+    if name.isupper():
+        assert f"| `{name}` |" in GENERATED, MAKE
+        return
+    part = re.search(rf"(?ms)^####+ {re.escape(name)}\n(.*?)(?=^##|\Z)", GENERATED)
+    assert part, f"examples/api.md lacks {name}: {MAKE}"
+    if name == "connect" or (isinstance(value, type) and "__init__" not in vars(value)):
+        return  # another name, or a class with the parameters of its base
+    call = re.search(r"(?s)```py\n(.*?)\n```", part[1])[1]
+    if isinstance(value, property):
+        value = value.fget
+    for parameter in inspect.signature(value).parameters.values():
+        if parameter.name not in ("self", "function"):
+            assert re.search(rf"\b{parameter.name}\b", call), (
+                f"{call}\n{parameter}: {MAKE}"
+            )
+    words = re.sub(r"(?s)```.*?```", "", part[1]).split()
+    assert len(words) > 2, f"{name} has no docstring"
+
+
+def test_the_reference_has_no_name_that_does_not_exist():
+    headings = re.findall(r"(?m)^####+ (\S+)$", GENERATED)
+    assert len(headings) == len(set(headings)) > 100
+    constants = re.findall(r"(?m)^\| `([A-Z_]+)` \|", GENERATED)
+    assert {*headings, *constants} == {*PUBLIC}, MAKE
+
+
+def test_new_names_of_the_reference_exist():
+    page = load("reference", HERE / "examples" / "tools" / "reference.py")
+    named = " ".join(page.SINCE.values()).split()
+    for name in {*named, *page.EXAMPLES, *page.NOTES, *page.CALLS, *page.TABLES}:
+        called, _, parameter = name.rstrip("=)").partition("(")
+        assert called in PUBLIC, name
+        if parameter:
+            assert parameter in inspect.signature(PUBLIC[called]).parameters, name
 
 
 RUN = [
@@ -222,10 +368,18 @@ def test_a_document_shows_what_its_commands_print(name):
 
 def test_the_python_of_the_readme_runs():
     start = f"import sys\nsys.path += {[str(HERE / 'examples'), str(HERE / 'examples' / 'extensions')]}\n"
-    guide = (HERE / "examples" / "guide.md").read_text("utf-8")
-    for block in re.findall(r"(?ms)^```python\n(.*?)^```", README + guide):
+    serving = [one for one in programs_of(API + GUIDE) if ".run()" in one]
+    for block in [*programs_of(README), *serving]:
         done = command("-c", start + block, cwd=HERE)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+def test_the_readme_is_short_and_names_the_newest_release():
+    assert len(README.splitlines()) <= 130
+    changes = (HERE / ".github" / "CHANGELOG.md").read_text("utf-8")
+    number, entry = re.search(r"(?ms)^## (\S+) \(\d.*?\n(.*?)^## ", changes).groups()
+    digest = re.search(r"([0-9a-f]{64})  mcp_ref.py", entry)[1]
+    assert f"The newest release is {number}," in README and digest in README
 
 
 # The page for operators: its server and its nginx, together.
@@ -456,7 +610,7 @@ def test_the_sizes_in_the_readme_are_true():
         len(json.loads(path.read_text("utf-8")).get("vectors", ()))
         for path in (HERE / "examples" / "vectors").rglob("*.json")
     )
-    said = re.search(r"beside (\d+) recorded conversations", README)
+    said = re.search(r"(\d+) recorded conversations", README)
     assert int(said[1]) == len(LESSONS) and len(EXERCISES) == 8  # "eight"
     least = int(re.search(r"more than (\d+) \[test vectors\]", README)[1])
     assert least < vectors <= least + 150
@@ -474,6 +628,13 @@ TEXTS = sorted(
 )
 
 
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    text = re.sub(r"(?ms)^```.*?^```", "", path.read_text("utf-8"))
+    titles = re.findall(r"(?m)^#+ (.+)$", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text))
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles}
+
+
 @parametrize("path", TEXTS, ids=lambda path: path.relative_to(HERE).as_posix())
 def test_what_a_file_refers_to_exists(path):
     text = path.read_text("utf-8")
@@ -482,6 +643,10 @@ def test_what_a_file_refers_to_exists(path):
     if path.suffix == ".md":
         links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text)
         missing += [one for one in links if not (path.parent / one).exists()]
+        for page, anchor in re.findall(r"\]\(([\w./-]*\.md)?#([^)]+)\)", text):
+            target = path.parent / page if page else path
+            if target.exists() and anchor not in anchors_of(target):
+                missing.append(f"{page}#{anchor}")
     if not path.name.startswith("test_"):
         pages = re.findall(r"(?<![\w/*.-])((?:\w+/)*\w+\.md)\b", text)
         missing += [one for one in pages if one.rpartition("/")[2] not in names]

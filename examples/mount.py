@@ -19,8 +19,8 @@ answer it. Here is one for WSGI:
 
 The processes share nothing. With the same MCP_STATE_KEY, one can continue where another
 one asked the user. changed() reaches the subscribers of its own process only. Each of
-them occupies a thread; together they may take three quarters of MCP_THREADS, the number
-of an engine's threads. Legacy clients have no sessions, so they cannot be asked. Bodies
+them occupies a thread; together they may take half of MCP_THREADS, the number of an
+engine's threads. Legacy clients have no sessions, so they cannot be asked. Bodies
 need a Content-Length, and proxies must not buffer streams. This endpoint is open to
 anyone: pass `authorize=`.
 """
@@ -28,6 +28,7 @@ anyone: pass `authorize=`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import os
 import queue
@@ -43,9 +44,9 @@ from typing import Any
 # where mcp_ref.py is in a checkout
 sys.path += [str(Path(__file__).resolve().parents[1])]
 import mcp_ref
-from mcp_ref import Endpoint, Exchange, Server
+from mcp_ref import COMMENT, Endpoint, Exchange, Server
 
-# Requests at once, in one process; streams without an end leave a quarter of them free.
+# Requests at once, in one process; streams without an end leave half of them free.
 mcp_ref.MAX_CONNECTIONS = int(os.environ.get("MCP_THREADS", "64"))
 server = Server("mounted", state_key=os.environ.get("MCP_STATE_KEY"))
 endpoint = Endpoint(server, stateless=True)
@@ -62,9 +63,9 @@ def greet(name: str) -> str:
 class WsgiExchange(Exchange):
     """An HTTP request as WSGI has it (PEP 3333).
 
-    Only the thread that carries a request may use it: under uWSGI, an event written by
-    another thread can reach the wrong client. So the endpoint runs elsewhere, and
-    queues what it needs.
+    Under uWSGI, an event written by another thread than the request's can reach the
+    wrong client. So the endpoint runs elsewhere, where any thread may write, and queues
+    what it needs for the request's thread.
     """
 
     def __init__(self, environ: dict[str, Any]) -> None:
@@ -116,6 +117,10 @@ class WsgiExchange(Exchange):
 
     def end(self, hang_up: bool = False) -> None:
         self.todo.put(None)
+
+    def comment(self) -> None:
+        with contextlib.suppress(queue.Full):  # a comment must not wait
+            self.todo.put_nowait(COMMENT)
 
     def gone(self) -> bool:
         return self.closed or time.monotonic() > self.until

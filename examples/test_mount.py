@@ -216,9 +216,13 @@ def test_copies_run_beside_the_module(tmp_path, monkeypatch):
     (app / "mount.py").write_text(
         source.replace("LISTEN_SECONDS = 5", "LISTEN_SECONDS = 0")
     )
-    assert not command(
-        "-c", "import gateway,mount,oauth_server,skills,tasks,cmd", cwd=app
-    ).stderr
+    program = (
+        "import gateway, mount, oauth_server, skills, tasks, cmd, os\n"
+        "ours = [gateway, mount, mount.mcp_ref]\n"
+        "print(*{os.path.dirname(os.path.realpath(one.__file__)) for one in ours})"
+    )
+    copies = command("-c", program, cwd=app, path=tmp_path / "nothing")
+    assert (copies.stdout, copies.stderr) == (f"{os.path.realpath(app)}\n", "")
     monkeypatch.setattr(mount, "__file__", str(app / "mount.py"))
     listen = modern("subscriptions/listen", notifications={})
     headers = {name.lower(): text for name, text in headers_of(listen).items()}

@@ -4,18 +4,12 @@ For programs that have another stream: a socket, a serial line, a WebSocket. Rea
 07_main_thread.py first. The messages are those of lessons 1 to 14. Next:
 11_for_a_company.py.
 
-The whole server is `Server.handle(message, send, peer=..., start=...)`: a message goes
-in, and `send` is called with each message that comes out. A Peer keeps what outlives a
-message, so each connection has one. `start` runs a handler; here each handler gets a
-thread, so that no request waits for another and a cancellation is read in time.
-
-What a transport of one's own has to see to:
-
-    a client that does not read    holds up its own calls, and nobody else: changed()
-                                   only puts a message into a queue
-    a line without an end          is refused at MAX_MESSAGE_BYTES
-    a client that has left         its calls are cancelled, then its peer is closed
-    the end of the server          peers are closed first: subscriptions are answered
+A `Pipe` is a client at two file descriptors: it reads lines, runs handlers and writes
+lines, as on stdio. A socket is one descriptor twice. Each connection has a Pipe, and a
+thread that serves it. It adds one rule to that of stdio, which has one client only:
+changed() must not wait for a client that does not read, so changes go through a queue.
+(For another kind of stream, the whole server is `Server.handle(message, send, peer=...,
+start=...)`: a message goes in, and `send` is called with each message that comes out.)
 
 The client is that of mcp_client.py, with a Transport for the socket. Without --demo,
 give the path of the socket. With it, two clients use the server:
@@ -42,9 +36,9 @@ from typing import Any
 
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 from mcp_client import Disconnected, Malformed, Request, Transport, connect
-from mcp_ref import MAX_MESSAGE_BYTES, Peer, RpcError, Server, decode, encode
+from mcp_ref import MAX_MESSAGE_BYTES, Pipe, Server, encode
 
-MAX_WAITING = 1000  # messages for a client that does not read
+MAX_WAITING = 1000  # changes for a client that does not read
 
 server = Server("socket")
 
@@ -62,108 +56,53 @@ def in_thread(work: Callable[..., object], *arguments: Any) -> threading.Thread:
 
 
 # ---- the server's side
-class Connection(Peer):
-    """A client on a socket: one thread reads its lines, one writes lines to it, and
-    each handler has one of its own.
+class Connection(Pipe):
+    """A client on a socket.
 
-        waiting    lines for the writer; an empty one is the last
-        changes    those of them that tell of a change
-        left       true once the client has left, or the server ends: nobody waits for
-                   room any longer
+    thread     serves it
+    waiting    changes, each with the function that sends it; None is the last
+    lines      those that wait
     """
 
     def __init__(self, link: socket.socket) -> None:
-        super().__init__(self.put)
+        super().__init__(server, link.fileno(), link.fileno())
         self.link = link
-        self.waiting: queue.Queue[bytes] = queue.Queue(MAX_WAITING)
-        self.changes: set[bytes] = set()
-        self.left = False
-        self.writer = in_thread(self.write)
-
-    def put(self, message: object) -> None:
-        """Send a message of a call; it waits while its client does not read."""
-        line = encode(message)
-        has_room = False
-        while not has_room:
-            is_last_try = self.left
-            with contextlib.suppress(queue.Full):
-                self.waiting.put(line, timeout=0.05)
-                has_room = True
-            if is_last_try:
-                return
+        self.thread = threading.current_thread()
+        self.waiting: queue.Queue[Any] = queue.Queue(MAX_WAITING)
+        self.lines: set[bytes] = set()
 
     def push(self, message: Any, send: Any) -> None:
-        """Send a change, unless the same one waits already. This waits for nobody: who
-        has a thousand others to read is hung up on."""
+        """Send a change without waiting, unless the same one waits already. A client
+        that has a thousand others to read is hung up on."""
         line = encode(message)
-        if line in self.changes:
-            return
-        self.changes.add(line)
-        try:
-            self.waiting.put_nowait(line)
-        except queue.Full:
-            self.hang_up()
-
-    def write(self) -> None:
-        """Write what waits, until the connection ends."""
-        with contextlib.suppress(OSError):
-            while line := self.waiting.get():
-                self.changes.discard(line)
-                self.link.sendall(line)
-        self.left = True  # the reader may be waiting in put()
-        self.hang_up()
-
-    def hang_up(self) -> None:
-        """End the connection; the reader and the writer notice."""
-        with contextlib.suppress(OSError):
-            self.link.shutdown(socket.SHUT_RDWR)
-
-    def lines(self) -> Iterator[bytes]:
-        """Read lines; one that is too long is the last."""
-        with self.link.makefile("rb") as stream, contextlib.suppress(OSError):
-            line = b"\n"
-            while line.endswith(b"\n") and not self.left:
-                line = stream.readline(MAX_MESSAGE_BYTES + 2)
-                if line:
-                    yield line
-
-    def serve(self) -> None:
-        """Serve the client until it leaves."""
-        connections.append(self)
-        for line in self.lines():
+        if line not in self.lines:
+            self.lines.add(line)
             try:
-                message = decode(line)
-            except RpcError as problem:  # there is no id to answer to
-                error = {"code": problem.code, "message": str(problem)}
-                told = {"jsonrpc": "2.0", "id": None, "error": error}
-                if not self.null_ids:  # newer revisions have none
-                    del told["id"]
-                self.put(told)
-            else:
-                server.handle(message, self.put, peer=self, start=in_thread)
-        self.left = True
-        self.cancel_all()
-        self.end()
+                self.waiting.put_nowait((line, message, send))
+            except queue.Full:
+                self.stop()
 
-    def end(self) -> None:
-        """End subscriptions, which are answered if the client is there; then all."""
-        self.left = True
-        self.close()
-        self.cancel_all()
-        with contextlib.suppress(queue.Full, ValueError):
-            connections.remove(self)
-            self.waiting.put_nowait(b"")
-            self.writer.join(1)
-        self.hang_up()
+    def send_changes(self) -> None:
+        """Send the changes, until the connection ends."""
+        for line, message, send in iter(self.waiting.get, None):
+            self.lines.discard(line)
+            send(message)
 
 
 connections: list[Connection] = []
 
 
 def serve(link: socket.socket) -> None:
-    """Serve one client until it leaves."""
+    """Serve one client until it leaves, or stop() is called."""
     with link:
-        Connection(link).serve()
+        connection = Connection(link)
+        connections.append(connection)
+        in_thread(connection.send_changes)
+        connection.serve()
+        with contextlib.suppress(OSError):  # the client has hung up
+            link.shutdown(socket.SHUT_RDWR)
+        connection.waiting.put(None)
+        connections.remove(connection)
 
 
 @contextlib.contextmanager
@@ -178,9 +117,11 @@ def listening(path: str) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # else accept() would go on
-            ends = [in_thread(one.end) for one in list(connections)]
-            for thread in ends:  # all at once: some may not read
-                thread.join()
+            ending = list(connections)
+            for connection in ending:
+                connection.stop()
+            for connection in ending:
+                connection.thread.join()
 
 
 def accept(listener: socket.socket) -> None:

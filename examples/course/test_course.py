@@ -39,6 +39,7 @@ from testing.scripts import (
     PATIENCE,
     Context,
     client,
+    limits,
     load,
     mcp,
     needs_posix,
@@ -121,9 +122,8 @@ def test_a_socket_carries_both_eras():
 
 @needs_posix
 def test_a_socket_survives_its_clients(tmp_path):
-    """One leaves, one does not read, one sends a line without end, one is right."""
+    """One leaves, one does not read, one sends a line that is too long, one is right."""
     example = load("socket_example", COURSE / "09_socket.py")
-    example.MAX_MESSAGE_BYTES = 100_000
     cancelled = threading.Event()
     began = threading.Event()
 
@@ -135,7 +135,7 @@ def test_a_socket_survives_its_clients(tmp_path):
     waits.__annotations__ = {"ctx": mcp.Context, "return": str}
     example.server.tool(waits)
     path = str(tmp_path / "s")
-    with example.listening(path):
+    with limits(MAX_MESSAGE_BYTES=100_000), example.listening(path):
         leaver, silent, endless = (socket.socket(socket.AF_UNIX) for _ in range(3))
         for link in (leaver, silent, endless):
             link.settimeout(PATIENCE)
@@ -154,7 +154,7 @@ def test_a_socket_survives_its_clients(tmp_path):
                     example.server.changed("tools")
                 assert next(seen) == "tools"
             with contextlib.suppress(OSError):
-                endless.sendall(b"x" * 200_000)
+                endless.sendall(b"x" * 200_000 + b"\n")
             assert b"-32700" in endless.makefile("rb").readline()
             assert bob.list_tools()
             silent.close()
@@ -202,7 +202,7 @@ def test_the_client_of_a_socket_survives_a_line_that_is_no_json(tmp_path):
         transport = example.SocketTransport(path)
         with client.connect(transport, timeout=PATIENCE) as ada:
             assert ada.list_tools()
-            example.connections[0].waiting.put(b"no json\n")
+            example.connections[0].link.sendall(b"no json\n")
             assert ada.list_tools()
             transport.stop()
             assert ada.list_tools()  # it connects anew
@@ -228,7 +228,7 @@ def test_what_to_paste_starts_the_server(tmp_path):
 @parametrize(
     "source, words",
     [
-        ("def f(): pass", ["{folder}{slash}mcp_ref.py", "serve"]),
+        ("def f(): pass", ["{folder}{slash}mcp_cli.py", "serve"]),
         ("from mcp_ref import Server\ns = Server('s')\ndef f(): pass", []),
         ("import sys\ndef f(): pass\nsys.exit('usage')", []),
         ("assert not __import__('sys').stdin.read()\ndef main(): pass", []),
@@ -239,7 +239,7 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
     # A name that no code page has; the copy beside a file serves it.
     file = tmp_path / "given\u2603\U0001f600.py"
     file.write_text(source)
-    shutil.copy(MCP_REF, tmp_path / "mcp_ref.py")
+    shutil.copy(HERE / "examples" / "mcp_cli.py", tmp_path / "mcp_cli.py")
     done = command(str(TOOLS / "config.py"), str(file), "it")
     if isinstance(words, str):
         assert done.returncode == 1 and words in done.stderr

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from testing.scripts import (
     HERE,
     MCP_REF,
@@ -159,8 +160,11 @@ for _ in range(5000):
     DEEP = [DEEP]
 
 
-def command(*words: str, text: str = "", cwd="/", seconds=3 * PATIENCE):
-    """Run the module as a program: by -m, which keeps its bytecode."""
+def command(
+    *words: str, text: str = "", cwd="/", seconds=3 * PATIENCE, path=MCP_REF.parent
+):
+    """Run the module as a program: by -m, which keeps its bytecode. `path`: the folder
+    of another copy."""
     return subprocess.run(
         [sys.executable, "-W", "error", *words],
         input=text,
@@ -168,7 +172,7 @@ def command(*words: str, text: str = "", cwd="/", seconds=3 * PATIENCE):
         errors="replace",
         capture_output=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
+        env={**os.environ, "PYTHONPATH": str(path)},
         timeout=seconds,
         check=False,
     )
@@ -375,13 +379,14 @@ def make_certificate(folder: str) -> None:
     subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
 
 
-def play_vectors(*target, revisions=ORDER, again=True):
+def play_vectors(*target, revisions=ORDER, again=True, path=MCP_REF.parent):
     done = command(
         str(HERE / "examples" / "vectors" / "run.py"),
         "--revisions",
         ",".join(revisions),
         *map(str, target),
         seconds=9 * PATIENCE,
+        path=path,
     )
     faults = [
         one
@@ -393,7 +398,7 @@ def play_vectors(*target, revisions=ORDER, again=True):
     ]
     # on a busy machine, calls end before a cancel
     if again and (done.returncode or faults):
-        return play_vectors(*target, revisions=revisions, again=False)
+        return play_vectors(*target, revisions=revisions, again=False, path=path)
     assert done.returncode == 0 and not faults, done.stdout
 
 
@@ -405,3 +410,11 @@ def unused_port() -> int:
     with socket.socket() as link:
         link.bind(("127.0.0.1", 0))
         return link.getsockname()[1]
+
+
+def status_of(process, cause: str) -> int:
+    """Wait for the exit status of a process, which something should have ended."""
+    __tracebackhide__ = True
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(PATIENCE)
+    pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")

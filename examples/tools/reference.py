@@ -14,13 +14,21 @@ its HTTP status, and a column for each revision.
 
 from __future__ import annotations
 
+import ast
+import builtins
+import importlib
+import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 2)]
+sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 import mcp_ref
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE, CLIENT = ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"
 
 OLDEST, NEWEST = [*mcp_ref.REVISIONS][-1], [*mcp_ref.REVISIONS][0]
 WAYS = {">": "client", "<": "server", "<>": "both"}
@@ -110,6 +118,20 @@ META = (
 )
 
 
+# Differences that are not in the tables above: features, and types of content.
+FEATURES = {
+    **mcp_ref.FEATURES,
+    **mcp_ref.DIFFERENCES,
+    **{
+        f"content of type {name}": mcp_ref.FEATURES["batches"]._replace(
+            name=f"content of type {name}", since=row.since, until=row.until
+        )
+        for name, row in mcp_ref.BLOCKS.items()
+        if row.since != OLDEST
+    },
+}
+
+
 def span(since: str, until: str, deprecated: str = "") -> str:
     """Return in which revisions something exists."""
     last = until or NEWEST
@@ -146,7 +168,7 @@ def params_of(name: str) -> str:
     for member, kinds in known.items():
         if member not in mcp_ref.RETRY:
             shown.append(f"`{member}`" + ("?" if isinstance(kinds, tuple) else ""))
-    if name in ("tools/list", "prompts/list", "resources/list") or "templates" in name:
+    if name in mcp_ref.LISTS:
         shown.append("`cursor`?")
     return ", ".join(shown)
 
@@ -211,7 +233,7 @@ def headers() -> str:
     mirrored = ", ".join(f"`{name}`" for name in named)
     rows = []
     for name, who, feature, says in HEADERS:
-        row = mcp_ref.FEATURES.get(feature)
+        row = FEATURES.get(feature)
         when = span(row.since, row.until) if row else "all"
         rows.append((f"`{name}`", who, when, says.format(mirrored=mirrored)))
     return table("header, sent by, revisions, says", rows)
@@ -223,7 +245,7 @@ def features() -> str:
         "feature, revisions, members",
         (
             (row.name, span(row.since, row.until, row.deprecated), code(row.fields))
-            for row in mcp_ref.FEATURES.values()
+            for row in FEATURES.values()
         ),
     )
 
@@ -288,7 +310,7 @@ def listing() -> str:
     for title, rows in (
         ("methods", mcp_ref.METHODS),
         ("notifications", mcp_ref.NOTIFICATIONS),
-        ("features", mcp_ref.FEATURES),
+        ("features", FEATURES),
         ("errors", mcp_ref.ERRORS),
     ):
         lines.append(title)
@@ -298,8 +320,9 @@ def listing() -> str:
                 name, who = f"{key} {row.name}", row.status
             cells = []
             for place, version in enumerate(order, 1):
-                seen = mcp_ref.rules(version)
-                word = "yes" if key in getattr(seen, title) else ""
+                last = order.index(row.until or NEWEST)
+                is_there = order.index(row.since) <= order.index(version) <= last
+                word = "yes" if is_there else ""
                 if word and getattr(row, "deprecated", "") in order[:place]:
                     word = "deprecated"
                 cells.append(word)
@@ -307,8 +330,466 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+# ==== The reference of the API: the second half of examples/api.md ====
+
+API = ROOT / "examples" / "api.md"
+MARK = "## The names of mcp_ref.py\n"  # here the generated half begins
+
+# The groups of names, in the order of the page. A name that is in no group comes last.
+GROUPS = {
+    "mcp_ref": (
+        ("Make a server", "Server keywords schema_of Schema serve_stdio"),
+        ("In a handler", "Context"),
+        ("Questions", "elicitation sampling roots"),
+        ("Content and results", "text image audio embedded link Result"),
+        ("Errors", "ToolError NotFound RpcError AskError ClientLacks HttpError"),
+        ("HTTP", "bearer serve_http http_server Endpoint Exchange event"),
+        (
+            "Messages and transports",
+            "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
+        ),
+        ("Tables of the protocol", "versions rules meta_for"),
+    ),
+    "mcp_client": (
+        ("Connect and call", "connect Client"),
+        ("Requests and changes", "Request Subscription"),
+        ("Errors", "Disconnected Malformed ServerLacks RequestCancelled"),
+        ("Transports", "Transport StdioTransport HttpTransport MemoryTransport"),
+        ("HTTP", "fetch url_warnings"),
+    ),
+}
+# The version that brought a name or a parameter, if it is newer than 1.0.
+SINCE = {
+    "1.1": """keywords printable MAX_ID_LENGTH MAX_VALUES Context.ask(take=)
+        Exchange.hang_up Peer.prepare Peer.push Server.entries Client(cacert=)
+        Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES
+        MAX_STUCK_PAGES""",
+}
+# What a user wants to know beyond the docstring.
+NOTES = {
+    "Server.tool": "`input_schema`, `output_schema`: [by hand](#schemas-by-hand).",
+    "Server.prompt": "`members`: icons, _meta.",
+    "Server.resource": "`annotations`: audience, priority, lastModified. `members`: "
+    "size, icons, _meta.",
+    "Server.completion": "`reference`: the name of the prompt, or the URI of the template.",
+    "Server.call_handler": "`entry` is the registered function, with its `name` and "
+    "`definition`; `ctx.method` tells a tool (`tools/call`) from a resource or prompt.",
+    "Server.handle": "`principal`: who has sent it, for `ctx.principal`.",
+    "Context.log": "`logger`: the name of its source.",
+    "Context.elicit": "`form`: the fields, or `url=` or `schema=`, as elicitation() has "
+    "them. `key`: a name for the question; without it, its words are its name.",
+    "Context.sample": "`options` and `messages`: see sampling().",
+    "elicitation": "`schema`: the form as a JSON Schema, in place of `fields`.",
+    "sampling": "`messages`: a text, a message, or a list of messages. `options`: "
+    "systemPrompt, temperature, tools, ...",
+    "image": "`data` is encoded for you. `members`: annotations, _meta.",
+    "bearer": "`metadata_url` goes into the header WWW-Authenticate of a 401 (RFC 9728).",
+    "event": "`ident`: the id of the event; `fields`: other fields, such as `retry`.",
+    "serve_http": "`endpoint` takes the place of `options`.",
+    "Endpoint": "`path`: where it is.",
+    "fetch": "`verb`: GET, POST, ...",
+    "url_warnings": "`server_url`: that of the server which has sent `url`.",
+    "Client.call_tool": "`options`, here and below: those of request().",
+    "Client.complete": "`reference`: the name of the prompt, or the URI of the template.",
+    "StdioTransport": "`command`: the program and its arguments; `cwd`: its folder.",
+    "Request": "`longest`: seconds, beyond which progress does not extend the `timeout`.",
+}
+EXAMPLES = {
+    "Server.tool": """
+        from mcp_ref import Server
+        server = Server("shop")
+
+        @server.tool(title="Price", annotations={"readOnlyHint": True})
+        def price(name: str) -> float:
+            '''Tell the price of an article.'''
+            return 1.5
+
+        assert server.call("price", name="tea")["structuredContent"] == {"result": 1.5}
+    """,
+    "Server.completion": """
+        from mcp_client import connect
+        from mcp_ref import Server
+        server = Server("shop")
+
+        @server.prompt
+        def praise(name: str, kind: str = "") -> str:
+            return f"Praise {name}."
+
+        @server.completion("praise", "name")    # of a template: its URI, such as "shop://{name}"
+        def names(start: str, others: dict) -> list[str]:
+            found = ["tea", "tee shirt", "tin"]
+            return [name for name in found if name.startswith(start)]
+
+        with connect(server) as client:
+            assert client.complete("praise", "name", "te") == ["tea", "tee shirt"]
+    """,
+    "Server.method": """
+        from mcp_client import connect
+        from mcp_ref import Server
+        server = Server("shop")
+
+        @server.method("example.com/stock", extension="example.com/shop")
+        def stock(params: dict) -> dict:
+            return {"left": 7}
+
+        with connect(server) as client:
+            assert client.request("example.com/stock", {})["left"] == 7
+    """,
+    "Context.ask": """
+        from mcp_client import connect
+        from mcp_ref import Context, Server, elicitation, roots
+        server = Server("shop")
+
+        @server.tool
+        def pack(ctx: Context) -> str:
+            answers = ctx.ask({"size": elicitation("Which size?", size=str), "where": roots()})
+            return answers["size"]["content"]["size"]
+
+        with connect(server, elicit=lambda params: {"size": "L"}, roots="/tmp") as client:
+            assert client.call_tool("pack")["content"][0]["text"] == "L"
+    """,
+    "Schema": """
+        from mcp_ref import Schema
+        schema = Schema({"type": "object", "properties": {"price": {"minimum": 0}}})
+        assert schema.flaw({"price": 1}) is None
+        assert "/price" in str(schema.flaw({"price": -1}))
+    """,
+    "bearer": """
+        from mcp_ref import Endpoint, Server, bearer
+        endpoint = Endpoint(Server("shop"), authorize=bearer({"s3cret": "ann"}))
+        assert endpoint.authorize({"authorization": "Bearer s3cret"}) == "ann"
+    """,
+    "http_server": """
+        import threading
+        from mcp_client import connect
+        from mcp_ref import Endpoint, Server, http_server
+        httpd = http_server(Endpoint(Server("shop")), port=0)
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        with connect(f"http://127.0.0.1:{httpd.server_port}/mcp") as client:
+            client.ping()
+        httpd.close()
+    """,
+    "rules": """
+        from mcp_ref import rules, versions
+        oldest = rules(versions()[-1])
+        assert "tools/call" in oldest.methods and "server/discover" not in oldest.methods
+    """,
+    "connect": """
+        import sys
+        from mcp_client import connect
+        with connect([sys.executable, "-m", "mcp_ref"]) as client:
+            result = client.call_tool("echo", {"text": "hello"}, timeout=60)
+        assert result["content"][0]["text"] == "hello"
+    """,
+    "Client.listen": """
+        from mcp_client import connect
+        from mcp_ref import Server
+        server = Server("shop")
+        server.tool(lambda: 7, name="seven")
+        with connect(server) as client:
+            changes = client.listen(["tools"])
+            server.changed("tools")
+            assert next(iter(changes)) == "tools"
+            changes.close()
+    """,
+}
+# The calls of classes that inherit __init__ from a class of Python's.
+CALLS = {
+    "keywords": "keywords(**members)",
+    "Result": "Result(members: dict)",
+    "Transport": "Transport()",
+}
+# What the tables of the module have: their rows are named tuples.
+TABLES = {
+    "REVISIONS": "the revisions, by date, newest first",
+    "METHODS": "the methods, by name",
+    "NOTIFICATIONS": "the notifications, by name",
+    "FEATURES": "the other differences between revisions, by name",
+    "DIFFERENCES": "those that this file need not read, by name",
+    "META": "the reserved keys of `_meta`",
+    "LISTS": "the methods that list something, by name",
+    "ERRORS": "the errors, by code",
+    "LOG_LEVELS": "the names of log levels, least urgent first",
+}
+
+
+class Source:
+    """The source text of a module, and the places of its public names."""
+
+    def __init__(self, path: Path) -> None:
+        self.module = importlib.import_module(path.stem)
+        self.text = path.read_text("utf-8")
+        self.lines = self.text.splitlines()
+        self.nodes: dict[str, Any] = {}
+        for node in ast.parse(self.text).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                self.nodes[node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.nodes[node.targets[0].id] = node
+
+    def find(self, name: str) -> Any:
+        """Return the class or function of a name; of an alias, those that it names."""
+        node = self.nodes[name]
+        if isinstance(node, ast.Assign):
+            names = [
+                one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)
+            ]
+            return self.nodes[names[-1]]
+        return node
+
+    def members(self, node: ast.ClassDef) -> dict[str, Any]:
+        """Return the methods of a class, by name, with those of its private bases."""
+        found = {}
+        for base in node.bases:
+            parent = self.nodes.get(getattr(base, "id", ""))
+            if isinstance(parent, ast.ClassDef):
+                inherited = self.members(parent)
+                if parent.name in self.module.__all__:
+                    inherited = {"__init__": inherited.get("__init__")}
+                found.update(inherited)
+        for one in node.body:
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                # The implementation of an overloaded function has `**members`.
+                last = found.get(one.name)
+                if not (last in node.body and "overload" in decorators(last)):
+                    found[one.name] = one
+                elif last.args.args[1:]:  # @tool, without parentheses
+                    found[one.name] = one
+                else:
+                    last.told = ast.get_docstring(one)
+        return found
+
+    def signature(self, name: str, node: Any, of_class: bool = False) -> str:
+        """Return a call with all parameters, as the source has them."""
+        if node is None:
+            return CALLS.get(name, f"{name}(message: str)")
+        if "property" in decorators(node):
+            return f"{name}: {self.segment(node.returns)}"
+        given = node.args
+        plain = given.posonlyargs + given.args
+        values = [None] * (len(plain) - len(given.defaults)) + given.defaults
+        parts = [self.parameter(*pair) for pair in zip(plain, values)]
+        if given.posonlyargs:
+            parts.insert(len(given.posonlyargs), "/")
+        if plain and plain[0].arg == "self":
+            del parts[0]
+        if given.vararg:
+            parts.append("*" + self.parameter(given.vararg, None))
+        elif given.kwonlyargs:
+            parts.append("*")
+        parts += [self.parameter(*p) for p in zip(given.kwonlyargs, given.kw_defaults)]
+        if given.kwarg:
+            parts.append("**" + self.parameter(given.kwarg, None))
+        returns = ""
+        if node.returns and not of_class:
+            returns = " -> " + self.segment(node.returns)
+        short = f"{name}({', '.join(parts)}){returns}"
+        if len(short) <= 100:
+            return short
+        return f"{name}(\n" + "".join(f"    {one},\n" for one in parts) + f"){returns}"
+
+    def segment(self, node: Any) -> str:
+        """Return the source of a node, on one line."""
+        # ast.get_source_segment() reads the whole text each time.
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join("\n".join(lines).split())
+
+    def parameter(self, node: ast.arg, default: Any) -> str:
+        """Return a parameter with its hint and default."""
+        shown = node.arg
+        if node.annotation:
+            shown += ": " + self.segment(node.annotation)
+        if default is not None:
+            shown += (" = " if node.annotation else "=") + self.segment(default)
+        return shown
+
+    def comment(self, name: str) -> str:
+        """Return the comment at the end of a constant's line."""
+        line: str = self.lines[self.nodes[name].lineno - 1]
+        return line.partition("  # ")[2]
+
+
+def decorators(node: Any) -> list[str]:
+    """Return the names of a function's decorators."""
+    return [getattr(one, "id", "") for one in node.decorator_list]
+
+
+def told(docstring: str | None) -> str:
+    """Return the part of a docstring that is for users, as Markdown.
+
+    It ends where a table of states begins, or where it says that the rest is for
+    readers of the file. A table of fields becomes a list.
+    """
+    shown = []
+    for paragraph in (docstring or "").split("\n\n"):
+        if re.match(r"The rest is for readers|state  ", paragraph):
+            break
+        if re.match(r" +state  ", paragraph):
+            break
+        if re.match(" {4}", paragraph):
+            shown.append(fields(paragraph))
+        else:
+            shown.append(" ".join(paragraph.split()))
+    return "\n\n".join(filter(None, shown))
+
+
+def fields(paragraph: str) -> str:
+    """Return a list of a table of fields, without private ones."""
+    rows: list[list[str]] = []
+    for line in paragraph.splitlines():
+        names, _, text = line[4:].partition("  ")
+        if names:
+            rows.append([names, text.strip()])
+        elif rows:
+            rows[-1][1] += " " + text.strip()
+    lines = []
+    for names, text in rows:
+        if names[0] != "_":
+            called = ", ".join(f"`{one}`" for one in names.split(", "))
+            lines.append(f"- {called}: {text}")
+    return "\n".join(lines)
+
+
+def newer(name: str) -> str:
+    """Tell since which version a name exists, or one of its parameters."""
+    words = []
+    for version, names in SINCE.items():
+        for one in names.split():
+            if one == name:
+                words.append(f"Since {version}.")
+            elif one.startswith(f"{name}("):
+                words.append(f"`{one[len(name) + 1 : -1]}` since {version}.")
+    return " ".join(words)
+
+
+def described(name: str, depth: str, doc: str, call: str) -> str:
+    """Return the part of the page about one name."""
+    example = textwrap.dedent(EXAMPLES.get(name, "")).strip()
+    parts = [
+        f"{depth} {name}",
+        f"```py\n{call}\n```",
+        doc,
+        NOTES.get(name, ""),
+        newer(name),
+        f"```python\n{example}\n```" if example else "",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def entry(source: Source, name: str) -> str:
+    """Return the part of the page about a function, or a class and its methods."""
+    node = source.find(name)
+    doc = told(ast.get_docstring(node))
+    if isinstance(node, ast.FunctionDef):
+        call = source.signature(name, node)
+        return described(name, "####", doc, call)
+    if node.name != name and node.name in source.module.__all__:
+        doc = f"Another name for [{node.name}](#{node.name.lower()})."
+        return described(name, "####", doc, f"{name}(...)")
+    members = source.members(node)
+    bases = [source.segment(one) for one in node.bases]
+    public = [
+        one for one in bases if one in source.module.__all__ or one in dir(builtins)
+    ]
+    if public:
+        doc = f"{doc}\n\nA subclass of `{'`, `'.join(public)}`."
+    call = source.signature(name, members.get("__init__"), of_class=True)
+    parts = [described(name, "####", doc, call)]
+    for key, one in members.items():
+        if key[0] != "_":
+            label = f"{name}.{key}"
+            text = told(getattr(one, "told", None) or ast.get_docstring(one))
+            text = text or f"[{bases[0]}](#{bases[0].lower()}) says what it does."
+            call = source.signature(label, one)
+            parts.append(described(label, "#####", text, call))
+    return "\n\n".join(parts)
+
+
+def value_of(value: Any) -> str:
+    """Return a number as people write it; anything else as Python does."""
+    if isinstance(value, int) and value >= 2**20 and value % 2**20 == 0:
+        return f"{value >> 20} MiB"
+    if isinstance(value, int) and value >= 2**14 and value % 2**10 == 0:
+        return f"{value >> 10} KiB"
+    return f"`{value!r}`"
+
+
+def constants(source: Source) -> str:
+    """Return the tables of constants: limits, and names of the protocol."""
+    rows, tables, names = [], [], []
+    for name in source.module.__all__:
+        value = getattr(source.module, name)
+        if not name.isupper():
+            continue
+        if name in TABLES or isinstance(value, dict):
+            row = next(iter(value.values()), "") if isinstance(value, dict) else ""
+            columns = code(" ".join(getattr(row, "_fields", [])))
+            tables.append((f"`{name}`", TABLES.get(name, ""), columns))
+        elif isinstance(value, (str, bytes)) or (isinstance(value, int) and value < 0):
+            known: Any = mcp_ref.ERRORS.get(value)
+            shown = value if isinstance(value, str) else repr(value)
+            names.append((f"`{name}`", f"`{shown}`", known.sent if known else ""))
+        else:
+            rows.append((f"`{name}`", value_of(value), source.comment(name)))
+    rows.sort()
+    parts = [
+        "### Limits",
+        f"Change one before the first call: `{source.module.__name__}.NAME = value`. The "
+        "text says what the number counts: seconds for `..._SECONDS`, milliseconds for "
+        "`..._MS`, bytes for `..._BYTES`.",
+        table("name, default, limits", rows),
+    ]
+    if tables:
+        parts += [
+            "### Tables",
+            table("name, contents, each row has", tables),
+            "### Names and codes",
+            table("name, value, sent when", names),
+        ]
+    return "\n\n".join(parts)
+
+
+def api() -> str:
+    """Return the generated half of examples/api.md."""
+    parts = []
+    for path in (MODULE, CLIENT):
+        source = Source(path)
+        exported = [one for one in source.module.__all__ if not one.isupper()]
+        groups = [*GROUPS[path.stem]]
+        grouped = " ".join(names for _, names in groups).split()
+        rest = " ".join(sorted(set(exported) - set(grouped)))
+        if rest:
+            groups.append(("More", rest))
+        parts.append(f"## The names of {path.name}")
+        if path == MODULE:
+            parts.append(
+                "This half is made from the docstrings by `python3 "
+                "examples/tools/reference.py --api --write`. Without another "
+                "word, a name exists since 1.0."
+            )
+        for title, names in groups:
+            parts.append(f"### {title}")
+            parts += [entry(source, one) for one in names.split() if one in exported]
+        parts.append(constants(source))
+    return "\n\n".join(parts) + "\n"
+
+
+def write_api() -> None:
+    """Replace the generated half of examples/api.md."""
+    first, mark, _ = API.read_text("utf-8").partition(MARK)
+    assert mark, f"{API} has no line {MARK!r}"
+    API.write_bytes((first + api()).encode())
+
+
 def main(words: list[str]) -> None:
-    """Print the page, or the tables."""
+    """Print the page, the tables or the reference of the API."""
+    if words == ["--api", "--write"]:
+        return write_api()
+    if words == ["--api"]:
+        sys.stdout.buffer.write(api().encode())
+        return None
     if words == ["--tables"]:
         return print(listing())
     if words:
