@@ -46,16 +46,19 @@ client's capabilities once. Since 2026-07-28 (the *modern* era) there are no ses
 every request names them in `params._meta`.
 
 This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
-delete everything from part II on, the rest is a complete server on stdio. Names are
-defined before they are used, except in a few calls, such as serve_stdio() in
-Server.run(). So you can read the file from the top; "How a message travels", before
-part I, is the map.
+delete everything from part II on, the rest is a complete server on stdio.
+
+There are two ways through the file. *All of it*, from the top, takes about 8 hours:
+names are defined before they are used, except in a few calls, such as serve_stdio() in
+Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
+and 16, whose first lines say all that the rest needs of them. "How a message travels",
+before part I, is the map of both.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging and threads
+          3  logging, threads, signals
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -140,10 +143,10 @@ Send = Callable[[Any], None]  # sends one message
 #         _resolve()           finds the method's function, checks params
 #         _submit()            gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
-#         _result()            calls the method, with the user's answers so far
+#         _result()            runs the method
 #           serve_*()          one for each method                          section 10
 #             Server.call_handler()    calls the author's function          section 9
-#           _explain()         an exception becomes a result or an error
+#           _explain()         turns an exception into a result or an error
 #           _shape()           fits the result to the revision
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
@@ -173,42 +176,14 @@ Send = Callable[[Any], None]  # sends one message
 #
 # A legacy client sends the contents of `_meta` once, in `initialize`.
 #
-# *The thread that reads a request also runs its handler.* Another thread for each call
-# would take six to seven times the processor time. So the reader of a pipe, for
-# example, stops reading, runs the handler, and then reads on. If the handler is slow,
-# another thread reads meanwhile:
+# The thread that reads a request also runs its handler: a new thread for each call
+# would take three to six times the processor time. If a handler is slow, nobody waits
+# for it. On stdio another thread reads on (section 12 shows how); over HTTP each
+# connection has its own thread.
 #
-#     time     thread       what happens                                     busy
-#     0 ms     reader 1     reads a call, and runs the handler               0
-#     10 to    watch        the handler is still running: starts reader 2    0
-#     20       reader 2     takes over; reads on, and answers `ping`         1
-#     25       reader 2     reads a call; gives it to a thread of the        2
-#                           *crew*, because a slow handler is running
-#     100      that thread  is done, and ends                                1
-#     200      reader 1     its handler returns; it sends the result; its
-#                           post is taken, so it helps the crew, and ends    0
-#
-# Had the handler returned after 5 ms, reader 1 would have read the next line itself, as
-# it does after nearly all calls; the watch would not have looked yet.
-#
-# In the words of the code: a thread has a *post*, here to read the pipe. To run a
-# handler, it *leaves* the post with a `Watch` (section 3), and comes back to *take* it.
-# Whoever takes it, it or somebody else, is the only one who gets it. Over HTTP the post
-# is to look after a connection: who notices that the client has hung up takes it, and
-# ends what waits for this client.
-#
-#              the post                      is taken over by            after
-#     stdio    to read the pipe              another reader              10 to 20 ms
-#     HTTP     to look after a connection    the watch, if the client    0.2 to 0.4 s
-#                                            has hung up
-#
-# There is one watch for a pipe, and one for an endpoint; its thread ends when nothing
-# is left to it.
-#
-# One thread at a time writes to a connection: to stdout, the thread that holds its
-# lock; to a socket, the thread that carries the connection. The others put their
-# messages into an `Outbox` (section 13). The only one that waits there is a handler
-# that is far ahead of its own client.
+# One thread at a time writes to a client, under a lock. Over HTTP, a message that
+# belongs to no request, such as a change, goes into an `Outbox` (section 13). The
+# connection's thread sends it, so that changed() waits for no client.
 
 
 # ======== Part I: a server on stdio ===================================================

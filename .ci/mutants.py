@@ -33,9 +33,9 @@ sys.path += [str(Path(__file__).resolve().parents[1] / "examples" / "vectors")]
 import report
 import run
 import strange
-from play import REVISIONS, check_steps
+from play import REVISIONS, VERSION, check_steps
 from pool import Pool
-from strange import VERSION, Change, Json, answer
+from strange import Change, Json, answer
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = str(ROOT / ".ci" / "everything_server.py")
@@ -45,6 +45,8 @@ NOTES = ROOT / ".ci" / "mutants.json"
 JOBS = int(os.environ.get("MCP_JOBS", "4"))  # at a time: they wait more than they work
 LATE = " in time; what came last"
 SECONDS = os.environ.get("MCP_PATIENCE", "2")  # for an answer
+SLOW = ["slow-by-seconds", "slow-calls"]  # flags of half a second
+os.environ["STRANGE_SECONDS"] = "0.5"
 WATCHED = "test://watched-resource"
 USERS = "token-1", "token-2"  # of our server over HTTP
 ALL: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -57,7 +59,7 @@ def later(request: Json) -> bool:
     """Say whether a request comes after what the runner asks to know the server."""
     opening = request.get("method") in ("initialize", "server/discover")
     first = opening and request.get("id") == 1
-    return bool(request) and not first and request.get("method") not in strange.LISTS
+    return bool(request) and not first and request.get("method") not in strange.MEMBERS
 
 
 class Mutant(Change):
@@ -141,7 +143,7 @@ class AllErrors(Mutant):
 
     def message(self, message: Json, request: Json) -> list[Any]:
         method = request.get("method", "")
-        if "result" in message and method not in strange.LISTS:
+        if "result" in message and method not in strange.MEMBERS:
             if method not in ("initialize", "server/discover"):
                 return [answer(message, error=strange.error(-32603, "no"))]
         return [message]
@@ -161,7 +163,7 @@ class ListsRefused(Mutant):
     """lists are refused in the middle of a conversation"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if request.get("method") in strange.LISTS and message.get("id") != 2:
+        if request.get("method") in strange.MEMBERS and message.get("id") != 2:
             if not self.http or message.get("id", 9) not in (2, 3, 4, 5, 6, 7, 8, 9):
                 return [answer(message, error=strange.error(-32603, "no"))]
         return [message]
@@ -198,7 +200,7 @@ class ScopesDiffer(Mutant):
     def message(self, message: Json, request: Json) -> list[Any]:
         found = self.pages.message(message, request)
         result = message.get("result", {})
-        if request.get("method") in strange.LISTS and "cacheScope" in result:
+        if request.get("method") in strange.MEMBERS and "cacheScope" in result:
             result["cacheScope"] = "public" if "nextCursor" in result else "private"
         return found
 
@@ -322,7 +324,7 @@ class Bindings(Mutant):
     """nothing but server/discover may be first on a connection"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        first = message.get("id") == 1 and message.get("method") in strange.LISTS
+        first = message.get("id") == 1 and message.get("method") in strange.MEMBERS
         if first and VERSION in str(message):
             return answer(message, error=strange.error(-32600, "discover first"))
         return message
@@ -758,7 +760,7 @@ class Wander(Mutant):
             "prompts/get",
             "resources/read",
         )
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         if name and "result" in message:
             items = message["result"].get(name, [])
             message["result"][name] = items[self.calls % 7 :]
@@ -1321,7 +1323,7 @@ class PagesOverlap(strange.Pages, Mutant):
     """each page begins with the last item of the one before"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         items = list((message.get("result") or {}).get(name, []))
         found = super().message(message, request)
         result = message.get("result") or {}
@@ -1335,7 +1337,7 @@ class NullCursors(Mutant):
     """the last page has the cursor null"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if request.get("method") in strange.LISTS and "result" in message:
+        if request.get("method") in strange.MEMBERS and "result" in message:
             message["result"].setdefault("nextCursor", None)
         return [message]
 
@@ -1344,7 +1346,7 @@ class OddTypes(Mutant):
     """annotations and titles have other types"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         for one in (message.get("result") or {}).get(name, []):
             one.update(title=5, annotations={"readOnlyHint": "yes", "priority": "1"})
             one["icons"] = [{"src": 5}]
@@ -1381,7 +1383,7 @@ class Unchanged(Mutant):
         if str(message.get("method")).endswith("list_changed"):
             self.calls += 1
             return []
-        name = strange.LISTS.get(request.get("method", ""), "")
+        name = strange.MEMBERS.get(request.get("method", ""), "")
         if name and self.calls % 2 and "result" in message:
             message["result"][name] = message["result"][name][1:]
         return [message]
@@ -1459,7 +1461,10 @@ def play(arguments: list[str], vectors: list[Json]) -> list[Json]:
 
 
 def play_http(
-    kinds: Sequence[type[Change]], url: str, vectors: list[Json]
+    kinds: Sequence[type[Change]],
+    url: str,
+    vectors: list[Json],
+    seconds: str = SECONDS,
 ) -> list[Json]:
     """Play over HTTP, with changes."""
     proxy = strange.listen([kind() for kind in kinds], 0, url)
@@ -1469,7 +1474,7 @@ def play_http(
         # The vectors for this machine do not hold for a public server.
         host = "0.0.0.0" if strange.AnyOrigin in kinds else "127.0.0.1"
         one, other = (f"authorization: Bearer {token}" for token in USERS)
-        who = ["--header", one, "--other", other, "--timeout", SECONDS]
+        who = ["--header", one, "--other", other, "--timeout", seconds]
         rows = play([*who, f"http://{host}:{port}/mcp"], vectors)
         if proxy.failed:  # what is broken then says nothing about the vectors
             raise RuntimeError("a change raised; its traceback is above")
@@ -1479,10 +1484,12 @@ def play_http(
         proxy.server_close()
 
 
-def play_stdio(script: str, name: str, vectors: list[Json]) -> list[Json]:
+def play_stdio(
+    script: str, name: str, vectors: list[Json], seconds: str = SECONDS
+) -> list[Json]:
     """Play on stdio, with changes."""
     command = [sys.executable, script, name, sys.executable, EVERYTHING]
-    return play(["--timeout", SECONDS, *command], vectors)
+    return play(["--timeout", seconds, *command], vectors)
 
 
 def found(rows: list[Json]) -> dict[str, Json]:
@@ -1514,15 +1521,23 @@ def accused_twice(
 def check_strange(vectors: list[Json], quick: bool) -> int:
     """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
-    alone = {"any-origin", "no-sessions"}
+    alone = {"any-origin", "no-sessions", "open-streams", "serial", *SLOW}
+    missing = {
+        name
+        for name, kind in strange.FLAGS.items()
+        if issubclass(kind, strange.Without)
+    }
     apart = {"late", "slow-exit", "pages", "noise", "batches", "asks-nothing"}
-    others = set(strange.FLAGS) - alone - apart - {"bare", "bare-empty"}
+    apart |= {"no-changes", "plain"}
+    others = set(strange.FLAGS) - alone - apart - missing - {"bare", "bare-empty"}
     plays: list[str] = []
     apart |= {"cannot-ask", "idle-triggers", "unread"}
-    for group in (others - apart, apart, {"bare"}, {"bare-empty"}):
+    groups = (others - apart, apart, missing, {"bare"}, {"bare-empty"}, {"serial"})
+    for group in (*groups, *({name} for name in SLOW)):
         if names := ",".join(sorted(group & set(strange.FLAGS))):
             plays += [f"stdio {names}", f"http {names}"]
     plays += [f"http {one}" for one in strange.FLAGS if one in alone or not quick]
+    plays += [f"stdio {one}" for one in missing if not quick]
 
     def work(place: str, url: str) -> set[str]:
         carrier, flags = place.split()
@@ -1530,7 +1545,11 @@ def check_strange(vectors: list[Json], quick: bool) -> int:
         if carrier == "http":
             kinds = [strange.FLAGS[name] for name in flags.split(",")]
             played = functools.partial(play_http, kinds, url)
-        return accused_twice(played, vectors)
+        if flags not in SLOW:
+            return accused_twice(played, vectors)
+        # The runner does not wait for these; a sample shows it.
+        some = [one for one in vectors if one["page"] in ("basic", "tools", "stdio")]
+        return accused(played(some, seconds="0.3"))
 
     bad = 0
     for place, seconds, wrong in side_by_side([*dict.fromkeys(plays)], work):

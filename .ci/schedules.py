@@ -1659,7 +1659,12 @@ def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint = calling(mcp, scheduler, server, wire)
     wire.gone = gone
     real = endpoint.run_handler
-    endpoint.run_handler = lambda *given: (real(*given), ended.append(1))
+
+    def run_handler(*given: Any) -> None:
+        real(*given)
+        ended.append(1)
+
+    endpoint.run_handler = run_handler
     return lambda: (
         len(told) + ('"result"' in wire.text()) == 1
         and not wrong

@@ -10,16 +10,17 @@ host. It needs nothing but the standard library; copy it beside them.
         print(entry.name, entry.command or entry.url)
 
 Read are: Claude Code (~/.claude.json, also the entries of one folder, and .mcp.json),
-Claude Desktop, Cursor, Windsurf, VS Code, Copilot CLI, Gemini CLI, and the TOML of
-Codex, for which Python needs `tomllib` (3.11). JSON may have comments, trailing commas
-and a byte order mark.
+Claude Desktop, Cursor, Windsurf, VS Code, Copilot CLI, Gemini CLI, Zed, opencode,
+Crush, Amp, and the TOML of Codex, for which Python needs `tomllib` (3.11). JSON may
+have comments, trailing commas and a byte order mark.
 
 A file or an entry that cannot be read costs itself: `problem` is called with one line,
 and the others are still found. No such line contains a value, because values are often
 secret.
 
-Known limits: the `headersHelper` of Claude Code is not run; Codex's profiles and the
-files of administrators are not read.
+Known limits: the `headersHelper` of Claude Code is not run, nor are commands in values
+(`$(...)` in Crush, except echo); servers that are a part of an extension, Codex's
+profiles and the files of administrators are not read.
 """
 
 from __future__ import annotations
@@ -68,16 +69,33 @@ claude-desktop  CONFIG  Claude/claude_desktop_config.json
 cursor          HOME    .cursor/mcp.json
 windsurf        HOME    .codeium/windsurf/mcp_config.json
 vscode          CONFIG  Code/User/mcp.json
+vscode          CONFIG  Code/User/settings.json
 copilot         COPILOT mcp-config.json
 gemini          HOME    .gemini/settings.json
 codex           CODEX   config.toml
+zed             ZED     zed/settings.json
+opencode        XDG     opencode/opencode.json
+opencode        XDG     opencode/opencode.jsonc
+crush           CRUSH   crush/crush.json
+amp             XDG     amp/settings.json
+amp             XDG     amp/settings.jsonc
 """
 PROJECT_FILES = """
 claude  .mcp.json
 cursor  .cursor/mcp.json
 vscode  .vscode/mcp.json
+vscode  .vscode/settings.json
 gemini  .gemini/settings.json
 codex   .codex/config.toml
+zed     .zed/settings.json
+opencode opencode.json
+opencode opencode.jsonc
+opencode .opencode/opencode.json
+opencode .opencode/opencode.jsonc
+crush   crush.json
+crush   .crush.json
+amp     .amp/settings.json
+amp     .amp/settings.jsonc
 """
 
 
@@ -91,8 +109,13 @@ def places(
     home = Path(environ.get("HOME") or Path.home())
     if platform == "win32":
         home = Path(environ.get("USERPROFILE") or home)
+    xdg = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    is_windows = platform == "win32"
     folders = {
         "HOME": home,
+        "XDG": xdg,
+        "ZED": config_folder(home, environ, platform) if is_windows else xdg,
+        "CRUSH": home / "AppData" / "Local" if is_windows else xdg,
         "CONFIG": config_folder(home, environ, platform),
         "CLAUDE": Path(environ.get("CLAUDE_CONFIG_DIR") or home),
         "COPILOT": Path(environ.get("COPILOT_HOME") or home / ".copilot"),
@@ -122,9 +145,9 @@ def config_folder(home: Path, environ: Mapping[str, str], platform: str) -> Path
 
 def host_of(path: Path) -> str:
     """Return which host writes a file of this name; "" if it could be any."""
-    for line in PROJECT_FILES.strip().splitlines():
-        host, name = line.split()
-        if path.as_posix().endswith("/" + name):
+    for line in PROJECT_FILES.splitlines() + USER_FILES.splitlines():
+        host, *_, name = line.split() or ["", "/"]
+        if path.absolute().as_posix().lower().endswith("/" + name.lower()):
             return host
     return "codex" if path.suffix == ".toml" else ""
 
@@ -240,6 +263,8 @@ def entries(
     found: list[Entry] = []
     folder = folder or Path.cwd()
     is_off = _switched_off(content, folder)
+    if not host and not {*TABLES, "mcp", "projects"} & content.keys():
+        problem(f"{path}: it has no table of servers: {', '.join(TABLES)} or mcp")
     for table, where in _tables(content, folder):
         for name, raw in table.items():
             try:
@@ -248,9 +273,13 @@ def entries(
                 problem(f"{path}: server {name!r}: {flaw}")
                 continue
             enabled = entry.enabled and not is_off(name)
-            inputs = _list(content, "inputs")
+            inputs = _list({**_table(content, "mcp"), **content}, "inputs")
             found.append(entry._replace(enabled=enabled, inputs=inputs))
     return found
+
+
+# What hosts call the table of their servers: most of them, VS Code, Codex, Zed, Amp.
+TABLES = ("mcpServers", "servers", "mcp_servers", "context_servers", "amp.mcpServers")
 
 
 def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
@@ -258,9 +287,15 @@ def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
     one folder, which Claude calls local, come first."""
     for project in _projects(content, folder):
         yield _table(project, "mcpServers"), "local"
-    # VS Code calls them "servers", Codex "mcp_servers".
-    for member in ("mcpServers", "servers", "mcp_servers"):
+    for member in TABLES:
         yield _table(content, member), ""
+    # In the settings of VS Code and opencode 2: {"mcp": {"servers": ...}}. In opencode 1
+    # and Crush, `mcp` is the table. Gemini has other members there.
+    inner = _table(content, "mcp")
+    if isinstance(inner.get("servers"), dict):
+        yield inner["servers"], ""
+    else:
+        yield {name: one for name, one in inner.items() if isinstance(one, dict)}, ""
 
 
 def _projects(content: Message, folder: Path) -> Iterator[Message]:
@@ -312,11 +347,13 @@ def _entry(name: str, raw: Any, path: Path, host: str, scope: str) -> Entry:
     """Return an entry in the uniform shape; HostFileError if it is not one."""
     if not isinstance(raw, dict):
         raise HostFileError("expected an object")
+    if isinstance(raw.get("command"), dict):  # in older files of Zed
+        raw = {**raw, **raw["command"], "command": raw["command"].get("path")}
     said = raw.get("type", raw.get("transport", ""))
     if not isinstance(said, str) or said.lower() not in {"", *KINDS}:
         raise HostFileError("its type must be stdio, http or sse")
     kind = KINDS.get(said.lower(), "")
-    url = _first(raw, "httpUrl", "url", "serverUrl")
+    url = _first(raw, "httpUrl", "url", "serverUrl").strip()
     if "httpUrl" in raw and not kind:
         kind = "http"
 
@@ -338,9 +375,9 @@ def _entry(name: str, raw: Any, path: Path, host: str, scope: str) -> Entry:
         command,
         url,
         kind,
-        env=_words(raw, "env"),
+        env={**_words(raw, "environment"), **_words(raw, "env")},
         cwd=_first(raw, "cwd") or None,
-        headers={**_words(raw, "headers"), **_words(raw, "http_headers")},
+        headers=merged(_words(raw, "headers"), _words(raw, "http_headers")),
         timeout=_seconds(raw, "tool_timeout_sec", "timeout"),
         startup=_seconds(raw, "startup_timeout_sec", "startup_timeout_ms"),
         enabled=raw.get("enabled") is not False and raw.get("disabled") is not True,
@@ -396,6 +433,12 @@ def _words(raw: Message, member: str) -> dict[str, str]:
     return {name: _plain(one) for name, one in found.items() if one is not None}
 
 
+def merged(*parts: Mapping[str, str]) -> dict[str, str]:
+    """Merge headers: a later one replaces an earlier one, in any spelling."""
+    found = {name.lower(): (name, part[name]) for part in parts for name in part}
+    return dict(found.values())
+
+
 def _names(raw: Message, *members: str) -> list[str] | None:
     """Return the first of these members, which are lists of tools."""
     for member in members:
@@ -427,9 +470,12 @@ def _seconds(raw: Message, *members: str) -> float | None:
 
 # ==== 4. Variables ============================================
 
-# ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:id}; Gemini has $NAME, too
-_VARIABLE = re.compile(r"\$\{(?:(env|input):)?([^{}:]+)(?::-([^}]*))?\}")
+# ${NAME}, ${env:NAME}, ${NAME:-default}, ${input:id}; Gemini and Crush have $NAME, too,
+# and Crush $(command); opencode has {env:NAME} and {file:path}.
+_VARIABLE = re.compile(r"\$\{(?:(env|input|config|command):)?([^{}:]+)(?::-([^}]*))?\}")
 _BARE = re.compile(r"\$([A-Za-z_]\w*)")
+_ECHO = re.compile(r"\$\(echo ([^()`;&|<>]*)\)")
+_OPENCODE = re.compile(r"\{(env|file):([^{}]+)\}")
 
 
 class _Expansion:
@@ -452,16 +498,39 @@ class _Expansion:
 
     def text(self, value: str) -> str:
         """Expand a text; the names that are not set are added to `missing`."""
-        if self.entry.host == "codex":  # it expands nothing
+        if self.entry.host in ("codex", "zed"):  # they expand nothing
             return value
+        if self.entry.host == "opencode":
+            return _OPENCODE.sub(self._opencode, value)
+        if self.entry.host == "crush":
+            value = _BARE.sub(r"${\1}", _ECHO.sub(r"\1", value))
+            if "$(" in value:
+                raise HostFileError("it needs a command's output, which is not run")
         if self.entry.host == "gemini":  # what is not set stays
             value = _BARE.sub(lambda match: self.environ.get(match[1], match[0]), value)
         return _VARIABLE.sub(self._variable, value)
+
+    def _opencode(self, match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        if kind == "env":  # what is not set is empty
+            return self.environ.get(name, "")
+        try:
+            place = self.entry.path.absolute().parent / Path(name).expanduser()
+            return place.read_text("utf-8").strip()
+        except (OSError, ValueError, RuntimeError):
+            raise HostFileError("a {file:...} in it cannot be read") from None
+
+    def path(self, value: str) -> str:
+        """Expand a text that may be a path: VS Code expands `~`, too."""
+        text = self.text(value)
+        return os.path.expanduser(text) if self.entry.host == "vscode" else text
 
     def _variable(self, match: re.Match[str]) -> str:
         space, name, default = match.groups()
         if space == "input":
             return self._input(name)
+        if space in ("config", "command"):
+            raise HostFileError(f"{match[0]} is available inside VS Code only")
         # As in a shell, a default also stands for an empty value.
         for values in (self.environ, self.own, self.known):
             if values.get(name) or (name in values and default is None):
@@ -493,20 +562,32 @@ def _expanded(
         env = {**_env_file(entry, expand), **_forwarded(entry, environ), **env}
         url = expand.text(entry.url)
         headers = {name: expand.text(one) for name, one in entry.headers.items()}
-        headers.update(_named_headers(entry, environ, expand.missing))
+        headers = merged(headers, _named_headers(entry, environ, expand.missing))
         if expand.missing:
             names = ", ".join(dict.fromkeys(expand.missing))
             raise HostFileError(f"it needs the environment variable {names}: set it")
 
         # A shell or a bridge may expand what is left in its arguments.
         expand.own = env
-        command = [expand.text(one) for one in entry.command]
-        cwd = expand.text(entry.cwd) if entry.cwd else None
+        command = [expand.path(one) for one in entry.command]
+        cwd = expand.path(entry.cwd) if entry.cwd else None
+        for hint in _hints(command, cwd):
+            problem(where + hint)
         for name in dict.fromkeys(expand.missing):
             problem(f"{where}the variable {name} is not set")
     except HostFileError as flaw:
         raise HostFileError(where + str(flaw)) from None
     return entry._replace(command=command, cwd=cwd, url=url, env=env, headers=headers)
+
+
+def _hints(command: Sequence[str], cwd: str | None) -> Iterator[str]:
+    """Yield what is probably wrong with a command, which is started all the same."""
+    for word in [*command, cwd or ""]:
+        if word.startswith("~/"):
+            yield "only VS Code expands ~: write the whole path"
+    program = "".join(command[:1])
+    if re.search(r"\s", program) and not os.path.exists(program):
+        yield "its command has a space: arguments belong in args"
 
 
 def _forwarded(entry: Entry, environ: Mapping[str, str]) -> dict[str, str]:

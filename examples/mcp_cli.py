@@ -103,12 +103,19 @@ OPTIONS = {
     "--all-env": ("", "pass on all variables, secrets, too"),
     "--cwd": ("FOLDER", "start the server in this folder"),
     "--header": ("'NAME: VALUE'", "send an HTTP header"),
-    "--proxy": ("URL", "connect through it (default: HTTPS_PROXY, NO_PROXY and so on)"),
+    "--proxy": (
+        "URL",
+        "connect through http://[USER:PASSWORD@]HOST:PORT (default: "
+        "HTTPS_PROXY, NO_PROXY and so on)",
+    ),
     "--cacert": ("FILE", "trust the certificate authorities in this PEM file"),
     "--login": ("", "log in with a browser if the server asks; tokens are kept"),
     "--no-browser": ("", "... without opening one: show the page, or a code"),
     "--oauth": ("NAME=VALUE", "... with a client_id, a scope and so on; see below"),
-    "--answer": ("KEY=VALUE", "answer a field of the server's questions"),
+    "--answer": (
+        "KEY=VALUE",
+        "answer a field of the server's questions, in their order",
+    ),
     "--sample": ("TEXT", "answer the server's requests for a model's words"),
     "--root": ("FOLDER", "tell the server about a folder"),
     "--revision": ("DATE", "speak this revision of MCP or fail"),
@@ -259,6 +266,16 @@ class Given:
             for key, _, value in (word.partition(mark) for word in self.options[name])
         }
 
+    def answers(self) -> dict[str, list[str]]:
+        """Return the values that --answer gives, in order, by the field's name."""
+        found: dict[str, list[str]] = {}
+        for word in self.options["--answer"]:
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise UsageError(f"--answer: expected KEY=VALUE; found {word!r}")
+            found.setdefault(name, []).append(value)
+        return found
+
     def variables(self) -> dict[str, str]:
         """Return the variables that --env sets, or passes on."""
         found = {}
@@ -326,6 +343,7 @@ class Server:
         self.headers: Message = {}
         self.env: Message = {}
         self.cwd: str | None = None
+        self.sse = False  # a host's entry says that it speaks HTTP+SSE
         self.oauth: Message = {}  # what a host's file says about logging in
         # seconds that a host's entry gives for a call, and for the start
         self.timeout: float | None = None
@@ -372,6 +390,7 @@ def open_client(given: Given, terminal: Terminal, stack: ExitStack) -> Client:
     if server.file:
         return open_file(server.file, settings, stack)
     if server.url:
+        settings["sse"] = server.sse
         return started(server.url, {**settings, **network(options)})
     return start_server(server.command, settings, stack)
 
@@ -382,7 +401,10 @@ def network(options: Message) -> Message:
     if "--proxy" in options:
         found["proxy"] = proxy = str(options["--proxy"])
         if not re.match(r"https?://|[^:/]+(:\d+)?$|$", proxy):
-            raise UsageError("--proxy: expected http://HOST:PORT")
+            raise UsageError(
+                "--proxy: expected http://[USER:PASSWORD@]HOST:PORT (SOCKS is not "
+                "supported)"
+            )
         # oauth.py reads it there
         os.environ.update(dict.fromkeys(("http_proxy", "https_proxy"), proxy))
     if "--cacert" in options:
@@ -416,6 +438,7 @@ def find_server(given: Given, terminal: Terminal) -> Server:
     target = given.target
     if isinstance(target, list):
         return Server(command=target)
+    target = target.strip()
     file = given.options.get("--config")
     if file is None and "://" in target:
         return Server(url=target)
@@ -495,10 +518,13 @@ def configured(
         if may_be_file and not problems:
             raise UnknownName from None
         where = file or "the configuration of a host"
+        hint = suggestion(name, known.args)
+        if file and not known.args:
+            hint = f", which has no table of servers ({', '.join(host_files.TABLES)})"
+        elif may_be_file:
+            hint += f"; to run the file here: ./{name}"
         raise UsageError(
-            f"{name!r} is not a URL or a file, and not in {where}"
-            f"{suggestion(name, known.args)}"
-            + (f"; to run the file here: ./{name}" if may_be_file else "")
+            f"{name!r} is not a URL or a file, and not in {where}{hint or meant(name)}"
         ) from None
     except host_files.HostFileError as problem:
         raise UsageError(str(problem)) from None
@@ -508,7 +534,19 @@ def configured(
     server.headers, server.env = dict(entry.headers), dict(entry.env)
     server.oauth = as_object(entry.raw.get("oauth"))
     server.cwd = entry.cwd
+    server.sse = entry.kind == "sse"
     return server
+
+
+def meant(target: str) -> str:
+    """Return what a target that is none may have meant, as the end of a sentence."""
+    if " " in target.strip():
+        return f"; a command stands at the end: -- {target}"
+    if target.startswith("~/"):
+        return f"; did you mean {os.path.expanduser(target)}?"
+    if re.match(r"[\w.-]+:\d+(/|$)", target):
+        return f"; did you mean http://{target}?"
+    return ""
 
 
 class ServerProcess(StdioTransport):
@@ -672,11 +710,18 @@ class Parameters:
     def __init__(self, owner: str, schema: Any) -> None:
         self.owner = owner
         self.root = as_object(schema)
-        self.schemas = as_object(self.root.get("properties"))
-        self.required = names_in(self.root, "required")
+        self.schemas: Message = {}
+        self.required: set[str] = set()
+        is_open = False
+        for part in self.parts(self.root):
+            for name, member in as_object(part.get("properties")).items():
+                self.schemas.setdefault(name, member)
+            is_open = is_open or "patternProperties" in part
+        for part in self.parts(self.root, ("allOf",)):
+            self.required |= names_in(part, "required")
         # Names that the schema does not have are allowed if it says so itself.
         self.others = self.root.get("additionalProperties")
-        self.is_open = self.others not in (None, False)
+        self.is_open = is_open or self.others not in (None, False)
         self.left = MOST_PARTS  # parts of schemas that may still be shown
 
     def resolved(self, schema: Any) -> Message:
@@ -691,7 +736,9 @@ class Parameters:
                 schema = as_object(schema).get(name, {})
         return {}
 
-    def parts(self, schema: Any) -> list[Message]:
+    def parts(
+        self, schema: Any, words: tuple[str, ...] = ("allOf", "oneOf", "anyOf")
+    ) -> list[Message]:
         """Return a schema and those that it combines, at any depth; each once."""
         found: dict[int, Message] = {}
         waiting = [self.resolved(schema)]
@@ -699,7 +746,7 @@ class Parameters:
             part = waiting.pop()
             if id(part) not in found:
                 found[id(part)] = part
-                for word in ("allOf", "oneOf", "anyOf"):
+                for word in words:
                     more = as_list(part.get(word))[:MOST_PARTS]
                     waiting += map(self.resolved, reversed(more))
         return list(found.values())
@@ -1035,7 +1082,7 @@ def offered(client: Client, kind: str, terminal: Terminal) -> list[Message] | No
             return client.list_tools() if kind == "tools" else client.list_prompts()
         found = client.request(f"{kind}/list")[kind]
         return found if isinstance(found, list) else None
-    except (RpcError, Malformed) as problem:
+    except (RpcError, Malformed, HttpError, TimeoutError) as problem:
         terminal.note(f"{kind}: {error_text(problem)}")
         terminal.note(f"{kind} cannot be listed, so arguments are sent as they are")
         return None
@@ -1305,17 +1352,15 @@ def prompt_parameters(prompt: Message) -> Parameters:
 
 MOST_TEXT = 10_000  # characters of a description
 
-# C0 but for newline and tab, DEL, C1, and what reverses the direction of text; a
-# carriage return is harmless only before a newline.
-CONTROL = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-    "|\r(?!\n)"
-)
+# Kept in texts: line ends, tabs, and the spaces and joiners of various scripts.
+KEPT = "\n\t\xa0\u202f\u3000\u200c\u200d"
 
 
 def clean(text: str) -> str:
-    """Replace control characters by what Python calls them, such as \\x1b."""
-    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    """Replace control characters and those that are invisible, or reverse the direction
+    of text, by what Python calls them, such as \\x1b."""
+    lines = text.split("\r\n")
+    return "\r\n".join(mcp_ref.printable(line, KEPT) for line in lines)
 
 
 def one_line(text: str) -> str:
@@ -1508,6 +1553,16 @@ def new_file(path: Path, number: int) -> BinaryIO:
     raise FileExistsError(f"{path} and 10000 numbered names exist")
 
 
+def from_base64(text: str) -> bytes:
+    """Decode base64; also with line ends, without padding, with the letters of URLs, or
+    as a `data:` URI. ValueError if it is something else."""
+    import base64
+
+    text = "".join(re.sub(r"^data:[^,]*,", "", text).split()).rstrip("=")
+    text = text.replace("-", "+").replace("_", "/")
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+
+
 class Terminal:
     """The user at the terminal, if there is one: sees notes on stderr, answers
     questions on standard input."""
@@ -1516,7 +1571,8 @@ class Terminal:
         self.options = options
         self.url = ""
         self.login: Any = None  # what has logged in
-        self.answers: dict[str, str] = {}
+        # Those of --answer that no question has used yet.
+        self.answers: dict[str, list[str]] = {}
         self.request: Any = None  # the one that waits for an answer
         self.moving = False  # a line of progress is on the screen
         self.saved = 0  # files for this answer
@@ -1576,10 +1632,8 @@ class Terminal:
 
     def save(self, data: str, kind: str) -> str:
         """Write content that is not text to --output; return what to print."""
-        import base64
-
         try:
-            content = base64.b64decode(data, validate=True)
+            content = from_base64(data)
         except ValueError:
             self.fail(Malformed(f"{kind}: the server sent invalid base64"))
             return ""
@@ -1693,6 +1747,21 @@ class Terminal:
         with self.asking():
             return self.fill_in(params)
 
+    def take_answer(self, form: Parameters, name: str) -> list[str]:
+        """Take what --answer gives for a field: a list gets all of it, other fields one
+        each, in the order of the questions."""
+        texts = self.answers.get(name, [])
+        is_list = "array" in form.types(form.schemas.get(name, {}))
+        taken = texts[: len(texts) if is_list else 1]
+        del texts[: len(taken)]
+        return taken
+
+    def say_unused(self) -> None:
+        """Say which answers no question has used."""
+        for name, texts in self.answers.items():
+            for text in texts:
+                self.note(f"The server did not ask for {name!r}: {text:.80}")
+
     def fill_in(self, params: Message) -> Any:
         """Fill in a form, field by field."""
         schema = params.get("requestedSchema")
@@ -1705,10 +1774,10 @@ class Terminal:
         if not form.schemas:
             return {} if self.agrees("Agree?") else "decline"
         while True:
-            typed = [name for name in form.schemas if name not in self.answers]
+            typed = [name for name in form.schemas if not self.answers.get(name)]
             answer: Message = {}
             for name, part in form.schemas.items():
-                given = self.answers.pop(name, None)
+                given = self.take_answer(form, name)
                 try:
                     value = self.field(form, name, form.resolved(part), given)
                 except EOFError:
@@ -1727,7 +1796,9 @@ class Terminal:
 
     def prepared(self, form: Parameters) -> Any:
         """Answer a form with --answer only; decline if that does not suffice."""
-        names = [name for name in form.schemas if name in self.answers]
+        if not form.schemas and self.take_answer(form, "action") == ["accept"]:
+            return {}
+        names = [name for name in form.schemas if self.answers.get(name)]
         missing = [
             name
             for name in form.schemas
@@ -1739,27 +1810,35 @@ class Terminal:
             wanted = " ".join(
                 f"--answer {name}=..." for name in missing or form.schemas
             )
+            wanted = wanted or "--answer action=accept"
             self.note(f"There is no terminal to answer at, so it is declined: {wanted}")
             return "decline"
-        return {name: form._value(name, [self.answers.pop(name)]) for name in names}
+        return {name: form._value(name, self.take_answer(form, name)) for name in names}
 
-    def field(self, form: Parameters, name: str, part: Message, given: Any) -> Any:
-        """Ask for a field until the answer is valid; None if it is left out."""
+    def field(
+        self, form: Parameters, name: str, part: Message, given: list[str]
+    ) -> Any:
+        """Ask for a field until the answer is valid; None if it is left out. `given`:
+        what --answer says."""
         title, kind = part.get("title", name), form.spelled(part)
         if part.get("description"):
             self.note(f"  {part['description']}")
         hint = f" [{value_text(part['default'])}]" if "default" in part else ""
         while True:
-            text = self.ask(f"  {title} ({kind}){hint}: ") if given is None else given
-            given = None
-            if text is None:
-                raise EOFError
-            if not text and (name not in form.required or "default" in part):
+            if given:
+                texts = given
+                given = []
+            else:
+                text = self.ask(f"  {title} ({kind}){hint}: ")
+                if text is None:
+                    raise EOFError
+                texts = [text]
+                if "array" in form.types(part) and not text.startswith("["):
+                    texts = [one.strip() for one in text.split(",")]
+            if texts == [""] and (name not in form.required or "default" in part):
                 return part.get("default")
             try:
-                if "array" in form.types(part) and not text.startswith("["):
-                    return form._value(name, [one.strip() for one in text.split(",")])
-                return form._value(name, [text])
+                return form._value(name, texts)
             except UsageError as problem:
                 self.note(f"  {problem}")
 
@@ -1886,7 +1965,7 @@ class Shell:
     def do(self, given: Given) -> int:
         """Run a verb on our connection."""
         terminal, client = self.terminal, self.client
-        terminal.options, terminal.answers = given.options, given.pairs("--answer", "=")
+        terminal.options, terminal.answers = given.options, given.answers()
         if given.verb == "listen":
             # It goes on while other lines run.
             listen(
@@ -1900,6 +1979,7 @@ class Shell:
             return do(client, given, terminal)
         finally:
             client.timeout = before
+            terminal.say_unused()
 
     # ---- the tabulator
 
@@ -1927,8 +2007,8 @@ class Shell:
         return found[number] if number < len(found) else None
 
     def possible(self, before: list[str]) -> list[str]:
-        """Return the words that can follow these. They are printed, so those with
-        control characters or spaces are left out."""
+        """Return the words that can follow these. Readline prints them as they are, so
+        those that clean() would change, and those with spaces, are left out."""
         words = [word for word in before if not word.startswith("-")]
         if not words:
             verbs = [name for name in VERBS if name not in NOT_IN_SHELL]
@@ -1939,7 +2019,11 @@ class Shell:
                 self.names[key] = sorted(self.fetch(*words[:2]))
             except Exception:  # a line that follows will say it
                 return []
-        return [word for word in self.names[key] if re.fullmatch(r"\S+", clean(word))]
+        return [
+            word
+            for word in self.names[key]
+            if word == clean(word) and re.fullmatch(r"\S+", word)
+        ]
 
     def fetch(self, verb: str, name: str = "") -> list[str]:
         """Return the names that a verb takes, or the arguments of what it names."""
@@ -2105,7 +2189,8 @@ def status_of(problem: Exception) -> int:
 def error_text(problem: Exception) -> str:
     """Return what went wrong, as a line or more."""
     if isinstance(problem, RpcError):
-        return f"the server answered with error {problem.code}: {problem}"
+        data = "" if problem.data is None else f" ({value_text(problem.data):.2000})"
+        return f"the server answered with error {problem.code}: {problem}{data}"
     if isinstance(problem, UsageError):
         return f"mcp_cli.py: {problem}"
     if isinstance(problem, Disconnected) and problem.exit_status is not None:
@@ -2135,7 +2220,7 @@ def run(arguments: list[str]) -> int:
     """Do what the command line says; return the exit status."""
     given = Given(arguments)
     terminal = Terminal(given.options)
-    terminal.answers = given.pairs("--answer", "=")
+    terminal.answers = given.answers()
     check_output(given.options.get("--output"))
     if given.verb == "logout":
         return log_out(given, terminal)
@@ -2152,8 +2237,7 @@ def run(arguments: list[str]) -> int:
         raise
     finally:
         stack.close()  # what is left, if a signal came as it began to close
-    for name in terminal.answers:
-        terminal.note(f"The server did not ask for {name!r}.")
+    terminal.say_unused()
     return status
 
 

@@ -1,5 +1,5 @@
 # mcp_client.py 2.0.0.dev: an MCP client in one file, on mcp_ref.py.
-# What has changed, and the SHA-256 of each release: .github/CHANGELOG.md.
+# Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
 # For linters of the project in which this file may be; its own checks are elsewhere.
@@ -23,10 +23,8 @@ Since 2026-07-28 (*modern*) each request carries version and capabilities in its
 `_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects
 which, once.
 
-The file goes from the small parts to the large one, so that a name is defined before it
-is used. Section 1 has limits and exceptions, 2 checks of what a server sends, 3 one
-request, 4 and 5 the transports, 6 subscriptions, 7 the client. To follow one call from
-its caller to the bytes and back:
+A name is defined before it is used. To follow a call from its caller to the bytes and
+back:
 
     Client.call_tool        the params of a method, and the shape of its result
     Client.request          answers the server's questions, retries
@@ -41,20 +39,14 @@ its caller to the bytes and back:
 Methods of Client block the caller. These threads do the rest:
 
     mcp-write, mcp-read     all messages to and from a server on stdio
-    mcp-stderr, mcp-watch   what it writes to stderr; its exit
+    mcp-stderr, mcp-watch   its stderr; its exit
     mcp-call                one message to a Server object in this process
     mcp-post                one POST (or DELETE), and the stream that answers it
     mcp-stream              [legacy] the stream of a session over HTTP
     mcp-answer              [legacy] one question from the server
     mcp-listen              the callback of one subscription
 
-Known limits: `on_log` and `on_notification` run on the reading thread, so they must not
-call the client; results are not cached or checked against an outputSchema; a
-subscription is not renewed when its connection is lost; the timeout of a call to a
-legacy server runs on while its question is answered; a tools/call that was
-sent on a kept connection which ends at that moment is Disconnected, because the server
-may have run it; `Retry-After` is read in seconds, not as a date; a proxy that asks for
-a password, or for TLS on the way to itself, is not supported.
+limits.md lists the known limits.
 
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md has the
 recipe that also cancels. A callback may be a coroutine function: each call runs in a
@@ -70,7 +62,9 @@ import os
 import re
 import signal
 import socket
+import string
 import sys
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -84,7 +78,7 @@ from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
 from typing import Any, NamedTuple, Optional
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
@@ -127,12 +121,13 @@ from mcp_ref import (
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    CALL_SECONDS CLOSE_STEP_SECONDS IDLE_SECONDS LOGIN_SECONDS LONGEST_SECONDS
-    MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES
-    MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_ROUNDS MAX_STUCK_PAGES
-    MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT
+    MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES MAX_ROUNDS
+    MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
-    ServerLacks StdioTransport Subscription Transport connect fetch url_warnings
+    ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
+    url_warnings
 """.split()
 
 
@@ -147,6 +142,9 @@ LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
 # Questions in one result; of a legacy server, open at a time: more are ignored.
 MAX_QUESTIONS = 64
+
+# ---- of connecting
+COURTESY_SECONDS = 2.0  # for each message that is not needed to go on
 
 # ---- of a list
 MAX_PAGES = 1000  # pages of one list
@@ -172,7 +170,10 @@ LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
-RETRY_SECONDS = 1.0  # wait before a stream is reopened, unless the server sets `retry`
+# The wait before a stream is opened again, unless the server sets `retry`; and before a
+# request is repeated, unless it sends Retry-After.
+RETRY_SECONDS = 1.0
+MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
 Message = dict[str, Any]
 Hook = Optional[Callable[..., Any]]
@@ -200,11 +201,11 @@ class RequestCancelled(Exception):
     """Someone called cancel() on this request."""
 
 
-# What a request fails with, but for our own doing (cancel(), a callback).
+# Failures of a request, except our own (cancel(), a callback).
 _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
-# ==== 2. Checks of what the other side sends ==================
+# ==== 2. Checks of the server's data ==========================
 # Pure functions: no connection, no state.
 
 
@@ -264,8 +265,13 @@ _FIELD = """
 
 def _known_keywords(part: Message) -> Message:
     """Return a part of a form without unknown keywords: client/elicitation §Requested
-    Schema."""
-    return {name: part[name] for name in _FIELD if name in part}
+    Schema. Choices with titles become an `enum`, which is fast to check."""
+    known = {name: part[name] for name in _FIELD if name in part}
+    for name in ("oneOf", "anyOf"):
+        choices = known.get(name)
+        if choices and all(list(one) == ["const"] for one in choices):
+            known["enum"] = [one["const"] for one in known.pop(name)]
+    return known
 
 
 def _form(form: Message) -> tuple[Message, Schema]:
@@ -343,6 +349,31 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
     }
 
 
+# ---- headers
+
+# Those that a user may not set: the transport depends on them.
+_FIXED_HEADERS = """
+    accept accept-encoding connection content-length content-type last-event-id
+    transfer-encoding
+""".split()
+
+
+def merge_headers(*parts: Message) -> Message:
+    """Merge dicts of headers: a later one replaces an earlier one, in any spelling."""
+    found = {name.lower(): (name, part[name]) for part in parts for name in part}
+    return dict(found.values())
+
+
+def _check_headers(headers: Message) -> Message:
+    """Return a user's headers; ValueError if one of them cannot be sent."""
+    for name, value in headers.items():
+        if name.lower() in _FIXED_HEADERS or name.lower().startswith("mcp-"):
+            raise ValueError(f"the client itself sets the header {name}")
+        if not f"{name}{value}".isascii():
+            raise ValueError(f"the header {name!r} must be ASCII")
+    return headers
+
+
 # ---- URLs
 
 
@@ -363,6 +394,23 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or ports[parts.scheme]
 
 
+def _proxy(text: str) -> tuple[Any, Message]:
+    """Return address and headers of a proxy; ValueError if it is not an HTTP proxy."""
+    url = text if "://" in text else f"http://{text}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            "a proxy must be http://[USER:PASSWORD@]HOST:PORT (SOCKS is not "
+            f"supported); found {_shown(url)}"
+        )
+    headers = {}
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        code = b64encode(pair.encode()).decode()
+        headers["Proxy-Authorization"] = f"Basic {code}"
+    return (parts.hostname, parts.port or 80), headers
+
+
 def _check_url(url: Any) -> None:
     """Check a URL that a server wants a user to open: ValueError if it is not plain."""
     if not re.fullmatch(r"https?://[!-\[\]-~]{1,4000}", str(url)):
@@ -371,7 +419,7 @@ def _check_url(url: Any) -> None:
 
 
 def url_warnings(url: str, server_url: str = "") -> list[str]:
-    """Return what a user should know before a URL from a server is opened."""
+    """Return warnings for the user, before a URL from a server is opened."""
     scheme, host, _ = _origin(url)
     warnings = []
     if server_url and host != _origin(server_url)[1]:
@@ -379,7 +427,7 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
     if "xn--" in host:
         warnings.append(f"{host} has letters that may look like others")
     if scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
-        warnings.append("what you enter there is not encrypted")
+        warnings.append("your input there is not encrypted")
     return warnings
 
 
@@ -387,35 +435,30 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
 #
-# The story of a request, over any transport:
-#
-#   1. Its caller makes it, and Client._transmit() puts it among `client.running`.
-#   2. A thread of the transport sends the message. What fails there is settle()d like
-#      a response: the caller learns of it in next(), and nowhere else.
-#   3. The thread that reads finds it in `running` by the id of what came: progress is
-#      put() into the inbox, the response settle()s it.
-#   4. The caller gets the response, or an exception: the server's error, the deadline,
-#      cancel(), the loss of the connection.
-#   5. Client._finish() takes it out of `running`, whatever happened, and cancels it on
-#      the server if there was no response. What comes later has an unknown id.
+#   1. Client._transmit() puts the request among `client.running`.
+#   2. A thread of the transport sends the message, and settle()s a failure.
+#   3. The thread that reads finds the request in `running` by the message's id. It
+#      put()s progress into the inbox, and settle()s the response.
+#   4. In any case, Client._finish() takes it out of `running`, and cancels it on the
+#      server if there was no response.
 
 
 class Request:
     """A request, from sending to response. Any thread may cancel() it.
 
-    A notification, or our answer to a server's question, is a Request without a
-    response (`response=False`): it is settled when it is sent.
+    A notification, or an answer to a server's question, has `response=False`: it is
+    settled when it is sent.
 
-    state       true while ...                              what changes it
+    state       true while ...                              changed by
     waiting     the caller is inside next() or wait()       the caller
     settled     its response, or an exception in its        settle(), by the thread
                 place, has arrived                          that reads or posts
     cancelled   someone gave it up                          cancel(), any thread
-    over        the caller waits no longer; what still      Client._finish(), the caller
-                comes is of no use, and its thread ends
+    over        the caller waits no longer, and the         Client._finish(), the caller
+                thread that posts ends
 
-    `settled` and `cancelled` do not exclude each other: next() looks at `cancelled`
-    first. No lock is needed: each flag is only ever set, and a deque is thread-safe.
+    A request may be settled and cancelled; next() looks at `cancelled` first. No lock
+    is needed: each flag is only ever set, and a deque is thread-safe.
 
     `tag`: see connect(). `timeout`: seconds for the response; `extend`: progress resets
     it, until `last` (a time). `deadline`: the time at which next() gives up; it moves
@@ -442,28 +485,28 @@ class Request:
         self.timeout = client.timeout if timeout is None else timeout
         self.last = monotonic() + longest
         self.deadline = min(monotonic() + self.timeout, self.last)
+        # [legacy] True if Client.request() repeats it in another session.
+        self.reopens = False
 
         self.settled = False
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
-        # This lock is a flag: while it is free, there may be something new in the
-        # inbox. The plain forms hang: a signal handler that calls cancel() could wait
-        # for itself in put() of a Queue, but may always release a lock; and after a
-        # handler that took long, get() of a SimpleQueue may wait for ever (CPython 3.9
-        # to 3.13).
+        # Free while the inbox may have something new. A queue would hang: a signal
+        # handler that calls cancel() could wait for itself in Queue.put(), and after a
+        # long handler SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
         self._news = Lock()
 
         # ---- over HTTP only
         self.wire: Any = None  # its connection, while it has one
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
-        self.slower = 1  # ... times this, which grows while it brings nothing
+        self.slower = 1  # ... times this, which doubles while it brings nothing
 
     def put(self, *items: Any) -> None:
         """Deliver messages, and have next() look up; a signal handler may, too."""
         self.inbox.extend(items)
-        # It is free already: next() has yet to look at what was put before.
+        # It is free already: next() has yet to see the items before these.
         with suppress(RuntimeError):
             self._news.release()
 
@@ -501,9 +544,8 @@ class Request:
                 if isinstance(item, BaseException):
                     raise item
                 return item
-            # At most a second, because the deadline may move meanwhile, and because a
-            # signal that comes just before this wait does not end it (seen with
-            # Python 3.9).
+            # At most a second: the deadline may move, and a signal just before this
+            # wait does not end it (seen with Python 3.9).
             self._news.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
@@ -521,9 +563,9 @@ class Request:
 
 
 # ==== 4. Transports: in this process, and stdio ===============
-# A transport carries messages and knows nothing of their meaning. What comes back goes
-# to Client.receive(), exceptions to Request.settle(). What gets no response settles its
-# request once it is sent.
+# A transport carries messages, and does not interpret them. It passes messages of the
+# server to Client.receive(), and exceptions to Request.settle(). A message without a
+# response settles its request once it is sent.
 
 
 class Transport:
@@ -531,8 +573,7 @@ class Transport:
     stop(), which start() may follow; and send(message, request), which does not
     wait.
 
-    The client calls start() and stop() under its lock for connecting, and send() from
-    any thread."""
+    The client calls start() and stop() under its lock, and send() from any thread."""
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
@@ -541,14 +582,22 @@ class Transport:
     unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
+    only_sse = False  # [legacy] True if the server speaks HTTP+SSE
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
 
     def say(self, line: str) -> None:
-        """Print a line for the user, on stderr. What a terminal would obey is
-        escaped."""
+        """Print a line for the user on stderr, without control sequences."""
         print(printable(line), file=sys.stderr)
+
+    def _receive(self, *arguments: Any) -> None:
+        """Pass a message to the client; report text that is no message, and a callback
+        that fails."""
+        try:
+            self.client.receive(*arguments)
+        except Exception as problem:
+            self.say(repr(problem))
 
     def _run(self, name: str, request: Request, work: Any) -> None:
         """Do a request's work on a new thread; an exception settles the request."""
@@ -565,7 +614,7 @@ class Transport:
         _thread(name, run)
 
     def _release(self, request: Request) -> None:
-        """Give up what a request used."""
+        """Free the connection of a request."""
 
 
 class MemoryTransport(Transport):
@@ -576,12 +625,12 @@ class MemoryTransport(Transport):
         self.server = server
 
     def start(self) -> None:
-        # The peer is what the server knows us by: a new one is a new connection.
+        # For the server, a new peer is a new connection.
         self.peer = Peer(self._deliver)
         self.up = True
 
     def stop(self) -> None:
-        # The server abandons what it does for a peer that is closed.
+        # The server abandons the requests of a peer that is closed.
         if self.up:
             self.up = False
             self.peer.close()
@@ -615,7 +664,7 @@ def _lines(file: Any) -> Iterator[bytes]:
 
 def _kill(process: Any, name: str) -> None:
     """Send a signal to a server and its children; on Windows, end the server."""
-    with suppress(OSError):  # no process is left, which is what we want
+    with suppress(OSError):  # no process is left
         if os.name == "nt":
             process.kill()
         else:
@@ -623,7 +672,7 @@ def _kill(process: Any, name: str) -> None:
 
 
 def _left_unread(process: Any) -> bool:
-    """Tell whether a process left what we sent (on Linux; elsewhere rarely)."""
+    """Tell whether a process left our message unread (on Linux; elsewhere rarely)."""
     try:
         import fcntl
         import termios
@@ -646,12 +695,11 @@ class StdioTransport(Transport):
 
     start() makes for each process: `wrote`, true once a line was written to it; `loss`,
     the exception for calls once it is lost; `outgoing`, pairs of a line and its request
-    for mcp-write (None ends that thread); `exited`, set when it has exited; `silent`,
-    set when its stderr has ended.
+    for mcp-write (None ends that thread); `exited`, set when it has exited; `ended` and
+    `silent`, set when its stdout and its stderr have been read to the end.
 
-    start() and stop() run under the client's lock for connecting. The four threads of a
-    process get it as an argument, because `process` may be the next one when they end;
-    each ends with its pipe, or with the process."""
+    The four threads of a process get it as an argument, because `process` may be the
+    next one when they end; each ends with its pipe, or with the process."""
 
     process: Any = None
     heard = False  # true once this process has said something
@@ -682,6 +730,7 @@ class StdioTransport(Transport):
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
         self.exited = Event()
+        self.ended = Event()
         self.silent = Event()
         self.last_lines = []
         try:
@@ -713,7 +762,7 @@ class StdioTransport(Transport):
     def _write(self, process: Any) -> None:
         """Write lines; runs on mcp-write, the only thread that a slow server can
         block."""
-        # The server has closed its stdin, or is gone: _lose() tells those who wait.
+        # The server has closed its stdin, or is gone: _lose() fails the requests.
         with suppress(OSError), process.stdin:
             for line, request in iter(self.outgoing.get, None):
                 process.stdin.write(line)
@@ -725,18 +774,17 @@ class StdioTransport(Transport):
 
     def _read(self, process: Any) -> None:
         """Read lines until the output ends; runs on mcp-read."""
+        ended = self.ended
         with process.stdout:
             for line in _lines(process.stdout):
                 self.heard = True
-                try:
-                    if line.strip():
-                        self.client.receive(line)
-                except Exception as problem:  # not a message, or a callback failed
-                    self.say(repr(problem))
-            self._lose(process)
+                if line.strip():
+                    self._receive(line)
+        ended.set()
+        self._lose(process)
 
     def _forward(self, process: Any) -> None:
-        """Pass on what the server writes to stderr; runs on mcp-stderr."""
+        """Pass on the lines of the server's stderr; runs on mcp-stderr."""
         with process.stderr:
             for line in _lines(process.stderr):
                 text = line.decode("utf-8", "replace").rstrip()
@@ -755,8 +803,10 @@ class StdioTransport(Transport):
     def _lose(self, process: Any) -> None:
         """Mark the server as gone; fail pending calls, quoting the end of its
         stderr."""
-        # A pipe may end a moment before the process, and both before the last line.
+        # A pipe may end a moment before the process. Answers that it wrote before are
+        # still to be read, unless another process keeps its stdout open.
         if self.exited.wait(1):
+            self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
         if self.up and process is self.process:
             self.unread = not self.wrote or _left_unread(process)
@@ -795,21 +845,27 @@ class StdioTransport(Transport):
 # Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
 # by GET; HTTP+SSE has no other.
 #
-# Connections are kept, and used for one exchange after another. So a connection can be
-# gone when it is used again, and this request is not to blame: what was not sent whole,
-# and what only reads, is then sent once more on another connection. A call that the
-# server may have run is not.
+# Connections are kept, and one may have ended when it is used again. The request is
+# then sent once more on another connection, if it was not sent completely, or only
+# reads.
 #
 # A message goes down through these, and each knows only the next:
 #
-#     _post            what the response means; HTTP+SSE
+#     _post            the meaning of the response; HTTP+SSE
 #     _open            redirects, authorization, a busy server
 #     _send            headers, cookies, a kept connection that has ended
 #     _Wire.exchange   bytes
 
 
+# Requests that are repeated while a server restarts: they only read.
+_REPEATED = """
+    initialize ping prompts/list resources/list resources/templates/list server/discover
+    tools/list
+""".split()
+
+
 class _Call(NamedTuple):
-    """What is sent in an HTTP exchange; `headers` are those of the protocol."""
+    """An HTTP request; `headers` are those of the protocol."""
 
     verb: str
     headers: Message
@@ -825,9 +881,8 @@ class _Wire:
     kept     None        it waits in HttpTransport.idle for another request
     ended                nothing: it is dropped, and never used again
 
-    `lock` guards `owner` alone. Everything is done by the owner's thread, but for
-    hang_up(), which any thread may call for the owner: the lock makes sure that it does
-    not end the exchange of the next one.
+    `lock` guards `owner`: hang_up(), which any thread may call for the owner, must not
+    end the next owner's exchange. Everything else is done by the owner's thread.
 
     exchange() makes these of the response: `status`; `headers`, with names in lower
     case; `is_stream`; `body`, all of it, but nothing of a stream."""
@@ -843,27 +898,31 @@ class _Wire:
 
         scheme, host, port = _origin(url)
         self.host = host  # as errors name it
+        self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place: Message = {"on": 0}  # what Client.record() says about the exchange
+        self.place: Message = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
+        self.credentials: Message = {}  # headers for such a proxy
         with self.failing():
             if proxy is None and not proxy_bypass(urlsplit(url).netloc):
                 proxy = getproxies().get(scheme)
             address = (host, port)
             if proxy:
-                address = _origin(proxy if "://" in proxy else f"http://{proxy}")[1:]
-                self.host = f"{host} (through the proxy {address[0]})"
+                address, credentials = _proxy(proxy)
+                how = "" if credentials else ", without a password"
+                self.route = f" (through the proxy {address[0]}{how})"
 
             if scheme == "http":
                 self.connection: Any = HTTPConnection(*address, timeout=timeout)
                 if proxy:
                     self.prefix = f"http://{urlsplit(url).netloc}"
+                    self.credentials = credentials
             else:
                 self.connection = HTTPSConnection(
                     *address, timeout=timeout, context=tls
                 )
                 if proxy:
-                    self.connection.set_tunnel(host, port)
+                    self.connection.set_tunnel(host, port, credentials)
             self.connection.connect()
             self.socket = self.connection.sock
 
@@ -875,7 +934,9 @@ class _Wire:
         except (OSError, HTTPException, ValueError) as problem:
             # http.client quotes the value of an invalid header, which may be a secret.
             text = str(problem).partition(" value b")[0]
-            raise kind(f"{self.host}: {text or type(problem).__name__}") from None
+            raise kind(
+                f"{self.host}{self.route}: {text or type(problem).__name__}"
+            ) from None
 
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
@@ -883,10 +944,11 @@ class _Wire:
         """Send a request, and read the response. The body of a stream is left, if it
         may be a `stream`."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
+        target = quote(target.lstrip("/"), safe=string.punctuation)
         self.response = None
         with self.failing():
             self.connection.request(
-                verb, f"{self.prefix}/{target.lstrip('/')}", body, headers
+                verb, f"{self.prefix}/{target}", body, {**self.credentials, **headers}
             )
             self.sent = True
             self.response = self.connection.getresponse()
@@ -947,8 +1009,7 @@ class _Wire:
 
     def hang_up(self, owner: Any, close: bool = os.name == "nt") -> None:
         """End the owner's exchange, from any thread: a read or write that blocks fails.
-        `close`: free the socket, too, on its own thread (on Windows, on any: nothing
-        else ends a read there)."""
+        `close`: free the socket, too (on Windows, nothing else ends a read)."""
         # The socket is closed already: there is nothing left to end.
         with self.lock, suppress(OSError):
             if self.owner is not owner:
@@ -969,7 +1030,7 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Whatever fails here says no, and nothing has been sent yet. (TypeError and
+        # Any failure means no: nothing has been sent yet. (TypeError and
         # ValueError: http.client, of a stream that was cut; select(), of a process with
         # a thousand open files.)
         with suppress(OSError, HTTPException, ValueError, TypeError):
@@ -1000,7 +1061,9 @@ def fetch(
     try:
         wire.exchange(verb, url, headers, body, False)
         if not timer.is_alive():
-            raise Disconnected(f"{wire.host}: no answer within {timeout:g} s")
+            raise Disconnected(
+                f"{wire.host}{wire.route}: no answer within {timeout:g} s"
+            )
         return wire.status, wire.headers, wire.body
     finally:
         timer.cancel()
@@ -1016,22 +1079,20 @@ class HttpTransport(Transport):
     `seconds` say how long it may take, not counting a person; returns `headers` for all
     requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
     PEM file with the certificate authorities to trust. `proxy`: such as
-    "http://host:3128" for every host, "" for none; by default, what the
-    environment says (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
-    Redirects must stay within the origin. Cookies are kept as long as the client, and
-    go back to the origin only: balancers find a server again by them.
+    "http://user:password@host:3128" for every host, "" for none; the default is that of
+    the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
+    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects must
+    stay within the origin. Cookies, which balancers use, go back to the origin only.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
     modern                    ""        False   ""        None
-    legacy, without session   ""        False   ""        a GET, if the server has one
-    legacy, in a session      its id    False   ""        a GET, if the server has one
+    legacy                    "" or id  False   ""        a GET, if the server has one
     HTTP+SSE                  ""        True    a URL     a GET, always
 
-    start() and stop() run under the client's lock for connecting; a thread that posts
-    sets `session` when `initialize` is answered, and one that finds the session lost
-    clears it, with `up`. The stream's own thread sets `post_to`. `lock` guards asking
-    for authorization, and nothing else: a person may take minutes under it."""
+    A thread that posts sets `session` when `initialize` is answered, and clears it,
+    with `up`, when it is lost. The stream's thread sets `post_to`. `lock` guards asking
+    for authorization only: a person may take minutes under it."""
 
     mirrors = True
     session = ""
@@ -1047,9 +1108,10 @@ class HttpTransport(Transport):
         authorize: Any = None,
         proxy: Any = None,
         cacert: str = "",
+        sse: bool = False,
     ) -> None:
-        self.url = url
-        self.origin = _origin(url)
+        self.url = url.strip()
+        self.origin = _origin(self.url)
         self.headers = headers or {}
         self.proxy = proxy
         self.tls = tls
@@ -1058,6 +1120,7 @@ class HttpTransport(Transport):
 
             os.stat(cacert)  # its error names the file, that of ssl does not
             self.tls = ssl.create_default_context(cafile=cacert)
+        self.only_sse = sse
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
@@ -1068,7 +1131,7 @@ class HttpTransport(Transport):
     def start(self) -> None:
         # Nothing is connected yet: the first message does that.
         self.session = ""
-        self.sse = False
+        self.sse = self.only_sse
         self.post_to = ""
         self.unread = True  # until there is a connection
         self.up = True
@@ -1095,7 +1158,7 @@ class HttpTransport(Transport):
 
     # ---- a POST, and its answer
 
-    def _headers_of(self, message: Message) -> Message:
+    def _headers_of(self, message: Message, request: Request) -> Message:
         """Return the headers that repeat the body: .../streamable-http §Request
         Metadata."""
         client = self.client
@@ -1113,22 +1176,27 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # Its schema says which arguments become headers.
-                    client.list_tools()
+                    # The tool's schema says which arguments become headers. Without
+                    # it, the server refuses the call if it needs any.
+                    with client._optional("tools/list"):
+                        client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
                 headers.update(_mirrors(schema, params.get("arguments")))
         return headers
 
     def _post(self, message: Message, request: Request) -> None:
         """Post a message, and handle the response."""
-        wire = self._open(_Call("POST", self._headers_of(message), request, message))
+        is_opening = request.method == "initialize"
+        if is_opening and self.only_sse:
+            self.listen(request.deadline - monotonic())
+        headers = self._headers_of(message, request)
+        wire = self._open(_Call("POST", headers, request, message))
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
                 raise self._refusal(wire)
             return
 
-        is_opening = request.method == "initialize"
         if is_opening and status == 200:
             # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
@@ -1140,6 +1208,10 @@ class HttpTransport(Transport):
             answers = status != 404 and re.search(ours, wire.body)
         if wire.is_stream:
             self._read_answer(wire, request)
+        elif status == 202 and not (self.client.modern or wire.body):
+            self.say(f"{request.method}: status 202; the stream should have its answer")
+            self._release(request)
+            self.listen()
         elif status < 400 or answers:
             body = wire.body
             place = wire.place
@@ -1149,12 +1221,14 @@ class HttpTransport(Transport):
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
         elif is_opening and status in (400, 404, 405):
             self.sse = True  # HTTP+SSE is the oldest transport
-            # Whatever the stream fails with: the refusal of the POST says more.
+            # If the stream fails, the refusal of the POST says more.
             with suppress(HttpError, OSError):
                 self.listen(request.deadline - monotonic())
             if not self.post_to:
                 raise self._refusal(wire)
             self._post(message, request)
+        elif request.reopens and wire.session and status in (400, 404):
+            raise self._session_loss(wire)
         else:
             raise self._refusal(wire)
 
@@ -1166,21 +1240,25 @@ class HttpTransport(Transport):
             self._read_stream(wire, request, request)
             if request.settled:
                 return
+            ended = f"the stream ended without a response to {request.method}"
             if self.client.modern or not request.last_id or request.over.is_set():
-                raise Disconnected(
-                    f"the stream ended without a response to {request.method}"
-                )
+                raise Disconnected(ended + self.client.stray)
             self._pause(request)
-            wire = self._get(request)
+            try:
+                wire = self._get(request)
+            except HttpError as refusal:  # the server may have run the request
+                raise Disconnected(
+                    f"{ended}, and cannot be resumed: {refusal}"
+                ) from None
 
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
         """Receive a stream's messages until it ends or breaks, or until its owner has
         the response."""
-        # A stream that breaks has ended: the caller decides what to do next.
+        # A stream that breaks has ended, too.
         with suppress(Disconnected):
             for name, data in wire.events(request):
                 if name == "message":
-                    self.client.receive(data.encode(), owner, wire.place)
+                    self._receive(data.encode(), owner, wire.place)
                 elif name == "endpoint" and self.sse:
                     self._take_endpoint(wire, data.strip())
                 if owner and owner.settled:
@@ -1188,39 +1266,39 @@ class HttpTransport(Transport):
 
     def _pause(self, request: Request) -> None:
         """Wait before a stream is opened again: twice as long each time, while none
-        brings a message, up to 16 times what the server asked for."""
+        brings a message, up to 16 times `retry`."""
         request.over.wait(request.retry * request.slower)
         request.slower = min(request.slower * 2, 16)
 
-    def _refusal(self, wire: _Wire) -> Any:
+    def _refusal(self, wire: _Wire) -> HttpError:
         """Return the exception for an HTTP response that is not a message."""
-        status = wire.status
         text = wire.body.decode("utf-8", "replace")
         self.client.record("<", wire.place, text=text)
-        # A lost session must be 404, but widely copied servers answer 400 and mention
-        # the session.
-        names_session = "session" in text.lower() and str(INVALID_PARAMS) not in text
-        is_lost = status == 404 or (status == 400 and names_session)
-        if wire.session and is_lost:
-            lost = Disconnected("the server no longer knows the session")
-            lost.session_lost = True
-            if wire.session == self.session:
-                self.session = ""
-                self.up = False  # the next request reconnects
-                self._end_stream(lost)
-            return lost
         return HttpError(
-            status,
-            f"{_shown(self.url)} sent {status} {wire.response.reason}: {text:.500}",
+            wire.status,
+            f"{_shown(self.url)}{wire.route} sent {wire.status} "
+            f"{wire.response.reason}: {text:.500}",
             wire.headers,
             self.url,
         )
 
+    def _session_loss(self, wire: _Wire) -> Disconnected:
+        """Give up a session that the server no longer knows; return the exception.
+
+        A server must say so by 404, but widely copied ones send 400, which can have
+        other reasons, too. So each request opens one other session at most."""
+        lost = Disconnected(f"the session is lost: {self._refusal(wire)}")
+        lost.session_lost = True
+        if wire.session == self.session:
+            self.session = ""
+            self.up = False  # the next request reconnects
+            self._end_stream(lost)
+        return lost
+
     # ---- [legacy] the session's stream
 
-    def listen(self, seconds: float = 2 * RETRY_SECONDS) -> None:
-        """[legacy] Open the session's stream, or raise what keeps it from being opened.
-        ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
+    def listen(self, seconds: float = COURTESY_SECONDS) -> None:
+        """[legacy] Open the session's stream. ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
         if self.stream is None or self.stream.over.is_set():
             stream = self.stream = Request(self.client, "GET", seconds)
             self._run("mcp-stream", stream, lambda: self._hold_stream(stream))
@@ -1248,7 +1326,7 @@ class HttpTransport(Transport):
                     raise Disconnected("the server ended its stream")
                 self._pause(stream)
         except Exception as problem:
-            self._end_stream(problem)
+            self._end_stream(Disconnected(f"the session's stream has ended: {problem}"))
             if self.post_to:
                 self.up = False  # the next request reconnects
                 self.client.lost(problem)
@@ -1304,16 +1382,22 @@ class HttpTransport(Transport):
         raise self._refusal(wire)
 
     def _is_busy(self, wire: _Wire, request: Request) -> bool:
-        """Wait if the server says in how many seconds to ask again; tell whether it
-        did. Nothing is waited for that lies beyond the request's time. (Both statuses
-        say that the request was not served, so a call may go out again, too.)"""
+        """Wait if the request should be sent again; tell whether it should.
+
+        After 429 and 503 with Retry-After, any request; after 502, 503 and 504 (the
+        server restarts), one of _REPEATED."""
+        pause = inf
+        if wire.status in (502, 503, 504) and request.method in _REPEATED:
+            if request.slower < 2**MAX_RETRIES:
+                pause = RETRY_SECONDS * request.slower
+                request.slower *= 2
         if wire.status in (429, 503):
-            with suppress(KeyError, ValueError):  # it does not say, or says a date
+            with suppress(KeyError, ValueError):  # not sent, or a date
                 pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
-                if monotonic() + pause < request.deadline:
-                    request.over.wait(pause)
-                    return True
-        return False
+        if monotonic() + pause >= request.deadline:
+            return False
+        request.over.wait(pause)
+        return True
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
         """Get headers from `authorize`, one thread at a time, instead of those that
@@ -1346,11 +1430,12 @@ class HttpTransport(Transport):
             headers["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
-        shown["headers"] = {**headers}  # what is added next may be secret
+        shown["headers"] = {**headers}  # the next ones may be secret
         if self.cookies:
             headers["Cookie"] = "; ".join(self.cookies.values())
         for more in (self.headers, authorized):
-            headers.update(more(verb, url) if callable(more) else more)
+            given = more(verb, url) if callable(more) else more
+            headers = merge_headers(headers, _check_headers(given))
         wire = self._take_wire(call.request)
         wire.session = session
         self.client.record(">", wire.place, **shown)
@@ -1361,8 +1446,7 @@ class HttpTransport(Transport):
                     self.cookies[cookie.partition("=")[0]] = cookie.partition(";")[0]
             return wire
         except Disconnected:
-            # A kept connection may end at any time. The message may go out again if not
-            # all of it was sent, or if it only reads (RFC 9110, section 9.2.2).
+            # A kept connection may end at any time: RFC 9110, section 9.2.2.
             row = METHODS.get(call.request.method)
             may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
             is_over = self.client.closed or call.request.over.is_set()
@@ -1416,13 +1500,12 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 
     Each change is "tools", "prompts", "resources", a URI, or the name of a notification
     that Server.notify() sends, such as "notifications/example.org/x". `granted` lists
-    what the server agreed to. Iteration stops when the subscription ends; Disconnected
-    if the connection is lost.
+    the changes that the server agreed to send. Iteration stops when the server ends the
+    subscription (by the response to subscriptions/listen, or notifications/cancelled),
+    or after close(); it raises Disconnected if the connection is lost.
 
-    Its states are those of a Request. It is waiting from the server's agreement on,
-    with no deadline; what ends it is an exception in its inbox (the connection is
-    lost), close(), or the server: by the response to subscriptions/listen, or by
-    notifications/cancelled. It stands in `client.subscriptions` until close()."""
+    Its states are those of a Request, without a deadline. It is in
+    `client.subscriptions` until close()."""
 
     def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
         super().__init__(client, "subscriptions/listen", timeout)
@@ -1442,13 +1525,13 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 
     def _open_modern(self, wanted: list[str]) -> None:
         asked: Message = {}
-        for what in wanted:
-            if ":" in what:
-                asked.setdefault("resourceSubscriptions", []).append(what)
-            elif "/" in what:
-                asked[what] = True
+        for name in wanted:
+            if ":" in name:
+                asked.setdefault("resourceSubscriptions", []).append(name)
+            elif "/" in name:
+                asked[name] = True
             else:
-                asked[what + "ListChanged"] = True
+                asked[name + "ListChanged"] = True
         first = self.client._begin(self, {"notifications": asked}).next()
         # .../subscriptions §Acknowledgment: it comes before everything else. A server
         # that does not know the method has no changes to tell.
@@ -1461,28 +1544,27 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             **_object(first, "params", "notifications"),
         }
         uris = _member(agreed, "resourceSubscriptions", list)
-        for what in wanted:
+        for name in wanted:
             # Names are not acknowledged: they are not in the specification's filter.
-            is_name = what in asked and not is_response
-            if is_name or what in uris or agreed.get(what + "ListChanged"):
-                self.granted.append(what)
+            is_sent = name in asked and not is_response
+            if is_sent or name in uris or agreed.get(name + "ListChanged"):
+                self.granted.append(name)
 
     def _open_legacy(self, wanted: list[str]) -> None:
-        # Only URIs are asked for. Other changes come without asking, if the server
-        # declares that it tells of them.
+        # Only URIs are subscribed to. The server sends other changes that it declares.
         # The head of the stream may come with its first event only: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
         self.client.running[self.id] = self
-        for what in wanted:
-            is_uri = ":" in what
-            capability = "resources" if is_uri else what
+        for name in wanted:
+            is_uri = ":" in name
+            capability = "resources" if is_uri else name
             member = "subscribe" if is_uri else "listChanged"
-            is_name = "/" in what and not is_uri  # a session is told without asking
-            if is_name or _object(self.client.capabilities, capability).get(member):
+            is_sent = "/" in name and not is_uri  # to every session
+            if is_sent or _object(self.client.capabilities, capability).get(member):
                 if is_uri:
-                    self.client.request("resources/subscribe", {"uri": what})
-                self.granted.append(what)
+                    self.client.request("resources/subscribe", {"uri": name})
+                self.granted.append(name)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -1500,18 +1582,18 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             if method in (None, "notifications/cancelled"):  # the server has ended it
                 self.close()
                 return
-            what = method
+            name = method
             if method not in self.granted:
-                what = method.removeprefix("notifications/").removesuffix(
+                name = method.removeprefix("notifications/").removesuffix(
                     "/list_changed"
                 )
             if method == "notifications/resources/updated":
-                what = str(message["params"].get("uri"))
-            # It may be a part of what was asked for: it lies below that URI.
+                name = str(message["params"].get("uri"))
+            # It may be a part of a granted resource, and lie below its URI.
             if any(
-                f"{what}/".startswith(one.rstrip("/") + "/") for one in self.granted
+                f"{name}/".startswith(one.rstrip("/") + "/") for one in self.granted
             ):
-                yield what
+                yield name
 
     def close(self) -> None:
         """End the subscription; do nothing if it has ended."""
@@ -1531,9 +1613,9 @@ class Client(AbstractContextManager["Client"]):
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a
     Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
-    user, such as those that a server on stdio writes to stderr (but not what a legacy
-    one writes before it has refused server/discover); `headers`, `tls`, `authorize`,
-    `proxy`, `cacert`: see HttpTransport. `revision`: speak this one or
+    user, such as those that a server on stdio writes to stderr (except a legacy one,
+    before it has refused server/discover); `headers`, `tls`, `authorize`,
+    `proxy`, `cacert`, `sse`: see HttpTransport. `revision`: speak this one or
     fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
     server on stdio may be silent before it counts as legacy.
 
@@ -1543,21 +1625,23 @@ class Client(AbstractContextManager["Client"]):
     agree: returns True or False. `sample(params)` asks a model: returns text or a whole
     result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
     or a function that returns them. Each of these four declares its capability, may be
-    async, and may take a second argument: the tags of the calls.
+    async, and may take a second argument: the tags of the calls that it may belong to.
+    A call that was given up counts until the server has answered it.
 
-    `on_log(params)`, `on_notification(message)`: called on the reading thread. `info`:
-    name and version of this client. `declare`: further capabilities, such as
-    {"extensions": {...}}. `log_level`: the least severe level for `on_log`.
+    `on_log(params)`, which may take the tags, too, and `on_notification(message)` are
+    called on the reading thread. `info`: name and version of this client. `declare`:
+    further capabilities, such as {"extensions": {...}}. `log_level`: the least severe
+    level for `on_log`.
     `trace(way, message)`: called with each message sent (way ">") or received ("<").
     `record`: a binary file for them, as MCP_TRACE.
 
-    Any thread may use it. `version` is the revision in use, `modern` whether it is a
-    modern one; `server_info`, `capabilities` and `instructions` come from the server.
-    Methods block, and raise RpcError (the server's error), TimeoutError,
-    RequestCancelled, Disconnected, Malformed, ServerLacks, HttpError and AskError (one
-    of your functions refused to answer). For extensions: `result_types[type] =
-    function(method, result, tag)` turns a result of that resultType into a complete
-    one; `mirrored[method]` names the param that HTTP repeats in Mcp-Name.
+    Any thread may use it. `version` is the revision in use, `modern` its era;
+    `server_info`, `capabilities` and `instructions` come from the server. Methods
+    block, and raise RpcError (the server's error), TimeoutError, RequestCancelled,
+    Disconnected, Malformed, ServerLacks, HttpError and AskError (one of your functions
+    refused to answer). For extensions: `result_types[type] = function(method, result,
+    tag)` turns a result of that resultType into a complete one; `mirrored[method]`
+    names the param that HTTP repeats in Mcp-Name.
 
     state          transport.up   closed   true while ...
     connecting     False or True  False    one thread is in open() and holds `_opening`
@@ -1566,11 +1650,11 @@ class Client(AbstractContextManager["Client"]):
                                            connects again, which may find another era
     closed         False          True     for ever after close()
 
-    `_opening` guards connecting: start() and stop() of the transport, what _speak()
-    sets (`version`, `modern`; `_declared`, the capabilities that we declare), what
-    _take_over() sets, and `open_until`, the end of the time for connecting. A thread
-    that holds it may send requests meanwhile (an RLock). `running`, `subscriptions` and
-    the transport's lists need no lock: each is used by single operations, or copied
+    `_opening` guards connecting: start() and stop() of the transport, the fields of
+    _speak() (`version`, `modern`; `_declared`, the capabilities that we declare), the
+    fields of _take_over(), and `open_until`, the end of the time for connecting. Its
+    thread may send requests meanwhile (an RLock). `running`, `subscriptions` and the
+    transport's lists need no lock: each is used by single operations, or copied
     first."""
 
     def __init__(
@@ -1585,6 +1669,7 @@ class Client(AbstractContextManager["Client"]):
         authorize: Hook = None,
         proxy: Any = None,
         cacert: str = "",
+        sse: bool = False,
         revision: str = "",
         timeout: float = CALL_SECONDS,
         probe: float = PROBE_SECONDS,
@@ -1602,7 +1687,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> None:
         if isinstance(target, str):
             self.transport: Any = HttpTransport(
-                target, headers, tls, authorize, proxy, cacert
+                target, headers, tls, authorize, proxy, cacert, sse
             )
         elif isinstance(target, Server):
             self.transport = MemoryTransport(target)
@@ -1618,15 +1703,14 @@ class Client(AbstractContextManager["Client"]):
         self._sample, self._roots = sample, roots
         self._on_log, self._on_notification = on_log, on_notification
         self._info = info or {"name": "mcp_ref", "version": __version__}
-        self._further = declare or {}
-        self.log_level = log_level
+        self._further, self.log_level = declare or {}, log_level
         self._trace, self._record_file = trace, record
         self._prepare({"form": elicit, "url": visit})
         self.open()
 
     def _prepare(self, modes: Message) -> None:
-        """Check the options, and make what the client keeps. `modes`: the functions
-        that elicit, by the protocol's names."""
+        """Check the options, and make the tables. `modes`: functions that elicit, by the
+        protocol's names."""
         if self._pinned not in ("", *versions()):
             raise ValueError(
                 f"unknown revision {self._pinned!r}; expected one of {versions()}"
@@ -1638,7 +1722,7 @@ class Client(AbstractContextManager["Client"]):
         self._modes = {mode: ask for mode, ask in modes.items() if ask}
         self.transport.client = self
         self.closed = False  # true once close() was called
-        # What came since the last request was sent, and answers none: for its error.
+        # A message since the last request that answers none: for its error.
         self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
@@ -1646,11 +1730,14 @@ class Client(AbstractContextManager["Client"]):
         self._questions = Semaphore(MAX_QUESTIONS)
         # By id: requests without a response, and messages that are not sent yet.
         self.running: Any = {}
+        # By id: tags of calls that were given up. The server may still work on them.
+        self.unanswered: Any = {}
         self.subscriptions: Any = []
         self.tools: Message = {}  # those that were listed last, by name
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self.result_types: Message = {}
-        self._speak(self._pinned or versions()[0])
+        era = "legacy" if self.transport.only_sse else ""
+        self._speak(self._pinned or versions(era)[0])
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -1678,6 +1765,7 @@ class Client(AbstractContextManager["Client"]):
             if not self.transport.up:
                 before = self.version
                 self.open_until = end
+                self.unanswered.clear()
                 try:
                     self.transport.start()
                     self._find_era()
@@ -1689,17 +1777,7 @@ class Client(AbstractContextManager["Client"]):
             self._opening.release()
 
     # ---- connecting: which revision the server speaks
-    #
-    #   open          once; other threads wait for it. The transport starts, and then:
-    #   _find_era     server/discover first, unless a legacy revision is wanted
-    #   _discover     a modern server answers, with the versions that it has
-    #   _fall_back    what any other outcome means
-    #   _choose       a modern server has refused our version, and named its own
-    #   _initialize   a legacy server, or one that says nothing about its era
-    #
-    # A modern server answers server/discover, or with an error that only modern servers
-    # know. Anything else may come from a legacy one, which is then asked to initialize:
-    # the transports' §Backward Compatibility.
+    # (the transports' §Backward Compatibility). open() connects once, on one thread.
 
     def _find_era(self) -> None:
         """Agree on a revision with the server."""
@@ -1712,17 +1790,18 @@ class Client(AbstractContextManager["Client"]):
             self._fall_back(problem)
 
     def _fall_back(self, problem: Any) -> None:
-        """Go on after server/discover has failed: with another version, or with
-        `initialize`, which is tried once. Raise the failure if neither makes sense.
+        """Go on after server/discover has failed.
 
-        server/discover                             what is done
+        server/discover                             then
         -32022                                      take a version that it names
         -32020, -32021                              raise it: no legacy one knows these
         401, 403                                    raise it: a login was not possible
         not connected; exited without reading       raise it: nothing has been asked yet
         any other error, status, page or silence    initialize, unless a revision is
                                                     wanted"""
-        code = getattr(problem, "code", getattr(problem, "status", 0))
+        code = getattr(problem, "code", 0)
+        if isinstance(problem, HttpError):
+            code = problem.status
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
         if self._pinned and isinstance(problem, RpcError):
@@ -1739,13 +1818,14 @@ class Client(AbstractContextManager["Client"]):
         try:
             self._initialize(versions("legacy")[0])
         except _FAILURES as refusal:
-            if getattr(refusal, "code", 0) != UNSUPPORTED_VERSION:
+            if getattr(refusal, "code", 0) == UNSUPPORTED_VERSION:
+                return self._choose(refusal)  # it is modern, and was slow
+            if isinstance(refusal, (RpcError, TimeoutError)):
                 refusal.args = (
                     f"{refusal} (tried server/discover, then initialize; if you know "
                     "the server's revision, revision= or --revision names it)",
                 )
-                raise
-            self._choose(refusal)  # it is modern, and was slow
+            raise
 
     def _discover(self, version: str) -> None:
         """Send server/discover, and agree on this version. RpcError with
@@ -1756,9 +1836,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # Servers on the first official SDK write 94 lines to stderr about a method that
-        # they do not know: what is written until the answer is shown after it, unless
-        # that is such an error.
+        # The first official SDK writes 94 lines to stderr about an unknown method. So
+        # stderr is shown after the answer, and dropped if that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = held.append
@@ -1808,24 +1887,36 @@ class Client(AbstractContextManager["Client"]):
             )
         self._speak(agreed)
         self._take_over(result, result.get("serverInfo"))
-        self._notify(
-            "notifications/initialized", timeout=self.open_until - monotonic()
-        ).wait()
+        seconds = min(COURTESY_SECONDS, self.open_until - monotonic())
+        with self._optional("notifications/initialized"):
+            self._notify("notifications/initialized", timeout=seconds).wait()
         if self._declared or self._on_log or self._on_notification:
-            # Many servers have no such stream (405): then they ask and tell nothing
-            # outside of a call.
+            # Many servers have no such stream: they send messages only during a call.
             with suppress(Exception):
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
-            self.request(
-                "logging/setLevel",
-                {"level": self.log_level},
-                timeout=self.open_until - monotonic(),
-            )
+            level = Request(self, "logging/setLevel", seconds)
+            with self._optional("logging/setLevel"):
+                self._exchange(level, {"level": self.log_level})
+
+    @contextmanager
+    def _optional(self, method: str) -> Iterator[None]:
+        """Report the failure of a message that the caller did not ask for; raise it only
+        if the connection is lost."""
+        try:
+            yield
+        except _FAILURES as problem:
+            if not self.transport.up:
+                raise
+            self.transport.say(f"{method} failed: {problem}")
 
     def _take_over(self, result: Message, info: Any) -> None:
-        """Take what the server says of itself."""
-        self.capabilities = _member(result, "capabilities", dict)
+        """Store the server's description of itself."""
+        declared = _member(result, "capabilities", dict)
+        # null: not declared
+        self.capabilities = {
+            name: one for name, one in declared.items() if one is not None
+        }
         self.server_info = _object(info)
         self.instructions = result.get("instructions")
 
@@ -1864,6 +1955,7 @@ class Client(AbstractContextManager["Client"]):
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
+            request.reopens = not attempt
             if started:
                 started(request)
             self.open(request.timeout)
@@ -1872,7 +1964,7 @@ class Client(AbstractContextManager["Client"]):
             except Disconnected as problem:
                 # The next attempt opens another session: [2025-11-25] basic/transports
                 # §Session Management.
-                if attempt or not problem.session_lost:
+                if not problem.session_lost:
                     raise
                 continue
             except RpcError as problem:
@@ -1939,7 +2031,7 @@ class Client(AbstractContextManager["Client"]):
         return self._transmit(message, request)
 
     def _transmit(self, message: Message, request: Request) -> Request:
-        """Give a message to the transport; any exception goes to who waits for it."""
+        """Give a message to the transport; an exception settles the request."""
         self.running[request.id] = request
         if self._trace:
             self._trace(">", message)
@@ -1960,6 +2052,10 @@ class Client(AbstractContextManager["Client"]):
         # cancellation of a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
+        if must_cancel and request.tag is not None:
+            self.unanswered[request.id] = request.tag
+            if request.settled:  # the response has come just now
+                self.unanswered.pop(request.id)
         request.over.set()
         self.running.pop(request.id, None)
         wire = request.wire
@@ -1972,7 +2068,7 @@ class Client(AbstractContextManager["Client"]):
     # ---- receiving
 
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle what came, for `request` if known; Malformed if it is not JSON. Never
+        """Handle a message, for `request` if known; Malformed if it is not JSON. Never
         blocks."""
         try:
             message = decode(data)
@@ -1980,12 +2076,12 @@ class Client(AbstractContextManager["Client"]):
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
             flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            # It is not decoded to find its id: it may be too large, or too deep.
+            # It may be too large, or too deep, to be decoded.
             found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
             found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
             ident = int(found[1]) if found else None
             if ident not in self.running:
-                # The first says most: the next may be the rest of a line too long.
+                # The first: the next may be the rest of a line that is too long.
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
             self.running[ident].settle(Malformed(flaw))
@@ -1999,13 +2095,14 @@ class Client(AbstractContextManager["Client"]):
             self._take_message(one, request)
 
     def _take_message(self, message: Any, request: Any) -> None:
-        """Give a message to the request that waits for it, or to who else must know."""
+        """Give a message to the request that waits for it, or to the callbacks."""
         kind = ""
         with suppress(RpcError):  # other JSON is ignored
             kind = kind_of(message)
         if kind == "response":
-            if is_id(message.get("id")):
-                request = self.running.get(message["id"])
+            ident = message.get("id")
+            if is_id(ident):
+                request = self._running(ident)
             elif "error" not in message:
                 request = None
             # An error without an id: our message was unreadable. HTTP tells which.
@@ -2013,13 +2110,32 @@ class Client(AbstractContextManager["Client"]):
                 request.settle(message)
             else:
                 self.stray = f"; an answer came to an unknown id: {message!r:.200}"
+            if is_id(ident):
+                self.unanswered.pop(ident, None)
         elif kind == "notification":
-            self._take_notification(message, _object(message, "params"))
+            self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
         elif kind and not self.modern and self._questions.acquire(blocking=False):
-            _thread("mcp-answer", self._take_question, message, request)
+            _thread("mcp-answer", self._take_question, message, self._tags(request))
 
-    def _take_notification(self, message: Message, params: Message) -> None:
+    def _tags(self, request: Any) -> list[Any]:
+        """Return the tags of the calls that a message may belong to: of `request`, if
+        the message came with its answer, or else of all that the server may work on."""
+        asking = [request] if request else list(self.running.values())
+        tags = [one.tag for one in asking if one.response]
+        return tags if request else [*tags, *self.unanswered.values()]
+
+    def _running(self, ident: Any) -> Any:
+        """Return the request with this id, or None. Some servers answer 1 with "1"."""
+        for known in list(self.running):
+            if ident == str(known):
+                self.transport.say(f"the id {known} came back as {ident!r}")
+                ident = known
+        return self.running.get(ident)
+
+    def _take_notification(
+        self, message: Message, params: Message, came_for: Any
+    ) -> None:
         """Pass a notification to the request that it names, and to callbacks."""
         name = message["method"]
         meta = _object(params, "_meta")
@@ -2039,7 +2155,7 @@ class Client(AbstractContextManager["Client"]):
                 # Its reader must know that it missed something.
                 request.put(Malformed("changes were not read, or too large"))
         if self._on_log and name == "notifications/message":
-            self._on_log(params)
+            _called(self._on_log, params, self._tags(came_for))
         if self._on_notification:
             self._on_notification(message)
 
@@ -2050,7 +2166,7 @@ class Client(AbstractContextManager["Client"]):
             request.hang_up()
 
     def record(self, way: str, place: Any = None, **more: Any) -> None:
-        """Record what was sent (">") or received ("<"); `place`: the exchange, over
+        """Record a message sent (">") or received ("<"); `place`: the exchange, over
         HTTP."""
         if self._record_file:
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
@@ -2092,12 +2208,10 @@ class Client(AbstractContextManager["Client"]):
             kind = AskError if problem.code == -1 else Malformed
             raise kind(f"the server's question was not answered: {problem}") from None
 
-    def _take_question(self, message: Message, request: Any) -> None:
+    def _take_question(self, message: Message, tags: list[Any]) -> None:
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
-        asking = [request] if request else list(self.running.values())
         try:
-            tags = [one.tag for one in asking if one.response]
             answer: Message = {"result": self._answer(message, tags)}
             encode(answer)
         except Exception as problem:  # a callback may raise anything
@@ -2186,7 +2300,7 @@ class Client(AbstractContextManager["Client"]):
         `needed`. ServerLacks if the server does not declare the capability."""
         self.open(options.get("timeout"))
         capability = METHODS[method].capability
-        # Some servers have prompts and declare none; who names one knows better.
+        # Some servers have prompts, and declare none.
         if capability not in self.capabilities and method != "prompts/get":
             raise ServerLacks(f"the server does not declare {capability}")
         result: Message = self.request(method, params, **options)
@@ -2195,10 +2309,12 @@ class Client(AbstractContextManager["Client"]):
                 _member(item, name, str)
         return result
 
-    def _list(self, method: str, member: str, key: str = "name") -> list[Message]:
+    def _list(
+        self, method: str, member: str, key: str = "name", **options: Any
+    ) -> list[Message]:
         """Fetch all pages of a list: server/utilities/pagination. `key`: the member
-        that tells its items apart. Cursors say nothing, so what ends a list that goes
-        round in circles is that its pages bring nothing new."""
+        that tells its items apart. A list that goes round in circles ends because its
+        pages bring nothing new: cursors say nothing."""
         items: list[Message] = []
         known: set[str] = set()
         params: Message = {}
@@ -2206,17 +2322,18 @@ class Client(AbstractContextManager["Client"]):
         stuck = 0
         for _ in range(MAX_PAGES):
             try:
-                page = self._ask(method, params, member, "name", key)
+                page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
             size += len(encode(page))
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
-            keys = {item[key] for item in page[member]}
+            valid = self._valid_items(method, page[member], {"name", key})
+            keys = {item[key] for item in valid}
             if keys - known:
                 known |= keys
-                items += page[member]
+                items += valid
                 stuck = 0
             if page.get("nextCursor") is None:  # "" is a valid cursor
                 return items
@@ -2226,10 +2343,22 @@ class Client(AbstractContextManager["Client"]):
             params = {"cursor": _member(page, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
-    def list_tools(self) -> list[Message]:
+    def _valid_items(
+        self, method: str, items: list[Any], needed: set[str]
+    ) -> list[Message]:
+        """Return the items that have all texts `needed`; report the others."""
+        valid = []
+        for item in items:
+            if all(isinstance(_object(item).get(name), str) for name in needed):
+                valid.append(item)
+            else:
+                self.transport.say(f"{method}: ignored an invalid item: {item!r:.200}")
+        return valid
+
+    def list_tools(self, **options: Any) -> list[Message]:
         """Return all tools, over HTTP without those with invalid headers: server/tools
         §Tool."""
-        tools = self._list("tools/list", "tools")
+        tools = self._list("tools/list", "tools", **options)
         self.tools = {tool["name"]: tool for tool in tools}
         if not (self.transport.mirrors and self.modern):
             return tools
@@ -2242,19 +2371,19 @@ class Client(AbstractContextManager["Client"]):
                 self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
         return valid
 
-    def list_resources(self) -> list[Message]:
+    def list_resources(self, **options: Any) -> list[Message]:
         """Return all resources: server/resources §Resource."""
-        return self._list("resources/list", "resources", "uri")
+        return self._list("resources/list", "resources", "uri", **options)
 
-    def list_resource_templates(self) -> list[Message]:
+    def list_resource_templates(self, **options: Any) -> list[Message]:
         """Return all resource templates: server/resources §Resource Templates."""
         return self._list(
-            "resources/templates/list", "resourceTemplates", "uriTemplate"
+            "resources/templates/list", "resourceTemplates", "uriTemplate", **options
         )
 
-    def list_prompts(self) -> list[Message]:
+    def list_prompts(self, **options: Any) -> list[Message]:
         """Return all prompts: server/prompts §Prompt."""
-        return self._list("prompts/list", "prompts")
+        return self._list("prompts/list", "prompts", **options)
 
     # ---- methods: one thing
 

@@ -184,7 +184,7 @@ def test_a_form_can_be_changed_before_it_is_sent(monkeypatch):
         monkeypatch.setattr(sys, "stdin", Typed(typed))
         assert cli.Terminal({}).elicit(form) == wanted
     given = cli.Terminal({})
-    given.answers = {"a": "x", "b": "1"}
+    given.answers = {"a": ["x"], "b": ["1"]}
     assert given.elicit(form) == {"a": "x", "b": 1}
 
 
@@ -368,6 +368,157 @@ def test_the_toml_of_codex_is_read_where_python_can(home, monkeypatch):
     put(path, '[mcp_servers.c]\ncommand = "${TOKEN}"\nenabled = false\n')
     (c,) = (entry.expanded() for entry in host_files.read(path))
     assert c.command == ["${TOKEN}"] and not c.enabled
+
+
+OTHER_HOSTS = {
+    # docs/src/ai/mcp.md and settings_content/src/project.rs of Zed; it expands nothing
+    "zed": (
+        ".config/zed/settings.json",
+        """{"theme": "One", "context_servers": {
+            "old": {"command": {"path": "x", "args": ["${A}"], "env": {"B": "1"}}},
+            "new": {"source": "custom", "command": "x", "args": ["~/y"], "timeout": 90,
+                    "enabled": false},
+            "far": {"url": "https://x/mcp ", "headers": {"K": "v"}},
+            "extension": {"source": "extension", "settings": {}}}}""",
+        {
+            "old": (["x", "${A}"], "", {"B": "1"}, {}),
+            "new": (["x", "~/y"], "", {}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "v"}),
+        },
+    ),
+    # opencode.ai/docs/mcp-servers and /docs/config; version 2 nests its table
+    "opencode": (
+        ".config/opencode/opencode.jsonc",
+        """{"mcp": {  // version 1
+            "here": {"type": "local", "command": ["x", "{env:A}{env:NONE}"],
+                     "environment": {"B": "{env:A}", "C": "${A}"}, "timeout": 5000},
+            "far": {"type": "remote", "url": "https://x/mcp", "enabled": false,
+                    "headers": {"K": "Bearer {file:~/key}", "L": "{file:./near}"}}}}""",
+        {
+            "here": (["x", "1"], "", {"B": "1", "C": "${A}"}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "Bearer secret", "L": "near"}),
+        },
+    ),
+    "opencode 2": (
+        "project/.opencode/opencode.json",
+        """{"mcp": {"servers": {
+            "here": {"type": "local", "command": ["x"], "disabled": true}}}}""",
+        {"here": (["x"], "", {}, {})},
+    ),
+    # README.md and internal/config/resolve.go of Crush
+    "crush": (
+        "project/.crush.json",
+        """{"mcp": {
+            "here": {"type": "stdio", "command": "x", "args": ["$A", "${A}"],
+                     "env": {"B": "$(echo $A) b"}, "timeout": 120},
+            "far": {"type": "sse", "url": "https://x/sse",
+                    "headers": {"K": "$(echo Bearer $A)"}}}}""",
+        {
+            "here": (["x", "1", "1"], "", {"B": "1 b"}, {}),
+            "far": ([], "https://x/sse", {}, {"K": "Bearer 1"}),
+        },
+    ),
+    # ampcode.com/manual
+    "amp": (
+        ".config/amp/settings.json",
+        """{"amp.mcpServers": {
+            "here": {"command": "x", "args": ["${A}"], "includeTools": ["t"]},
+            "far": {"url": "https://x/mcp", "headers": {"K": "${A}"}}}}""",
+        {
+            "here": (["x", "1"], "", {}, {}),
+            "far": ([], "https://x/mcp", {}, {"K": "1"}),
+        },
+    ),
+    # extHostMcpNode.ts of VS Code expands ~ in command, args and cwd
+    "vscode": (
+        "project/.vscode/settings.json",
+        """{"editor.tabSize": 2, "mcp": {
+            "inputs": [{"id": "i", "default": "d"}],
+            "servers": {"here": {"command": "~/x", "args": ["~", "~/y", "a~/z"],
+                                 "cwd": "~/w", "env": {"B": "${input:i}"}}}}}""",
+        {"here": (["HOME/x", "HOME", "HOME/y", "a~/z"], "", {"B": "typed"}, {})},
+    ),
+}
+
+
+@parametrize("host", OTHER_HOSTS)
+def test_the_files_of_other_hosts_mean_what_they_mean_there(home, host, monkeypatch):
+    place, text, wanted = OTHER_HOSTS[host]
+    monkeypatch.delenv("NONE", raising=False)
+    monkeypatch.setenv("A", "1")
+    put(home / place, text)
+    put(home / "key", "secret\n")
+    put(home / ".config" / "opencode" / "near", "near")
+    said = []
+    found = {
+        entry.name: entry
+        for one in host_files.places()
+        if one.path.is_file()
+        for entry in host_files.read(one.path, said.append, one.host, one.scope)
+    }
+    assert found.keys() == wanted.keys()
+    assert {entry.host for entry in found.values()} == {host.split()[0]}
+    for name, entry in found.items():
+        full = entry.expanded(ask=lambda definition: "typed")
+        command, *more = wanted[name]
+        command = [one.replace("HOME", str(home)) for one in command]
+        assert [full.command, full.url, full.env, full.headers] == [command, *more]
+    assert len(said) == (host == "zed")  # for the extension's server
+    # The same if a user names the file.
+    (first, *_) = host_files.read(home / place)
+    assert first.host == host.split()[0]
+
+
+def test_what_only_a_host_can_expand_is_named(home):
+    for host, value, word in (
+        ("crush", "$(cat ~/.key)", "command's output"),
+        ("crush", "$NONE_SUCH", "NONE_SUCH"),
+        ("opencode", "{file:none}", "file:"),
+        ("vscode", "${config:a.b}", "config:"),
+        ("vscode", "${command:a.b}", "command:"),
+    ):
+        raw = {"url": "https://x/mcp", "headers": {"K": value}}
+        content = {"mcpServers": {"a": raw}}
+        (entry,) = host_files.entries(content, Path("f.json"), host=host)
+        with pytest.raises(host_files.HostFileError, match=word):
+            entry.expanded()
+
+
+@parametrize(
+    "raw, hint",
+    [
+        ({"command": "npx -y x"}, "arguments belong in args"),
+        ({"command": "x y", "args": ["z"]}, "arguments belong in args"),
+        ({"command": "x", "args": ["y z"]}, ""),
+    ],
+)
+def test_a_command_that_cannot_work_has_a_hint(raw, hint):
+    said = []
+    content = {"mcpServers": {"a": raw}}
+    (entry,) = host_files.entries(content, Path("f.json"), host="claude")
+    entry.expanded(problem=said.append)
+    assert [hint] * len(said) == [hint for one in said if hint in one]
+    assert len(said) == bool(hint)
+
+
+def test_a_file_of_no_host_needs_a_table():
+    said = []
+    assert host_files.entries({"tools": {}}, Path("f.json"), said.append) == []
+    assert "no table of servers" in said[0]
+    found = host_files.entries({"tools": {}}, Path("f.json"), said.append, "vscode")
+    assert not found and len(said) == 1  # a host's settings may have none
+
+
+def test_a_header_counts_once_in_any_spelling(home):
+    raw = {
+        "url": "https://x/mcp",
+        "headers": {"authorization": "a", "X-Key": "b"},
+        "http_headers": {"x-key": "c"},
+        "bearer_token_env_var": "T",
+    }
+    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"))
+    found = entry.expanded({"T": "t"}).headers
+    assert found == {"Authorization": "Bearer t", "x-key": "c"}
 
 
 @parametrize("platform", ["linux", "darwin", "win32"])
@@ -1286,7 +1437,7 @@ def test_yes_is_one_for_a_boolean(run, monkeypatch, word):
 
     form = {"message": "m", "requestedSchema": schema}
     terminal = cli.Terminal({})
-    terminal.answers = {"a": word, "b": "no"}
+    terminal.answers = {"a": [word], "b": ["no"]}
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert terminal.elicit(form) == {"a": True, "b": False}
     lines = iter([word + "\n", "n\n", word + "\n"])
@@ -1627,3 +1778,298 @@ def test_the_help_names_serve(capsys):
     for words in (["--help"], ["serve", "--help"]):
         assert cli.main(words) == 0
         assert "serve FILE.py" in capsys.readouterr().out
+
+
+# ---- what comes from a server, and goes to a terminal
+
+# Controls, C1, directions, line separators, and what is invisible.
+EVIL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+EVIL += list("\u00ad\u061c\u180e\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d")
+EVIL += list("\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\ufff9\U000e0001\U000e0041")
+EVIL.remove("\n")
+EVIL.remove("\t")
+
+
+def asks(form):
+    """Make a function that asks first, and then has a result."""
+    question = {"method": "elicitation/create", "params": form}
+
+    def answer(params):
+        if "inputResponses" in params:
+            return text(json.dumps(params["inputResponses"]))
+        return {"resultType": "input_required", "inputRequests": {"q": question}}
+
+    return answer
+
+
+@parametrize("verb", "list call read prompt complete info request help".split())
+@parametrize("fails", [False, True])
+def test_nothing_of_a_server_reaches_the_terminal_as_it_is(run, verb, fails):
+    bad = "x" + "".join(EVIL) + "y"
+    member = {"type": "string", "description": bad, "title": bad, "enum": [bad]}
+    schema = {"properties": {bad: member}, "required": [bad]}
+    tool = {"name": "t", "title": bad, "description": bad, "inputSchema": schema}
+    results = {
+        "tools_list": {"tools": [tool, {"name": bad}, {"description": bad}]},
+        "prompts_list": {
+            "prompts": [{"name": "p", "description": bad, "arguments": [{"name": bad}]}]
+        },
+        "resources_list": {"resources": [{"name": bad, "uri": bad}]},
+        "tools_call": text(bad),
+        "resources_read": {"contents": [{"uri": bad, "mimeType": bad, "text": bad}]},
+        "prompts_get": {"messages": [{"role": bad, "content": {"type": bad}}]},
+        "completion_complete": {"completion": {"values": [bad]}},
+        "x_y": {bad: bad},
+    }
+    words = {
+        "list": ["list"],
+        "call": ["call", "t", "{}"],
+        "help": ["call", "t", "--help"],
+        "read": ["read", "x:y"],
+        "prompt": ["prompt", "p", "{}"],
+        "complete": ["complete", "p", "a="],
+        "info": ["info"],
+        "request": ["request", "x/y"],
+    }[verb]
+    if fails:
+        wrong = (-32603, bad)
+        results = dict.fromkeys(results, wrong)
+    with odd(**results) as site:
+        status, out, err = run(words[0], site.url, *words[1:])
+    assert out + err and not set(EVIL) & set(out + err)
+    assert "\\x1b" in out + err or verb == "info" or (verb, fails) == ("request", False)
+
+
+def test_the_question_of_a_server_is_clean(run, monkeypatch):
+    bad = "x" + "".join(EVIL) + "y"
+    fields = {bad: {"type": "string", "title": bad, "description": bad, "default": bad}}
+
+    class Typed(io.StringIO):
+        def isatty(self):
+            return True
+
+    for form in (
+        {"mode": "form", "message": bad, "requestedSchema": {"properties": fields}},
+        {"mode": "url", "message": bad, "url": "https://example.org/"},
+        {"mode": "url", "message": "x", "url": "https://example.org/" + bad},
+    ):
+        monkeypatch.setattr(sys, "stdin", Typed("\n\n\n"))
+        with odd(tools_list=tools({}), tools_call=asks(form)) as site:
+            _, out, err = run("call", site.url, "t", "{}")
+        assert out + err and not set(EVIL) & set(out + err)
+
+
+@parametrize("evil", EVIL)
+def test_the_tabulator_completes_plain_names(evil):
+    shell = object.__new__(cli.Shell)
+    names = [f"a{evil}", "plain"]
+    shell.client = mock.Mock(list_tools=lambda: [{"name": name} for name in names])
+    shell.names = {}
+    assert shell.possible(["call"]) == ["plain"]
+
+
+def test_text_of_all_scripts_is_printed_as_it_is():
+    kept = "\u00e9 \u6f22\u3000\u5b57 \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f467 a\u00a0b\r\n\tc\n"
+    assert cli.clean(kept) == kept
+
+
+# ---- answers for questions
+
+
+def value_of(kind):
+    return {"message": "m", "requestedSchema": {"properties": {"value": kind}}}
+
+
+def test_answers_are_taken_in_the_order_of_the_questions(run):
+    forms = iter([value_of({"type": "string"}), value_of({"type": "integer"})])
+    got = []
+
+    def answer(params):
+        for one in params.get("inputResponses", {}).values():
+            got.append(one.get("content", one))
+        with contextlib.suppress(StopIteration):
+            question = {"method": "elicitation/create", "params": next(forms)}
+            return {"resultType": "input_required", "inputRequests": {"q": question}}
+        return text("done")
+
+    with odd(tools_list=tools({}), tools_call=answer) as site:
+        given = [f"--answer=value={one}" for one in ("a", "2", "left")]
+        status, _, err = run("call", *given, site.url, "t")
+    assert (status, got) == (0, [{"value": "a"}, {"value": 2}])
+    assert "'value': left" in err
+
+
+def test_a_list_takes_all_answers(run, monkeypatch):
+    field = {"type": "array", "items": {"type": "string"}}
+    for is_person in (False, True):
+        stdin = mock.Mock(isatty=lambda is_person=is_person: is_person)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with odd(tools_list=tools({}), tools_call=asks(value_of(field))) as site:
+            given = ["--answer=value=a,b", "--answer", "value=c"]
+            status, out, err = run("call", *given, site.url, "t", "{}")
+        assert json.loads(out)["q"]["content"] == {"value": ["a,b", "c"]}, err
+
+
+@parametrize("given, action", [(["action=accept"], "accept"), ([], "decline")])
+def test_an_empty_form_can_be_accepted_without_a_terminal(run, given, action):
+    form = {"message": "m", "requestedSchema": {"properties": {}}}
+    with odd(tools_list=tools({}), tools_call=asks(form)) as site:
+        words = [f"--answer={one}" for one in given]
+        _, out, err = run("call", *words, site.url, "t", "{}")
+    assert json.loads(out)["q"]["action"] == action
+    assert ("--answer action=accept" in err) == (action == "decline")
+
+
+# ---- what a user is told, and what is taken
+
+
+def test_the_data_of_an_error_is_shown(run):
+    def play(verb, headers, message):
+        error = {"code": 7, "message": "no", "data": {"reason": "the disk is full"}}
+        answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+        yield http_answer(200, JSON, json.dumps(answer))
+
+    with contextlib.closing(Site(play)) as site:
+        status, _, err = run("ping", site.url)
+    assert status == 4 and "error 7: no" in err and "the disk is full" in err
+
+
+@parametrize("way", ["plain", "lines", "unpadded", "for URLs", "data:", "wrong"])
+def test_base64_is_saved_as_servers_write_it(tmp_path, run, way):
+    content = bytes(range(256)) + b"\xff"
+    code = base64.b64encode(content).decode()
+    data = {
+        "plain": code,
+        "lines": re.sub("(.{60})", r"\1\r\n", code) + "\n",
+        "unpadded": code.rstrip("="),
+        "for URLs": base64.urlsafe_b64encode(content).decode(),
+        "data:": f"data:image/png;base64,{code}",
+        "wrong": code + "!",
+    }[way]
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+    place = tmp_path / "x"
+    with odd(tools_list=tools({}), tools_call={"content": [block]}) as site:
+        status, _, err = run("call", "--output", str(place), site.url, "t")
+    if way == "wrong":
+        assert status == 4 and "base64" in err and not place.exists()
+    else:
+        assert status == 0 and place.read_bytes() == content
+
+
+MEMBER = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
+CLOSED = {"additionalProperties": False}
+
+
+@parametrize(
+    "schema, signature, sends_n",
+    [
+        ({"$ref": "#/$defs/A", "$defs": {"A": MEMBER}}, "t(n: int)", 5),
+        (
+            {"allOf": [MEMBER, {"properties": {"s": {}}}], **CLOSED},
+            "t(n: int, s?: any)",
+            5,
+        ),
+        ({"anyOf": [MEMBER, {"properties": {"s": {}}}]}, "t(n?: int, s?: any)", 5),
+        ({"oneOf": [MEMBER, MEMBER]}, "t(n?: int)", 5),
+        ({"patternProperties": {"^x": {}}, **CLOSED}, "t()", 5),
+    ],
+)
+def test_a_schema_that_combines_others_shows_what_is_known(
+    run, schema, signature, sends_n
+):
+    asked = []
+    with odd(
+        tools_list=tools({"inputSchema": {"type": "object", **schema}}),
+        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
+    ) as site:
+        assert signature in run("list", site.url)[1]
+        assert run("call", site.url, "t", "n=5")[0] == 0
+        assert run("call", site.url, "t", '{"n": 5}')[0] == 0
+    assert asked == [{"n": sends_n}] * 2
+
+
+@parametrize(
+    "target, hint",
+    [
+        ("npx -y some-server", "-- npx -y some-server"),
+        ("~/server.py", "did you mean /"),
+        ("localhost:8000/mcp", "http://localhost:8000/mcp"),
+    ],
+)
+def test_a_target_that_is_none_has_a_hint(home, run, target, hint):
+    status, _, err = run("list", target)
+    assert status == 2 and hint in err
+
+
+def test_a_file_without_servers_says_so(home, run):
+    put(home / "f.json", '{"something": {"a": {"command": "x"}}}')
+    status, _, err = run("list", "--config", str(home / "f.json"), "a")
+    assert status == 2 and "no table of servers" in err
+
+
+@parametrize("host", ["vscode", "claude", "gemini", ""])
+def test_only_vs_code_expands_a_tilde(host, home):
+    raw = {"command": "~/x", "args": ["~/y", "a~b", "~"], "cwd": "~/z"}
+    said = []
+    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"), host=host)
+    found = entry.expanded(problem=said.append)
+    if host == "vscode":
+        me = os.path.expanduser("~")
+        assert found.command == [f"{me}/x", f"{me}/y", "a~b", me]
+        assert (found.cwd, said) == (f"{me}/z", [])
+    else:
+        assert (found.command, found.cwd) == (["~/x", "~/y", "a~b", "~"], "~/z")
+        assert len(said) == 3 and "VS Code" in said[0]
+
+
+@parametrize("name", ["${config:x.y}", "${command:a.b}"])
+def test_variables_that_only_vs_code_knows_are_named(name):
+    content = {"servers": {"a": {"command": "x", "args": [name]}}}
+    (entry,) = host_files.entries(content, Path("f.json"), host="vscode")
+    with pytest.raises(host_files.HostFileError) as caught:
+        entry.expanded()
+    assert name in str(caught.value) and "VS Code" in str(caught.value)
+
+
+def test_an_entry_of_type_sse_is_used_so(home, run):
+    asked = []
+
+    def play(verb, headers, message):
+        asked.append(verb)
+        yield http_answer(405, {}, "no")
+
+    with contextlib.closing(Site(play)) as site:
+        entry = {"type": "sse", "url": site.url}
+        put(home / "f.json", json.dumps({"mcpServers": {"a": entry}}))
+        assert run("list", "--config", str(home / "f.json"), "a")[0] == 3
+    assert asked == ["GET"]
+
+
+def test_headers_of_a_file_and_of_the_command_line_are_merged(home, run):
+    seen = []
+
+    def play(verb, headers, message):
+        seen.append(headers.get("authorization"))
+        yield http_answer(404, {}, "no")
+
+    with contextlib.closing(Site(play)) as site:
+        entry = {"url": site.url, "headers": {"authorization": "theirs"}}
+        put(home / "f.json", json.dumps({"mcpServers": {"a": entry}}))
+        words = ["--config", str(home / "f.json"), "--header", "Authorization: mine"]
+        assert run("list", *words, "a")[0] == 3
+        assert set(seen) == {"mine"}
+        status, _, err = run("list", "--header", "accept: text/html", site.url)
+        assert status == 2 and "accept" in err
+
+
+@parametrize("failure", [500, None])
+def test_a_call_needs_no_list(run, monkeypatch, failure):
+    monkeypatch.setattr(client, "CALL_SECONDS", 1)
+    with odd(tools_list=failure, tools_call=text("done")) as site:
+        status, out, _ = run("call", "--timeout", "1", site.url, "t", "a=1")
+    assert (status, out) == (0, "done\n")
+
+
+def test_a_proxy_of_another_kind_is_refused_by_name(run):
+    status, _, err = run("list", "--proxy", "socks5://h:1", "http://localhost:1/mcp")
+    assert status == 2 and "SOCKS" in err

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -217,8 +218,8 @@ returns []
 == an error of status 400 is no lost session, whatever it says | on: http 2025-11-25
 call list_prompts
 > prompts/list
-<< 400 {} {"jsonrpc": "2.0", "id": "x", "error": {"code": -32602, "message": "session"}}
-raises HttpError session
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32602, "message": "session"}}
+raises RpcError session
 """
     ).replace("@SESSION", SESSION),
     "client",
@@ -280,9 +281,9 @@ http | << 302 {"Location": "http://localhost:1/mcp"} | HttpError another origin
 
 
 WRONG = r"""
-list_tools | tools/list | {"tools": {}} | {"tools": [{}]} | {"tools": [], "nextCursor": 5}
-list_resources | resources/list | {"resources": "x"} | {"resources": [{"uri": "x:y"}]}
-list_resource_templates | resources/templates/list | {"resourceTemplates": [{"name": "n"}]}
+list_tools | tools/list | {"tools": {}} | {"tools": [], "nextCursor": 5}
+list_resources | resources/list | {"resources": "x"}
+list_resource_templates | resources/templates/list | {"resourceTemplates": 1}
 call_tool x | tools/call | {"content": "text"} | {"content": {}}
 read_resource x:y | resources/read | {"contents": [3]} | {"contents": [{"text": "no uri"}]}
 get_prompt x | prompts/get | {"messages": 3}
@@ -300,6 +301,20 @@ test_client_malformed = scripts(
         for call, method, *results in (
             row.split(" | ") for row in WRONG.strip().splitlines()
         )
+    )
+    + each(
+        r"""
+== in @1, an item without its texts costs that item | on: memory 2025-11-25 modern
+call @1
+@2 => {"@3": [@4, {"@5": "ok", "name": "ok"}, {}, 3, null]}
+returns [{"@5": "ok"}]
+""",
+        """
+list_tools | tools/list | tools | {"name": 3} | name
+list_prompts | prompts/list | prompts | [] | name
+list_resources | resources/list | resources | {"uri": "x:y"} | uri
+list_resource_templates | resources/templates/list | resourceTemplates | {"name": "n"} | uriTemplate
+""",
     )
     + r"""
 == messages that are late, malformed or unsolicited change nothing | on: pipe 2025-11-25 modern
@@ -324,7 +339,7 @@ call list_tools
 << {"jsonrpc": "2.0", "id": {}, "method": "x"}
 << [[], 3, "x"]
 << {"jsonrpc": "2.0", "id": 999, "result": {"tools": []}}
-<< {"jsonrpc": "2.0", "id": "{ID:3}", "result": {"tools": []}}
+<< {"jsonrpc": "2.0", "id": "{ID:3}x", "result": {"tools": []}}
 << {"jsonrpc": "2.0", "result": {"tools": []}}
 << {"jsonrpc": "2.0", "id": {ID:3}, "result": {"tools": [{"name": "a", "inputSchema": {}}]}}
 << {"jsonrpc": "2.0", "id": {ID:3}, "result": {"tools": 3}}
@@ -992,6 +1007,7 @@ test_client_and_hostile_servers = scripts(
         each(
             r"""
 == after @2, `initialize` is tried once: @3 | bare | on: http 2025-11-25 | connect: {"timeout": @1}
+    | limits: {"MAX_RETRIES": 0}
 call connect
 > server/discover
 @2
@@ -1001,16 +1017,17 @@ raises @4
 """,
             r"""
 1 |  |  | TimeoutError s (tried server/discover, then initialize; if
-9 | << 502 {} starting | << 503 {} still | HttpError : still (tried server/discover, then initialize; if
-9 | << 429 {} slowly | << 429 {"Retry-After": "soon"} x | HttpError revision= or --revision
-9 | << 429 {"Retry-After": "999"} x | << 404 {} none | HttpError : none (tried server/discover
-9 | << 200 {} <html> | << 200 {} <html> | Malformed (tried server/discover
+9 | << 502 {} starting | << 503 {} still | HttpError sent 503 -: still
+9 | << 429 {} slowly | << 429 {"Retry-After": "soon"} x | HttpError sent 429 -: x
+9 | << 429 {"Retry-After": "999"} x | << 404 {} none | HttpError sent 404 -: none
+9 | << 200 {} <html> | << 200 {} <html> | Malformed '<html>'
 9 | << 500 {} x | < error {INTERNAL_ERROR} broken | RpcError broken (tried server/discover
 """,
         )
         + each(
             r"""
 == after @1, the session is opened all the same | bare | on: http 2025-11-25
+    | limits: {"MAX_RETRIES": 0}
 call connect
 > server/discover
 @1
@@ -1038,7 +1055,14 @@ raises RpcError {INTERNAL_ERROR} broken
 call read_resource x:y
 > resources/read
 << 400 {} {"jsonrpc": "2.0", "id": {ID}9, "error": {"code": -32602, "message": "x"}}
-raises HttpError 400
+initialize => {"protocolVersion": "{VERSION}", "capabilities": {"resources": {}}}
+> - notifications/initialized
+> resources/read
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}9, "error": {"code": -32602, "message": "x"}}
+raises HttpError sent 400 -: {"jsonrpc
+call read_resource x:y
+resources/read => {"contents": []}
+returns []
 == pages that bring nothing new end a list | on: memory 2025-11-25 modern
 call list_prompts
 prompts/list => {"prompts": [{"name": "a"}], "nextCursor": "x"}
@@ -1071,7 +1095,7 @@ call list_prompts
 returns []
 call read_resource x:y timeout=0.3
 > 1 resources/read
-<< {"jsonrpc": "2.0", "id": "{ID:1}", "result": {"contents": []}}
+<< {"jsonrpc": "2.0", "id": "{ID:1}x", "result": {"contents": []}}
 > - notifications/cancelled {"requestId": {ID:1}}
 raises TimeoutError unknown id: {'jsonrpc': '2.0', 'id': '
 call read_resource x:y timeout=0.3
@@ -1090,7 +1114,7 @@ call list_prompts
 > prompts/list
 << {"jsonrpc": "2.0", "id": {ID}, "result": {"prompts": [], "x": "\xff"}}
 raises Malformed
-== a session that is lost twice is a lost connection | on: http 2025-11-25
+== a session that is lost twice is opened once | on: http 2025-11-25
 call list_prompts
 > prompts/list
 << 404 {} gone
@@ -1098,7 +1122,7 @@ initialize => {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}}
 > - notifications/initialized
 > prompts/list
 << 404 {} gone
-raises Disconnected session
+raises HttpError gone
 == too many questions are not answered | on: memory modern | limits: {"MAX_QUESTIONS": 1}
     | connect: {"elicit": {"x": "v"}}
 call get_prompt p
@@ -1989,3 +2013,411 @@ def test_the_command_line(row, capsys, monkeypatch):
     assert all(word in text or word == "-" for word, text in zip(wanted, printed)), (
         printed
     )
+
+
+# ---- what the client does of its own accord
+
+
+test_an_optional_message_that_fails_costs_only_itself = scripts(
+    each(
+        r"""
+== logging/setLevel gets @1 | bare | on: pipe http 2025-11-25
+    | connect: {"log_level": "info"} | limits: {"COURTESY_SECONDS": @2}
+call connect
+> server/discover
+< error {METHOD_NOT_FOUND} no
+> initialize
+< {"protocolVersion": "{VERSION}", "capabilities": {"tools": {}, "logging": {}}}
+> - notifications/initialized
+> 2 logging/setLevel
+@3
+returns {"modern": false}
+call list_tools
+tools/list => {"tools": []}
+returns []
+""",
+        """
+-32601 | 9 | < 2 error {METHOD_NOT_FOUND} no
+-32603 | 9 | < 2 error {INTERNAL_ERROR} no
+another shape | 9 | << {"jsonrpc": "2.0", "id": {ID:2}, "result": 3}
+no answer | 0.1 | > - notifications/cancelled {"requestId": {ID:2}}
+""",
+    )
+    + r"""
+== null is not declared | bare | on: pipe 2025-11-25 | connect: {"log_level": "info"}
+call connect
+> server/discover
+< error {METHOD_NOT_FOUND} no
+> initialize
+< {"protocolVersion": "{VERSION}", "capabilities": {"logging": null, "prompts": null}}
+> - notifications/initialized
+returns {"capabilities": {"logging": null, "prompts": null}}
+call list_prompts
+returns []
+""",
+    "client",
+)
+
+
+@parametrize("status", [400, 404, 405, 500])
+@parametrize("what", ["notifications/initialized", "logging/setLevel", "GET", "all"])
+def test_no_status_of_an_optional_message_ends_a_session(what, status):
+    """400 and 404 can mean a lost session, so the client must not open others."""
+    opened = []
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        text = text.replace('"tools": {}', '"tools": {}, "logging": {}')
+        if method == "initialize":
+            opened.append(method)
+        is_optional = method in ("notifications/initialized", "logging/setLevel")
+        if (what == "all" and (is_optional or verb == "GET")) or what in (verb, method):
+            yield http_answer(status, {}, "what?")
+        elif method == "server/discover" or verb == "GET":
+            yield http_answer(405, {})
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    said: list[str] = []
+    with answering(answer) as site:
+        options = {"on_log": print, "stderr": said.append, "timeout": PATIENCE}
+        with client.connect(site.url, **options) as one:
+            assert one.list_tools() == one.list_tools() == []
+    assert len(opened) == 1 and len(said) == (what != "GET") + (what == "all")
+
+
+@parametrize("way", ["error", "hang-up", "silence"])
+def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
+    """Over HTTP, the client lists the tools itself: for the headers of a call."""
+    over = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if method == "tools/list" and way == "error":
+            text = text.replace('"result": ', '"error": {"code": -32603}, "x": ')
+        elif method == "tools/list" and way == "hang-up":
+            return
+        elif method == "tools/list":
+            over.wait(PATIENCE)
+        yield http_answer(200, JSON, text)
+
+    with answering(answer) as site, client.connect(site.url) as one:
+        timeout = 0.5 if way == "silence" else PATIENCE
+        assert one.call_tool("x", timeout=timeout)["content"] == []
+        over.set()
+
+
+# ---- a call runs once
+
+
+class Restarting:
+    """A server on a balancer: `lost()` makes it forget its sessions. `refuses` says with
+    which status and body it refuses them; calls of the tool are counted in `ran`."""
+
+    def __init__(self, status: int, body: str):
+        self.refusal = http_answer(status, {}, body)
+        self.sessions = itertools.count()
+        self.known, self.ran, self.opened = "", 0, 0
+        self.breaks = False  # true if the stream of the next call breaks
+
+    def lost(self):
+        self.known = ""
+
+    def __call__(self, verb: str, headers: dict, method: str, text: str):
+        if method == "initialize":
+            self.opened += 1
+            self.known = f"s{next(self.sessions)}"
+            yield http_answer(200, {**JSON, "Mcp-Session-Id": self.known}, text)
+        elif verb == "GET" and "last-event-id" not in headers:
+            yield http_answer(405, {})
+        elif headers.get("mcp-session-id") != self.known:
+            yield self.refusal
+        elif self.breaks and method == "tools/call":
+            self.ran += 1
+            self.lost()
+            yield STREAM + b"retry: 50\nid: 1\ndata:\n\n"
+        else:
+            self.ran += method == "tools/call"
+            yield http_answer(200 if text else 202, JSON, text)
+
+
+REFUSALS = [
+    (404, "gone"),
+    (404, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "x"}}'),
+    (400, "no session"),
+    (400, "Bad Request: Server not initialized"),
+    (400, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "x"}}'),
+]
+
+
+@parametrize("status, body", REFUSALS)
+def test_a_restarted_server_gets_another_session_and_the_call_again(status, body):
+    server = Restarting(status, body)
+    with answering(server) as site:
+        with client.connect(site.url, revision=LEGACY[0]) as one:
+            for _ in "12":
+                server.lost()
+                assert one.call_tool("pay")["content"] == []
+    assert (server.ran, server.opened) == (2, 3)
+
+
+@parametrize("status, body", REFUSALS)
+def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
+    server = Restarting(status, body)
+    with answering(server) as site:
+        with client.connect(site.url, revision=LEGACY[0]) as one:
+            server.breaks = True
+            with pytest.raises(client.Disconnected, match="resumed"):
+                one.call_tool("pay")
+            assert server.ran == 1
+            server.breaks = False
+            assert one.call_tool("pay")["content"] == []
+    assert (server.ran, server.opened) == (2, 2)
+
+
+def test_a_subscriber_learns_that_its_session_is_gone():
+    """... by Disconnected, whatever the server says to the GET."""
+    ended = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        text = text.replace('"tools": {}', '"tools": {"listChanged": true}')
+        if verb == "GET" and not ended.is_set():
+            ended.set()
+            yield STREAM + b"retry: 50\nid: 1\ndata:\n\n"
+        elif verb == "GET":
+            yield http_answer(404, {}, "gone")
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    with answering(answer) as site:
+        with client.connect(site.url, revision=LEGACY[0]) as one:
+            with one.listen("tools") as changes, pytest.raises(client.Disconnected):
+                next(iter(changes))
+
+
+@parametrize("status", [502, 503, 504])
+def test_what_only_reads_is_sent_again_while_a_server_restarts(status):
+    failing: list[str] = []
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if method in failing:
+            failing.remove(method)
+            yield http_answer(status, {}, "starting")
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    with limits(RETRY_SECONDS=0.01), answering(answer) as site:
+        for version in (MODERN[0], LEGACY[0]):
+            opens = "server/discover" if version in MODERN else "initialize"
+            failing += [opens] * client.MAX_RETRIES
+            with client.connect(site.url, revision=version) as one:
+                failing += ["tools/list", "tools/list", "server/discover", "ping"]
+                assert one.list_tools() == []
+                one.ping()
+                failing[:] = ["tools/call"]
+                with pytest.raises(mcp.HttpError, match=str(status)):
+                    one.call_tool("x")
+                failing += ["tools/list"] * (client.MAX_RETRIES + 1)
+                with pytest.raises(mcp.HttpError, match=str(status)):
+                    one.list_tools()
+                assert failing == []
+
+
+@needs_posix
+@parametrize("size", [10, 3_000_000])
+def test_an_answer_written_before_the_exit_arrives(size):
+    """The end of a process is not the end of its stdout."""
+    rest = f"""
+        for line in sys.stdin:
+            ident = json.loads(line)["id"]
+            found = {{"resultType": "complete", "content": [], "x": "x" * {size}}}
+            print(json.dumps({{"jsonrpc": "2.0", "id": ident, "result": found}}))
+            sys.stdout.flush()
+            os._exit(0)"""
+    slow = threading.Event()
+    for _ in range(3):
+        with program(
+            "", rest.strip(), trace=lambda way, message: slow.wait(0.03)
+        ) as one:
+            assert one.call_tool("x")["content"] == []
+
+
+# ---- headers, URLs and proxies
+
+
+class Lines(Site):
+    """Keeps the lines of each head."""
+
+    def read(self, file):
+        self.lines = []
+
+        def line():
+            self.lines.append(file.readline())
+            return self.lines[-1]
+
+        spy = types.SimpleNamespace(read=file.read, readline=line)
+        return super().read(spy)
+
+
+def test_headers_are_merged_in_any_spelling():
+    def authorize(refusal):
+        return {"AUTHORIZATION": "mine"}
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        is_mine = headers.get("authorization") == "mine"
+        yield http_answer(200, JSON, text) if is_mine else http_answer(401, {})
+
+    own = {"authorization": "theirs", "user-agent": "me", "COOKIE": "x"}
+    with answering(answer, Lines) as site:
+        client.connect(site.url, headers=own, authorize=authorize).close()
+    names = [line.partition(b":")[0].lower() for line in site.lines]
+    assert len(names) == len(set(names))
+    assert b"user-agent: me\r\n" in site.lines
+    assert b"AUTHORIZATION: mine\r\n" in site.lines
+    merged = client.merge_headers({"x-a": "1", "b": "2"}, {"X-A": "3"})
+    assert merged == {"X-A": "3", "b": "2"}
+
+
+@parametrize(
+    "name, value",
+    [
+        ("accept", "text/html"),
+        ("Content-type", "text/plain"),
+        ("mcp-session-id", "x"),
+        ("MCP-Protocol-Version", "x"),
+        ("Mcp-Param-x", "x"),
+        ("Transfer-Encoding", "chunked"),
+        ("x-name", "\u20ac s3cret"),
+    ],
+)
+@parametrize("is_function", [False, True])
+def test_a_header_that_cannot_be_sent_is_named(name, value, is_function):
+    given = {name: value}
+    with answering(plain) as site:
+        with pytest.raises(ValueError, match=name) as caught:
+            headers = (lambda verb, url: given) if is_function else given
+            client.connect(site.url, headers=headers)
+    assert "s3cret" not in str(caught.value) and site.asked == []
+
+
+def test_a_url_may_have_spaces_around_it_and_letters_of_any_kind():
+    with answering(plain) as site:
+        client.connect(f" {site.url}/m\u00fcll x?q=\u20ac&a=%20 \n").close()
+        assert site.asked[0][1][":path"] == "/mcp/m%C3%BCll%20x?q=%E2%82%AC&a=%20"
+
+
+PASSWORD = "Basic YW5uOnM6Yw=="  # ann, s:c
+
+
+def guarded(verb: str, headers: dict, method: str, text: str):
+    is_known = headers.get("proxy-authorization") == PASSWORD
+    yield http_answer(200, JSON, text) if is_known else http_answer(407, {}, "no")
+
+
+@parametrize("password", ["ann:s%3Ac@", "", "bob:s3cret@"])
+def test_a_proxy_gets_its_password(password):
+    with answering(guarded) as proxy:
+        place = proxy.url.replace("//", f"//{password}").replace("/mcp", "")
+        if password.startswith("ann"):
+            with client.connect("http://example.invalid/mcp", proxy=place) as one:
+                assert one.list_prompts() == []
+        else:
+            how = "proxy 127.0.0.1" + ("" if password else ", without a password")
+            with pytest.raises(mcp.HttpError, match=how) as caught:
+                client.connect("http://example.invalid/mcp", proxy=place)
+            assert "s3cret" not in str(caught.value)
+        assert "authorization" not in proxy.asked[0][1]
+
+
+def test_a_tunnel_gets_the_password_and_the_server_behind_it_does_not():
+    def answer(verb: str, headers: dict, message: dict):
+        yield http_answer(200, JSON, "")
+
+    with contextlib.closing(Site(answer)) as proxy:
+        place = proxy.url.replace("//", "//ann:s%3Ac@").replace("/mcp", "")
+        with pytest.raises(client.Disconnected):  # what follows is not TLS
+            client.connect("https://example.invalid/mcp", proxy=place)
+    verb, headers, _ = proxy.asked[0]
+    assert verb == "CONNECT" and headers["proxy-authorization"] == PASSWORD
+
+
+def test_a_socks_proxy_is_refused_by_name():
+    with pytest.raises(client.Disconnected, match="SOCKS is not supported.*socks5://h"):
+        client.connect("http://localhost:1/mcp", proxy="socks5://me:s3cret@h:1")
+
+
+# ---- answers in unusual places
+
+
+@parametrize("junk", ["ping", "[DONE]", '{"type": "heartbeat"}', "{}", "null", "{"])
+def test_text_that_is_not_a_message_costs_only_itself(junk):
+    """In the stream of a call, and in that of a session."""
+    heard: queue.Queue = queue.Queue()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        note = '{"jsonrpc": "2.0", "method": "notifications/x"}'
+        data = f"data: {junk}\n\ndata: {note if verb == 'GET' else text}\n\n"
+        if verb == "DELETE" or not (text or verb == "GET"):
+            yield http_answer(202, JSON)
+        else:
+            yield STREAM + data.encode()
+
+    with answering(answer) as site:
+        options = {"on_notification": heard.put, "stderr": lambda line: None}
+        with client.connect(site.url, revision=LEGACY[0], **options) as one:
+            assert heard.get(timeout=PATIENCE)["method"] == "notifications/x"
+            assert one.list_prompts() == []
+
+
+@parametrize("ident", ["{}", '"{}"'])
+@parametrize("has_stream", [True, False])
+def test_an_answer_on_the_stream_of_the_session_is_taken(ident, has_stream):
+    """... after status 202, and with an id that has become a text."""
+    answers: queue.Queue = queue.Queue()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "GET" and has_stream:
+            yield STREAM + f"data: {answers.get(timeout=PATIENCE)}\n\n".encode()
+        elif verb != "POST":
+            yield http_answer(405, {})
+        elif method == "tools/list":
+            message = json.loads(text)
+            message["id"] = json.loads(ident.format(message["id"]))
+            answers.put(json.dumps(message))
+            yield http_answer(202, JSON)
+        else:
+            yield http_answer(200 if text else 202, JSON, text)
+
+    said: list[str] = []
+    with answering(answer) as site:
+        with client.connect(site.url, revision=LEGACY[0], stderr=said.append) as one:
+            if has_stream:
+                assert one.list_tools() == []
+            else:
+                with pytest.raises(mcp.HttpError, match="405"):
+                    one.list_tools()
+    assert "202" in said[0] and len(said) == (2 if has_stream and '"' in ident else 1)
+
+
+def test_http_sse_is_used_at_once_if_it_is_said():
+    with http_serving(fixture(Stage())) as httpd:
+        url = httpd.url.replace("mcp", "sse")
+        with client.connect(url, sse=True, timeout=PATIENCE) as one:
+            assert one.call_tool("add", {"a": 1, "b": 2})
+    with answering(lambda *_: [http_answer(405, {}, "no")]) as site:
+        with pytest.raises(mcp.HttpError, match="405"):
+            client.connect(site.url, sse=True)
+        assert [verb for verb, _, _ in site.asked] == ["GET"]
+
+
+@parametrize("word", ["oneOf", "anyOf", "enum"])
+def test_a_form_with_many_choices_is_checked_fast(word):
+    choices = [{"const": n, "title": str(n)} for n in range(3000)]
+    if word == "enum":
+        choices = list(range(3000))
+    field = {"type": "array", "items": {word: choices}, "default": [2999] * 20_000}
+    form = {"type": "object", "properties": {"f": field}}
+    question = {"params": {"message": "?", "requestedSchema": form}}
+    question["method"] = "elicitation/create"
+    with client.connect(fixture(Stage()), elicit=lambda params: {}) as one:
+        began = time.process_time()
+        assert one.answer(question)["action"] == "accept"
+        assert time.process_time() - began < 5  # it was more than 100

@@ -12,6 +12,7 @@ which of their tools. The default is one profile, "all".
                 "session": "client", "forward": ["X-Tenant"]}},
      "profiles": {
         "all": {"servers": ["demo", "web"]},
+        "two": {"servers": ["demo", "web"], "search": true},
         "few": {"servers": {"demo": ["a*"]}, "rename": {"demo": {"add": "plus"}}}},
      "clients": {"header": "X-Gateway-Key", "keys": {"${ANNS_KEY}": "ann"}}}
 
@@ -28,8 +29,18 @@ A login is for all clients: where `clients` tells them apart, only the first two
 
 Further members of a server: `revision` (speak this one), `session` ("shared": one
 connection for all clients, the default; "client": one for each), `forward` (headers of
-the client's requests that are passed on), `maxBytes` (of one message). `clients` are
-the keys that clients must send.
+the client's requests that are passed on), `maxBytes` (of one message), `users`.
+`clients` are the keys that clients must send, each with the name of its user, the
+*principal*.
+
+`users` has credentials for each principal, {"ann": {"headers": {"Authorization":
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. The entry's own
+`headers` and `env` are for the lists. A credential that a client sends is never passed
+on: it was issued for the gateway, and the server that got it could use it here
+(basic/authorization/security-considerations §Access Token Privilege Restriction).
+
+A profile with `search` shows two tools in place of all, find_tools and call_tool, so
+that a model reads only the definitions that it needs.
 
 A client sees one server: `add` becomes `demo__add`, `memo://today` becomes
 `demo+memo://today`, and `ui://page` becomes `ui://demo+page`; with a URL instead of a
@@ -43,14 +54,20 @@ connects, fetches the lists, and reconnects when the upstream fails; meanwhile, 
 tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
 dicts, each of which is changed or replaced in a single operation.
 
-Known limits: log messages, and questions on stdio, pass only while all calls on a
-connection are from one client; lists are fetched without forwarded headers, and are the
-same for all clients; progress that a legacy server reports just before a question may
-not reach a modern client; that a server on another machine has gone is noticed after
-CHECK_SECONDS, unless it announces changes; of one upstream, clients can subscribe to
-MAX_WATCHED URIs, which are never forgotten; a host that never asks for its tools again
-must be started after the application. Without `clients`, anyone who reaches the gateway
-may use it.
+Clients are kept apart: a question or a log message reaches the client whose call it
+belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
+refused while calls of several clients run. A call that was cancelled, or took too long,
+counts until the server has answered it; further calls of other principals get a new
+connection. Request state is signed for its principal. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP, which
+have no session, share one connection, even with "session": "client".
+
+Known limits: lists are fetched without forwarded headers, and are the same for all
+clients; progress that a legacy server reports just before a question may not reach a
+modern client; that a server on another machine has gone is noticed after CHECK_SECONDS,
+unless it announces changes; of one upstream, a principal can subscribe to MAX_WATCHED
+URIs, which are never forgotten; a host that never asks for its tools again must be
+started after the application.
 """
 
 from __future__ import annotations
@@ -59,6 +76,7 @@ import argparse
 import contextlib
 import fnmatch
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -68,7 +86,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,6 +106,7 @@ from mcp_client import (
     StdioTransport,
     Subscription,
     Transport,
+    merge_headers,
 )
 
 from mcp_ref import (
@@ -100,6 +120,7 @@ from mcp_ref import (
     Exchange,
     HttpError,
     NotFound,
+    PostPeer,
     RpcError,
     Schema,
     Server,
@@ -148,11 +169,22 @@ MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds
 MAX_LINES = 20  # lines in the log per second, and log messages to a client
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
-MAX_PROGRESS = 1000  # characters of a progress message
-MAX_WATCHED = 200  # URIs that clients can subscribe to
+MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
+MAX_FOUND = 10  # tools in the answer of find_tools
+MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
+MAX_WORDS = 20  # words of a search
+# ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
-MAX_VISITS = 100  # pages that users were sent to
+OWN_SECONDS = 3600.0  # how long one is kept that nobody uses
+MAX_WATCHED = 200  # URIs that are subscribed to, and never forgotten
+MAX_CHANGED = 200  # URIs that have changed, until clients are told
+MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
+MAX_TALK_BYTES = 2**24  # of their params
+MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
+MAX_GIVEN_UP = (
+    100  # calls that an upstream has yet to answer; then it is connected anew
+)
 # Hosts put their own prefix before a name, and accept 64 characters.
 MAX_NAME = 56
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
@@ -337,9 +369,35 @@ def without_gaps(answer: Message) -> Message:
     return {**answer, "content": without_nulls(answer["content"])}
 
 
-def only_client(calls: list[Context]) -> Context | None:
-    """Return the latest call, if all belong to the same client."""
-    return calls[-1] if len({id(ctx.peer) for ctx in calls}) == 1 else None
+def identity(ctx: Context) -> str:
+    """Return what the request that brings an answer must repeat, as a digest."""
+    retry = ("_meta", "inputResponses", "requestState")
+    params = {name: one for name, one in ctx.params.items() if name not in retry}
+    named = json.dumps([ctx.principal, ctx.method, params], sort_keys=True)
+    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
+
+
+def sealed(ctx: Context, state: Any) -> str:
+    """Return an upstream's request state, signed for this request and principal: the
+    upstream cannot tell our clients apart."""
+    if not isinstance(state, str):
+        raise Malformed("its requestState is not a string")
+    bound = f"{identity(ctx)} {state}".encode("utf-8", "replace")
+    return f"{hmac.new(ctx.server.state_key, bound, 'sha256').hexdigest()}.{state}"
+
+
+def opened(ctx: Context, state: str) -> str:
+    """Return what was sealed; RpcError if it was not, or for another request."""
+    theirs = state.partition(".")[2]
+    pair = [one.encode("utf-8", "replace") for one in (sealed(ctx, theirs), state)]
+    if not hmac.compare_digest(*pair):
+        raise RpcError(INVALID, "requestState is not valid here: retry without it")
+    return theirs
+
+
+def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
+    """Return the keys of a principal's entries, the oldest first."""
+    return [key for key, one in list(table.items()) if one.principal == principal]
 
 
 # What hosts give a server that they start, and the client does not: no secrets.
@@ -385,14 +443,24 @@ class Redactor:
     """Takes an upstream's secrets out of a text.
 
     They are what its entry in the file says: the query of the URL, headers, variables
-    and arguments. Short ones are words, such as "-y" or "true".
+    and arguments, even if these are written into the command. Short ones are words,
+    such as "-y" or "true".
     """
 
     def __init__(self, options: Message) -> None:
         command = options.get("command") or []
-        self.command = repr(command), repr(command[:1])
+        program, hint = "".join(command[:1]), ""
         words = [*options.get("env", {}).values(), *command[1:]]
-        for value in options.get("headers", {}).values():
+        headers = [*options.get("headers", {}).values()]
+        for user in options.get("users", {}).values():
+            headers += user.get("headers", {}).values()
+            words += user.get("env", {}).values()
+        if not os.path.exists(program.replace("\0", "")):
+            program, *more = re.split(r"[\s=\0]+", program)
+            words += [one for word in more for one in (word, word.partition("=")[2])]
+            hint = " (arguments belong in args)" if more else ""
+        self.command = repr(command), repr([program]) + hint
+        for value in headers:
             words += [value, value.rpartition(" ")[2]]
         for word in command[1:]:
             words.append(word.partition("=")[2])
@@ -465,28 +533,86 @@ class Bounded(Client):
         asked.settle(problem)
 
 
+class Call:
+    """A client's request, for one upstream.
+
+    `client` and `principal` say whose it is. `ctx` is the request, None when the call
+    has ended: an upstream that has not answered it may still ask. `sent` is the
+    upstream's request.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx: Context | None = ctx
+        self.client = weakref.ref(ctx.peer)
+        self.principal = json.dumps(ctx.principal, sort_keys=True)
+        self.sent: Any = None
+
+
+def latest(tags: list[Any]) -> Call:
+    """Return the latest of the calls that a message may belong to; RpcError if they are
+    of several clients, or none is left."""
+    calls: list[Call] = [one for one in tags if one is not None]
+    running = [one for one in calls if one.ctx]
+    if not running:
+        raise RpcError(INTERNAL, "The gateway cannot ask a client: no call is running")
+    if any(one.client is not running[0].client for one in calls):
+        raise RpcError(
+            INTERNAL,
+            "The gateway cannot tell which client this is for: calls of several "
+            "clients run, or were given up",
+        )
+    return running[-1]
+
+
 class Connection:
     """A connection to an upstream, for all clients or for one.
 
-    `calls` are those in progress on it, `visits` those that sent a user to a page, by
-    elicitationId. `values` are forwarded headers. `client` is None until it is up.
+        values     forwarded headers
+        user       the headers and variables of one user
+        principal  the first caller's; "" for the upstream's main connection
+        client     None until it is up
+        calls      those in progress on it
+        retired    true once it takes no further calls: one of another principal was
+                   given up, and its upstream may still ask something for it
+        asked      the principals of open questions
+        visits     the calls that sent a user to a page, by elicitationId
+
+    The upstream's lock guards `calls` and `retired`.
     """
 
-    def __init__(self, upstream: Upstream, values: Iterable[tuple[str, str]] = ()):
-        self.upstream, self.values = upstream, dict(values)
-        self.calls: dict[Context, Talk | None] = {}
-        self.visits: dict[str, Context] = {}
+    def __init__(
+        self,
+        upstream: Upstream,
+        values: Iterable[tuple[str, str]] = (),
+        principal: str = "",
+        user: Message | None = None,
+    ):
+        self.upstream, self.values, self.principal = upstream, dict(values), principal
+        self.user = user or {}
+        self.calls: list[Call] = []
+        self.retired = False
+        self.visits: dict[str, Call] = {}
+        self.asked: list[str] = []
         self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
         self.lock = threading.Lock()  # held while it is opened
         self.used = time.monotonic()
         self.client: Client | None = None
         self.transport: Transport | None = None
 
+    def is_barred(self, call: Call) -> bool:
+        """Tell whether it cannot take a call."""
+        if self.client is None or self.client.modern:  # which asks in its answers
+            return self.retired
+        given_up = list(self.client.unanswered.values())
+        is_foreign = any(one.principal != call.principal for one in given_up)
+        return self.retired or is_foreign or len(given_up) > MAX_GIVEN_UP
+
     def open(self) -> Client:
         """Connect, or return what is connected."""
         with self.lock:
             if self.client is None or self.client.closed or not self.is_up:
                 self.client = self._connect()
+                self.retired = False
             return self.client
 
     def close(self) -> None:
@@ -504,7 +630,7 @@ class Connection:
     def _connect(self) -> Client:
         upstream = self.upstream
         options = upstream.options
-        self.transport = upstream.transport(self.values)
+        self.transport = upstream.transport(self)
 
         def sample(params: Message, tags: list[Any]) -> Message:
             return self._ask("sampling/createMessage", params, tags)
@@ -540,65 +666,72 @@ class Connection:
         return params.get("mode") == "url" or answer.get("content") or {}
 
     def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
-        ctx = only_client([tag for tag in tags if tag is not None])
-        if ctx is None:
-            raise RpcError(
-                INTERNAL, "The gateway cannot tell which client this question is for"
-            )
+        call = latest(tags)
+        if self.asked.count(call.principal) >= MAX_ASKED:
+            raise RpcError(INTERNAL, "Too many questions wait for this client")
         question: Message = {"method": method, **({"params": params} if params else {})}
-        talk = self.calls.get(ctx)
-        if talk is not None:  # Upstream.call() says who asks
-            return talk.ask(question)
-        if rules(ctx.version).modern:
+        self.asked.append(call.principal)
+        try:
+            return self._ask_client(call, question)
+        finally:
+            self.asked.remove(call.principal)
+
+    def _ask_client(self, call: Call, question: Message) -> Message:
+        if isinstance(call, Talk):  # Upstream.call() says who asks
+            return call.ask(question)
+        ctx = call.ctx
+        if ctx is None or rules(ctx.version).modern:
             raise RpcError(INTERNAL, "The client cannot be asked")
-        self._note_visit(params, ctx)
+        self._note_visit(question.get("params"), call)
         return ask(ctx, {"": self.upstream.as_asked(question)})[""]
 
-    def _note_visit(self, params: Any, ctx: Context) -> None:
+    def _note_visit(self, params: Any, call: Call) -> None:
         """Remember whom to tell that the user has done what a page asked for."""
         ident = params.get("elicitationId") if isinstance(params, dict) else None
-        if isinstance(ident, str) and len(self.visits) < MAX_VISITS:
-            self.visits[ident] = ctx
+        if isinstance(ident, str) and len(ident) <= MAX_PROGRESS:
+            for oldest in keys_of(self.visits, call.principal)[: 1 - MAX_VISITS]:
+                self.visits.pop(oldest, None)
+            self.visits[ident] = call
 
-    def note_visits(self, data: Any, ctx: Context) -> None:
+    def note_visits(self, data: Any, call: Call) -> None:
         """Do the same for an error that names pages."""
         pages = data.get("elicitations") if isinstance(data, dict) else None
         for page in pages if isinstance(pages, list) else []:
-            self._note_visit(page, ctx)
+            self._note_visit(page, call)
 
     def _hear(self, message: Message) -> None:
         if message["method"] != "notifications/elicitation/complete":
             return
         params = message.get("params")
         ident = params.get("elicitationId") if isinstance(params, dict) else None
-        ctx = self.visits.pop(str(ident), None)
-        if ctx is None:
+        call = self.visits.pop(str(ident), None)
+        if call is None:
             return
         told = {"elicitationId": ident}
-        # The call may have ended; then its session hears of it.
-        teller: Any = ctx if ctx in self.calls else ctx.server
-        teller.notify(message["method"], told)
+        ctx, peer = call.ctx, call.client()
+        if ctx:
+            ctx.notify(message["method"], told)
+        elif peer and peer.session and peer.session.hears(message["method"]):
+            peer.session.tell(message["method"], told)
 
-    def _log(self, params: Message) -> None:
-        ctx = only_client(list(self.calls))
-        if ctx is None or params.get("level") not in LOG_LEVELS:
-            return
-        talk = self.calls.get(ctx)
-        ctx = talk.ctx if talk else ctx
+    def _log(self, params: Message, tags: list[Any]) -> None:
         logger = params.get("logger")
         if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
             return
-        with contextlib.suppress(Malformed, RecursionError):  # else the call would fail
-            data = self.upstream.redactor.value(params.get("data"))
-            ctx.log(params["level"], *sound([data, logger]))
+        # What is not JSON, or not for certain a client's, is left out: raised here, it
+        # would end the call.
+        with contextlib.suppress(RpcError, Malformed, RecursionError):
+            ctx = latest(tags).ctx
+            if ctx and params.get("level") in LOG_LEVELS:
+                data = self.upstream.redactor.value(params.get("data"))
+                ctx.log(params["level"], *sound([data, logger]))
 
     # ---- a call: on its handler's thread
 
-    def request(
-        self, ctx: Context, params: Message, talk: Talk | None = None
-    ) -> Message:
-        """Send a request of a client's; return the result. `talk`: it may ask, too."""
-        client = self.open()
+    def request(self, call: Call, params: Message) -> Message:
+        """Send a request of a client's; return the result."""
+        client, ctx = self.open(), call.ctx
+        assert ctx is not None
         meta = {
             key: value
             for key, value in ctx.meta.items()
@@ -613,31 +746,24 @@ class Connection:
             total = total if isinstance(total, (int, float)) else None
             text = None if message is None else str(message)[:MAX_PROGRESS]
             with contextlib.suppress(Malformed):
-                hearer = talk.ctx if talk else ctx
-                hearer.progress(*sound([done, total, text]))
+                (call.ctx or ctx).progress(*sound([done, total, text]))
 
         def started(sent: Any) -> None:
-            ctx.on_cancel(sent.cancel)
-            if talk:
-                talk.cancel = sent.cancel
+            call.sent = sent
+            (call.ctx or ctx).on_cancel(sent.cancel)
 
-        self.calls[ctx] = talk
-        try:
-            result: Message = client.request(
-                ctx.method,
-                {**params, "_meta": meta},
-                timeout=self.upstream.options.get("timeout") or CALL_SECONDS,
-                tag=ctx,
-                on_progress=progress,
-                started=started,
-            )
-            return dict(sound(result))
-        finally:
-            self.calls.pop(ctx, None)
-            self.used = time.monotonic()
+        result: Message = client.request(
+            ctx.method,
+            {**params, "_meta": meta},
+            timeout=self.upstream.options.get("timeout") or CALL_SECONDS,
+            tag=call,
+            on_progress=progress,
+            started=started,
+        )
+        return dict(sound(result))
 
 
-class Talk:
+class Talk(Call):
     """A call of a modern client to a legacy upstream, which may ask meanwhile.
 
         running    the upstream works on it     a handler waits in next()
@@ -650,42 +776,40 @@ class Talk:
     """
 
     def __init__(self, ctx: Context) -> None:
-        self.ctx, self.who = ctx, self.identity(ctx)
+        super().__init__(ctx)
+        self.size = len(repr(ctx.params))  # about
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.question: Message = {}
         self.answer: Any = None  # a Future
-        self.cancel: Any = None  # cancels the upstream's request
 
-    @staticmethod
-    def identity(ctx: Context) -> str:
-        """Return what the request that brings an answer must repeat."""
-        named = [ctx.params.get(name) for name in ("name", "uri", "arguments")]
-        return json.dumps([ctx.principal, ctx.method, named], sort_keys=True)
-
-    def start(self, connection: Connection, params: Message) -> None:
+    def start(self, upstream: Upstream, params: Message) -> None:
         """Send the request."""
-        first = self.ctx
 
         def run() -> None:
             try:
-                self.events.put(("result", connection.request(first, params, self)))
+                self.events.put(("result", upstream.send(self, params)))
             except BaseException as problem:  # the handler raises it
                 self.events.put(("problem", problem))
 
         threading.Thread(target=run, daemon=True).start()
 
+    def give_up(self) -> None:
+        """End a call whose client does not answer."""
+        self.answer.cancel()
+        self.sent.cancel()
+
     def ask(self, question: Message) -> Message:
         """Ask the client, on the connection's thread; return its answer."""
-        from concurrent.futures import Future, TimeoutError as TooLate
+        from concurrent.futures import CancelledError, Future, TimeoutError as TooLate
 
-        if not can_ask(self.ctx, question):
+        if not (self.ctx and can_ask(self.ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
         self.events.put(("question", (question, answer)))
         try:
             found = answer.result(ASK_SECONDS)
-        except TooLate:
+        except (TooLate, CancelledError):
             answer.cancel()
             raise RpcError(INTERNAL, "The client has not answered") from None
         if not isinstance(found, dict):
@@ -704,11 +828,17 @@ class Talk:
 
     def asked(self, upstream: Upstream) -> Message:
         """Return the question as a result."""
+        talks = upstream.talks
         with upstream.lock:
-            for token, talk in list(upstream.talks.items()):
-                if talk.answer.done() or len(upstream.talks) >= MAX_TALKS:
-                    del upstream.talks[token]  # the oldest comes first
-            upstream.talks[self.token] = self
+            for token in [one for one in talks if talks[one].answer.done()]:
+                del talks[token]
+            own = keys_of(talks, self.principal)
+            size = self.size + sum(talks[one].size for one in own)
+            while own and (len(own) >= MAX_TALKS or size > MAX_TALK_BYTES):
+                oldest = talks.pop(own.pop(0))
+                oldest.give_up()
+                size -= oldest.size
+            talks[self.token] = self
         return {
             "resultType": "input_required",
             "inputRequests": {"question": self.question},
@@ -721,7 +851,7 @@ class Talk:
         answers = ctx.params.get("inputResponses", {})
         if "question" not in answers:
             return self.asked(upstream)
-        ctx.on_cancel(self.cancel)
+        ctx.on_cancel(self.sent.cancel)
         self.answer.set_result(answers["question"])
         return self.next(upstream)
 
@@ -774,11 +904,13 @@ class Upstream:
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
         # subscriptions to open: these, and URIs
         self.wanted = [["tools", "prompts", "resources"]]
+        self.watched: dict[str, str] = {}  # these URIs, and who asked for them first
         # subscriptions that it granted
         self.heard: list[tuple[list[str], Subscription]] = []
         self.changed: set[str] = set()  # URIs, which clients are told of soon
         self.main = Connection(self)
-        self.own: dict[Any, Connection] = {}  # by client and forwarded headers
+        # By client and forwarded headers, the one used last at the end.
+        self.own: dict[Any, Connection] = {}
         self.talks: dict[str, Talk] = {}  # those that ask, by token
         self.lock = threading.Lock()  # guards own, talks, changed and said
         self.login = Login(self)
@@ -826,15 +958,16 @@ class Upstream:
         if lost is not None:
             note(f"{self.name}: {self.redactor.text(line)[:1000]}")
 
-    def transport(self, values: Message) -> Transport:
-        """Make a transport to it; `values` are forwarded headers."""
-        options = self.options
+    def transport(self, connection: Connection) -> Transport:
+        """Make the transport of a connection."""
+        options, user = self.options, connection.user
         if "url" in options:
-            headers = {**options.get("headers", {}), **values}
-            hook = self.login.hook()
-            return HttpTransport(options["url"], headers, authorize=hook)
-        env = environment(options.get("env") or {})
-        return StdioTransport(options["command"], env, options.get("cwd"))
+            own, values = user.get("headers", {}), connection.values
+            headers = merge_headers(options.get("headers", {}), values, own)
+            hook, sse = self.login.hook(headers), options.get("sse", False)
+            return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
+        env = {**(options.get("env") or {}), **user.get("env", {})}
+        return StdioTransport(options["command"], environment(env), options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
         """Return a question that says who asks, in words that are not the upstream's
@@ -880,6 +1013,7 @@ class Upstream:
         while not self.woken.is_set() and time.monotonic() < end:
             self.woken.wait(max(0.0, min(step, end - time.monotonic())))
             step = min(1.5 * step, max(2.0, NEAR_SECONDS))
+            self._close_unused()
             if not self.listens and self.place and is_open(self.place):
                 break
         if not self.closed.is_set():
@@ -928,11 +1062,22 @@ class Upstream:
             self._close_unused()
 
     def _close_unused(self) -> None:
-        """End the connections of clients that have left."""
-        for key, connection in list(self.own.items()):
-            if getattr(key[0], "closed", False) and not connection.calls:
-                self.own.pop(key, None)
-                connection.close()
+        """End the connections of clients that have left, or do not call."""
+        long_ago = time.monotonic() - OWN_SECONDS
+        with self.lock:
+            unused = [
+                key
+                for key, one in self.own.items()
+                if not one.calls
+                and (
+                    one.retired
+                    or getattr(key[0], "closed", False)
+                    or one.used < long_ago
+                )
+            ]
+            connections = [self.own.pop(key) for key in unused]
+        for connection in connections:
+            connection.close()
 
     def _subscribe(self, client: Client) -> None:
         """Open the subscriptions that are wanted and missing.
@@ -1060,7 +1205,7 @@ class Upstream:
         """Tell clients of a changed resource, soon, and once for many changes."""
         with self.lock:
             is_first = not self.changed
-            if len(self.changed) < MAX_WATCHED:
+            if len(self.changed) < MAX_CHANGED:
                 self.changed.add(uri)
         if is_first:
             timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
@@ -1084,7 +1229,10 @@ class Upstream:
         A modern server's questions are part of a result: a modern client gets them,
         and repeats the request; a legacy client is asked here.
         """
-        asked = params
+        asked, is_modern = params, rules(ctx.version).modern
+        state = params.get("requestState")
+        if is_modern and isinstance(state, str):
+            asked = {**params, "requestState": opened(ctx, state)}
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
@@ -1092,8 +1240,11 @@ class Upstream:
             questions = result.get("inputRequests")
             questions = questions if isinstance(questions, dict) else {}
             named = {key: self.as_asked(one) for key, one in questions.items()}
-            if rules(ctx.version).modern:
-                return {**result, "inputRequests": named} if named else result
+            if is_modern:
+                more: Message = {"inputRequests": named} if named else {}
+                if "requestState" in result:
+                    more["requestState"] = sealed(ctx, result["requestState"])
+                return {**result, **more}
             asked = {**params, "inputResponses": ask(ctx, named)}
             if "requestState" in result:
                 asked["requestState"] = result["requestState"]
@@ -1104,7 +1255,8 @@ class Upstream:
     def _request(self, ctx: Context, params: Message) -> Message:
         """Send a request. Any failure becomes an RpcError that names the server."""
         data: Message = {"server": self.name}
-        if self.client is None or not self.main.is_up:
+        client = self.client
+        if client is None or not self.main.is_up:
             if self.needs_login:
                 raise NeedsLogin(self, f"{self.name}: {self.login.how}")
             raise RpcError(
@@ -1112,22 +1264,17 @@ class Upstream:
                 f"The server {self.name} is down, and nothing was done: {self.why}",
                 data,
             )
-        connection: Connection | None = None
         try:
             talk = self._talk_of(ctx, params)
             if talk is not None:
                 return talk.resume(ctx, self)
-            connection = self._connection_of(ctx)
-            client = connection.open()
             asks = ctx.client_capabilities.keys() & QUESTIONS
             if client.modern or not rules(ctx.version).modern or not asks:
-                return connection.request(ctx, params)
+                return self.send(Call(ctx), params)
             talk = Talk(ctx)
-            talk.start(connection, params)
+            talk.start(self, params)
             return talk.next(self)
         except RpcError as error:
-            if connection:
-                connection.note_visits(error.data, ctx)
             raise self._told(error, ctx, data) from None
         except Exception as problem:
             if not isinstance(problem, RequestCancelled):
@@ -1146,7 +1293,7 @@ class Upstream:
             return None
         with self.lock:
             talk = self.talks.get(state)
-            if talk and talk.who == Talk.identity(ctx) and not talk.answer.done():
+            if talk and not talk.answer.done():
                 return self.talks.pop(state)
         raise RpcError(INVALID, "requestState: this question is over, call again")
 
@@ -1162,38 +1309,70 @@ class Upstream:
         code = INVALID if old else error.code
         return RpcError(code, message, {**known, **data, "originalError": original})
 
-    def _connection_of(self, ctx: Context) -> Connection:
-        """Return the connection for a client's request."""
-        given = vars(incoming).get("headers", {})
-        names = self.options.get("forward", [])
+    def send(self, call: Call, params: Message) -> Message:
+        """Send a call on the connection for its client."""
+        connection = self._claim(call)
+        try:
+            return connection.request(call, params)
+        except RpcError as error:
+            connection.note_visits(error.data, call)
+            raise
+        finally:
+            with self.lock:
+                connection.calls.remove(call)
+                connection.used = time.monotonic()
+            call.ctx = None
+
+    def _claim(self, call: Call) -> Connection:
+        """Return the connection for a call, which counts as in progress on it."""
+        assert call.ctx is not None
+        given, names = call.ctx.headers, self.options.get("forward", [])
         values = tuple(
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
-        who: Any = None
+        user, who = self._user_of(call.ctx), None  # type: Any, Any
+        if user:
+            who = call.principal
         if self.options.get("session") == "client":
-            # A modern client has no session: requests of one principal belong together.
-            is_modern = rules(ctx.version).modern
-            caller = json.dumps(ctx.principal, sort_keys=True)
-            who = caller if is_modern else ctx.peer
-        if who is None and not values:
-            return self.main
+            # A client without a session has many peers, and one principal.
+            is_brief = isinstance(call.ctx.peer, PostPeer)
+            who = call.principal if is_brief else call.ctx.peer
+        key = who, values
         with self.lock:
-            key = who, values
-            if key not in self.own:
-                self._make_room()
-                self.own[key] = Connection(self, values)
-            self.own[key].used = time.monotonic()
-            return self.own[key]
+            is_shared = key == (None, ())
+            found = self.own.pop(key, self.main if is_shared else None)
+            if found and found.is_barred(call):
+                found.retired = True
+                if found is not self.main:
+                    self.own[found, ()] = found  # until its calls have ended
+                found = None
+            if found is None:
+                self._make_room(call.principal)
+                found = Connection(self, values, call.principal, user)
+            if found is not self.main:
+                self.own[key] = found  # behind those that are used less
+            found.calls.append(call)
+            return found
 
-    def _make_room(self) -> None:
-        """End the connection that was unused longest, if there are too many."""
-        if len(self.own) < MAX_OWN:
+    def _user_of(self, ctx: Context) -> Message | None:
+        """Return the credentials for a client's user; None if all have the same."""
+        users = self.options.get("users")
+        if users is None:
+            return None
+        if not isinstance(ctx.principal, str) or ctx.principal not in users:
+            raise RpcError(INTERNAL, f"{self.name}: there are no credentials for you")
+        found: Message = users[ctx.principal]
+        return found
+
+    def _make_room(self, principal: str) -> None:
+        """End a principal's connection that was unused longest, if it has too many."""
+        own = keys_of(self.own, principal)
+        if len(own) < MAX_OWN:
             return
-        idle = [key for key, one in self.own.items() if not one.calls]
+        idle = [key for key in own if not self.own[key].calls]
         if not idle:
             raise RpcError(INTERNAL, "Too many clients use this server: try again")
-        oldest = min(idle, key=lambda key: self.own[key].used)
-        threading.Thread(target=self.own.pop(oldest).close, daemon=True).start()
+        threading.Thread(target=self.own.pop(idle[0]).close, daemon=True).start()
 
     def with_our_uris(self, result: Message) -> Message:
         """Return a result with our URIs in place of theirs."""
@@ -1254,11 +1433,9 @@ class Login:
         self.browser: Any = None  # what waits for the user's browser
         self.problem = ""
 
-    def hook(self) -> Any:
+    def hook(self, headers: Message) -> Any:
         """Return what HttpTransport calls after a 401 or 403."""
-        options = self.upstream.options
-        sent = {name.lower() for name in options.get("headers", {})}
-        if oauth is None or "authorization" in sent:
+        if oauth is None or "authorization" in {name.lower() for name in headers}:
             return None
         make = oauth.hook_for(self.settings(), browser=oauth.Nobody(self.how))
 
@@ -1398,19 +1575,24 @@ class Item(NamedTuple):
 
 
 class Profile(Server):
-    """The server that a client sees: upstreams, with the tools that match a pattern."""
+    """The server that a client sees: upstreams, with the tools that match a pattern.
+    `search`: clients see two tools in their place, which find and call them."""
 
     def __init__(
         self,
         name: str,
         members: list[tuple[Upstream, list[str]]],
         rename: dict[str, dict[str, str]] | None = None,
+        search: bool = False,
     ) -> None:
+        self.search = search
         self.members = [
             Member(one, patterns, (rename or {}).get(one.name, {}))
             for one, patterns in members
         ]
-        super().__init__("gateway-" + name)
+        # The same for all processes of a gateway.
+        state_key = os.environ.get("MCP_STATE_KEY") or None
+        super().__init__("gateway-" + name, state_key=state_key)
         self.path = "/mcp/" + name
         self.refreshing = threading.Lock()  # guards the replacement of `items`
         # by kind and by our name
@@ -1479,6 +1661,8 @@ class Profile(Server):
             for member in self.members:
                 member.upstream.await_first()
             found = [item.definition for item in self.items[kind.name].values()]
+            if kind.name == "tools" and self.search:
+                found = search_tools(found)
             if kind.name == "tools" and may_log_in(ctx):
                 found += map(login_tool, self._logins())
             return {kind.name: found}
@@ -1491,6 +1675,13 @@ class Profile(Server):
         @self.method(method)
         def called(params: Message, ctx: Context) -> Message:
             member = METHODS[method].mirrored  # "name" or "uri"
+            if kind == "tools" and self.search:
+                given = params.get("arguments") or {}
+                if params["name"] == "find_tools":
+                    tools = [item.definition for item in self.items["tools"].values()]
+                    return find_tools(tools, str(given.get("query", "")))
+                if params["name"] == "call_tool":
+                    params = {**params, **called_tool(given)}
             for upstream in self._logins() if kind == "tools" else []:
                 if params[member] == login_tool(upstream)["name"]:
                     return log_in(upstream, ctx)
@@ -1559,10 +1750,75 @@ class Profile(Server):
 
     def _watch(self, uri: str, ctx: Context) -> None:
         upstream, theirs = self._find("resources", uri)
-        if [theirs] not in upstream.wanted and len(upstream.wanted) < MAX_WATCHED:
+        who = json.dumps(ctx.principal, sort_keys=True)
+        if theirs in upstream.watched:
+            return
+        if list(upstream.watched.values()).count(who) < MAX_WATCHED:
+            upstream.watched[theirs] = who
             upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])
+
+
+def search_tools(tools: list[Message]) -> list[Message]:
+    """Return the two tools that stand for many, with what they save."""
+    size = len(json.dumps(tools))
+    about = (
+        f"Find tools, by words that their names or descriptions have: there are "
+        f"{len(tools)} (their list has {size:,} bytes). Call one with call_tool."
+    )
+    name, arguments = {"name": TEXT}, {"arguments": OBJECT}
+    return [
+        {
+            "name": "find_tools",
+            "description": about,
+            "inputSchema": {**OBJECT, "properties": {"query": TEXT}},
+            "annotations": {"readOnlyHint": True},
+        },
+        {
+            "name": "call_tool",
+            "description": "Call a tool that find_tools has found.",
+            "inputSchema": {
+                **OBJECT,
+                "required": ["name"],
+                "properties": {**name, **arguments},
+            },
+        },
+    ]
+
+
+def find_tools(tools: list[Message], query: str) -> Message:
+    """Return the definitions of the tools that have most of the words, as a result."""
+    words = re.findall(r"\w+", query.lower())[:MAX_WORDS]
+
+    def score(tool: Message) -> int:
+        name, schema = tool["name"].lower(), tool["inputSchema"]
+        said = (
+            tool.get("title"),
+            tool.get("description"),
+            *schema.get("properties", ()),
+        )
+        text = f"{name} {said}".lower()
+        return sum((word in text) + 2 * (word in name) for word in words)
+
+    scores = [(score(tool), tool) for tool in tools]
+    scores.sort(key=lambda pair: pair[0], reverse=True)
+    best = [tool for points, tool in scores if points or not words]
+    shown: list[str] = []
+    for tool in best[:MAX_FOUND]:
+        text = json.dumps(tool)
+        if not shown or sum(map(len, shown)) + len(text) <= MAX_FOUND_BYTES:
+            shown.append(text)
+    head = f"{len(shown)} of {len(best)} tools that fit, of {len(tools)}:"
+    return {"content": [{"type": "text", "text": "\n".join([head, *shown])}]}
+
+
+def called_tool(given: Message) -> Message:
+    """Return name and arguments in the arguments of call_tool."""
+    name, arguments = given.get("name"), given.get("arguments", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise RpcError(INVALID, "call_tool: name must be a string, arguments an object")
+    return {"name": name, "arguments": arguments}
 
 
 LOGIN = "gateway-login"  # the key of our question to the user
@@ -1620,9 +1876,6 @@ def log_in(upstream: Upstream, ctx: Context) -> Message:
     return {"content": [block], "isError": bool(problem)}
 
 
-incoming = threading.local()  # `headers` of the HTTP request on this thread
-
-
 class Paths(Endpoint):
     """The endpoint of the first profile; other paths lead to other profiles."""
 
@@ -1635,15 +1888,11 @@ class Paths(Endpoint):
         self.others = [Endpoint(one, one.path, **options) for one in others]
 
     def serve(self, exchange: Exchange) -> None:
-        incoming.headers = exchange.headers
-        try:
-            for other in self.others:
-                if (exchange.path + "/").startswith(other.path + "/"):
-                    other.serve(exchange)
-                    return
-            super().serve(exchange)
-        finally:
-            del incoming.headers
+        for other in self.others:
+            if (exchange.path + "/").startswith(other.path + "/"):
+                other.serve(exchange)
+                return
+        super().serve(exchange)
 
     def close(self) -> None:
         for endpoint in self.others:
@@ -1654,6 +1903,11 @@ class Paths(Endpoint):
 # ==== 5. The file =============================================
 
 NAMED_STRINGS: Message = {**OBJECT, "additionalProperties": TEXT}
+USER = {
+    **OBJECT,
+    "additionalProperties": False,
+    "properties": {"headers": NAMED_STRINGS, "env": NAMED_STRINGS},
+}
 # What is ours in the entry of a server; host_files.py reads the rest.
 SERVER = Schema(
     {
@@ -1662,6 +1916,7 @@ SERVER = Schema(
             "revision": {"enum": versions()},
             "session": {"enum": ["shared", "client"]},
             "forward": TEXTS,
+            "users": {**OBJECT, "additionalProperties": USER},
             "maxBytes": {"type": "integer", "minimum": 1000},
         },
     }
@@ -1672,6 +1927,7 @@ PROFILE = {
     "properties": {
         "servers": {"anyOf": [TEXTS, {**OBJECT, "additionalProperties": TEXTS}]},
         "rename": {**OBJECT, "additionalProperties": NAMED_STRINGS},
+        "search": FLAG,
     },
 }
 CONFIG = Schema(
@@ -1720,17 +1976,17 @@ def read_config(target: str) -> Setup:
         raise ValueError(flaw)
     clients = content.get("clients", {})
     header = clients.get("header", "Authorization")
+    keys = {expanded(key): name for key, name in clients.get("keys", {}).items()}
     servers = {}
     for entry in host_files.entries(content, path, note, host_files.host_of(path)):
         try:
             if entry.enabled and entry.name not in servers:
-                servers[entry.name] = options_of(entry, header)
+                servers[entry.name] = options_of(entry, header, {*keys.values()})
         except ValueError as problem:
             note(f"{problem}; it is left out")
     if not servers:
         raise ValueError("it has no usable servers")
     setup = configure(servers, content.get("profiles"), entry_names(content))
-    keys = {expanded(key): name for key, name in clients.get("keys", {}).items()}
     return setup._replace(authorize=bearer(keys, header) if keys else None)
 
 
@@ -1740,19 +1996,36 @@ def entry_names(content: Message) -> set[str]:
     return {name for table in tables if isinstance(table, dict) for name in table}
 
 
-def expanded(key: str) -> str:
-    """Return a key, or the value of the variable ${NAME}; ValueError if there is
-    none."""
-    found = re.fullmatch(r"\$\{(\w+)\}", key)
-    if not found:
-        return key
-    if not os.environ.get(found[1]):
-        raise ValueError(f"/clients/keys: the variable {found[1]} is not set")
-    return os.environ[found[1]]
+def expanded(text: str) -> str:
+    """Return a text with its variables, ${NAME}; ValueError if one is not set."""
+
+    def value(found: re.Match[str]) -> str:
+        if not os.environ.get(found[1]):
+            raise ValueError(f"the variable {found[1]} is not set")
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, text)
 
 
-def options_of(entry: host_files.Entry, key_header: str) -> Message:
-    """Return the options of an upstream; ValueError if an entry cannot be used."""
+def users_of(raw: Message, known: set[str]) -> Message:
+    """Return the credentials of each user, expanded; ValueError if one cannot be used.
+    `known`: the principals of the clients."""
+    users: Message = raw["users"]
+    unknown = ", ".join(users.keys() - known)
+    if unknown:
+        raise ValueError(f"/users: {unknown} must be among the clients")
+    return {
+        user: {
+            kind: {name: expanded(value) for name, value in values.items()}
+            for kind, values in given.items()
+        }
+        for user, given in users.items()
+    }
+
+
+def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Message:
+    """Return the options of an upstream; ValueError if an entry cannot be used.
+    `known`: the principals of the clients."""
     entry = entry.expanded(problem=note)
     where = f"{entry.path}: server {entry.name!r}: "
     if (flaw := SERVER.flaw(entry.raw)) is not None:
@@ -1762,6 +2035,11 @@ def options_of(entry: host_files.Entry, key_header: str) -> Message:
             raise ValueError(f"{where}the header {name} is never forwarded")
     ours = ("revision", "session", "forward", "maxBytes")
     options = {name: entry.raw[name] for name in ours if name in entry.raw}
+    if "users" in entry.raw:
+        try:
+            options["users"] = users_of(entry.raw, known)
+        except ValueError as problem:
+            raise ValueError(f"{where}{problem}") from None
     options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)
     options.update(include=entry.include, exclude=list(entry.exclude))
     options.update(timeout=entry.timeout, headers=dict(entry.headers))
@@ -1771,7 +2049,7 @@ def options_of(entry: host_files.Entry, key_header: str) -> Message:
         return {**options, "command": list(entry.command)}
     if not re.match("https?://[^/]", entry.url):
         raise ValueError(f"{where}url must begin with http:// or https://")
-    return {**options, "url": entry.url}
+    return {**options, "url": entry.url, "sse": entry.kind == "sse"}
 
 
 def configure_one(url: str) -> Setup:
@@ -1807,7 +2085,7 @@ def configure(
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,%d}" % MAX_NAME, ours):
                 raise ValueError(f"/profiles/{name}/rename: {ours!r} is not a name")
         members = [(upstreams[one], chosen[one]) for one in chosen if one in upstreams]
-        made[name] = Profile(name, members, rename)
+        made[name] = Profile(name, members, rename, one.get("search", False))
     return Setup(upstreams, made)
 
 

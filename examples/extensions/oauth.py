@@ -46,10 +46,11 @@ sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Malformed, connect, fetch
 
-from mcp_ref import HttpError
+from mcp_ref import HttpError, RpcError, decode
 
 Message = dict[str, Any]
 
+MAX_DOCUMENT = 2**20  # bytes of one answer
 FETCH_SECONDS = 30  # for one answer, and all of them if the client does not say
 EARLY_SECONDS = 30  # how long before its expiry a stored token is refreshed
 ASSERTION_SECONDS = 120  # validity of an assertion that we sign
@@ -90,7 +91,7 @@ def fetch_json(
     body: bytes | None = None,
 ) -> tuple[int, dict[str, str], Message]:
     """Fetch a JSON object; return status, headers and the object, {} if it is anything
-    else.
+    else. Of a page that refuses, it has the title, as `message`.
 
     Raises OAuthError if the server cannot be reached, or for a status of 500 or above.
     """
@@ -108,15 +109,22 @@ def fetch_json(
         raise OAuthError(
             f"{shown(url)} cannot be reached: {problem}", temporary=True
         ) from None
+    if len(content) > MAX_DOCUMENT:
+        raise OAuthError(f"{shown(url)} sent more than {MAX_DOCUMENT} bytes")
     found = None
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(content)
+    with contextlib.suppress(RpcError):  # not JSON, or too much of it
+        found = decode(content)
     if status >= 500:  # not "no metadata": that would lead to another issuer
         raise OAuthError(
             f"{shown(url)} answers {status}: try again later (this is temporary)",
             temporary=True,
         )
-    return status, answered, found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        found = {}
+        title = re.search(rb"(?is)<title>(.{1,200}?)</title>", content[:5000])
+        if status >= 400 and title:
+            found["message"] = title[1].decode("utf-8", "replace")
+    return status, answered, found
 
 
 def checked(url: Any, what: str, source: str = "") -> str:
@@ -533,8 +541,9 @@ def register(
         or not isinstance(secret, str)
     ):
         raise refused(endpoint, status, made)
-    method = made.get("token_endpoint_auth_method") or method
-    if secret and method not in SECRET_METHODS:
+    told = made.get("token_endpoint_auth_method")
+    method = told or method
+    if secret and told != "none" and method not in SECRET_METHODS:
         method = "client_secret_basic"
     return Registration(ident, secret, method if secret else "none", redirect_uri)
 
@@ -542,7 +551,8 @@ def register(
 def refused(endpoint: str, status: int, answer: Message) -> OAuthError:
     """Return the exception for an issuer's refusal."""
     error = str(answer.get("error", ""))
-    told = plain(f"{status} {error} {answer.get('error_description', '')}")
+    said = answer.get("error_description") or answer.get("message", "")
+    told = plain(" ".join(str(one) for one in (status, error, said) if one))
     temporary = status == 429 or error in TEMPORARY
     if temporary:
         told += " (this is temporary: try again later)"
@@ -870,15 +880,20 @@ class OAuth:
     def _logged_in(self, source: Source, scopes: list[str], is_stored: bool) -> Message:
         try:
             client, form = self.grant.form(self, source, scopes)
+            return self._new_token(source, client, form, scopes)
         except LoginNeeded:
             raise
-        except BaseException as problem:
-            # An issuer that does not know the client tells only the user, on its page.
-            answered = isinstance(problem, OAuthError) and problem.code
-            if is_stored and not answered:
-                self.keep(source, doubt=True)
+        except OAuthError as problem:
+            # An issuer that does not know the client may tell only the user, on its
+            # page, or answer with a page.
+            if is_stored:
+                self.keep(source, doubt=not (problem.code or problem.temporary))
             raise
-        return self._new_token(source, client, form, scopes)
+
+    def begin_visit(self, source: Source) -> None:
+        """Note that a user visits a page, from which they may not come back."""
+        if self._entry(source).get("client"):
+            self.keep(source, doubt=True)
 
     def _refreshed(
         self, source: Source, token: Message, asked: list[str]
@@ -1105,6 +1120,7 @@ class AuthorizationCode:
             joint = "&" if "?" in endpoint else "?"
             given = {name: value for name, value in query.items() if value}
             with a_person_acts():
+                oauth.begin_visit(source)
                 if oauth.said:
                     self.browser.say(f"The server says: {oauth.said}")
                 address = self.browser.visit(endpoint + joint + urlencode(given))

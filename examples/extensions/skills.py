@@ -32,6 +32,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 # in a checkout
@@ -47,6 +48,7 @@ EXTENSION = "io.modelcontextprotocol/skills"
 SKILL = "SKILL.md"
 MAX_FILES, MAX_BYTES = 512, 16 * 2**20  # limits of one skill: ext-skills §Limits
 MAX_PAGES = 1000  # pages of one skills/list
+MAX_REFUSED = 100  # reasons kept of one list
 
 
 class SkillError(Exception):
@@ -222,7 +224,7 @@ def _read(top: Path, base: Path) -> tuple[Message, dict[str, bytes]]:
             size += path.stat().st_size
             check_limits(len(files) + 1, size)
             files[_uri(path.relative_to(base))] = path.read_bytes()
-    check_unique(list(files))
+    check_unique([unquote(uri) for uri in files])
     main = _uri(Path(top, SKILL).relative_to(base))
     header = frontmatter(files.get(main, b""))
     check_header(header, top.name)
@@ -260,8 +262,10 @@ def check_path(path: str) -> None:
 
 
 def check_unique(paths: list[str]) -> None:
-    """Raise SkillError if a system that ignores case would take two for one."""
-    if len({path.casefold() for path in paths}) < len(paths):
+    """Raise SkillError if some system would take two for one: it ignores case, or how
+    accents are written."""
+    folded = {normalize("NFC", normalize("NFD", path).casefold()) for path in paths}
+    if len(folded) < len(paths):
         raise SkillError("two of its files have one name on some systems")
 
 
@@ -352,8 +356,8 @@ class Skills:
 
     `label` is the host's name for the server; label and URI together identify a skill.
     `approve(skill)` asks the user, again if the files have changed. `approved` can be
-    saved as JSON. list_skills() omits invalid entries and adds the reasons to
-    `refused`.
+    saved as JSON. list_skills() omits invalid entries; `refused` says why, of the first
+    ones.
     """
 
     def __init__(
@@ -370,6 +374,7 @@ class Skills:
         found: dict[str, Skill] = {}
         params: Message = {}
         size = 0
+        self.refused = []
         for _ in range(MAX_PAGES):
             page = self.client.request("skills/list", params)
             size += len(encode(page))
@@ -380,7 +385,8 @@ class Skills:
                     skill = Skill(entry)
                     found[skill.uri] = skill
                 except SkillError as problem:
-                    self.refused.append(f"{entry!r:.200}: {problem}")
+                    self.refused += [f"{entry!r:.200}: {problem!s:.200}"]
+                    del self.refused[MAX_REFUSED:]
             params = {"cursor": page.get("nextCursor")}
             if params["cursor"] is None:
                 break

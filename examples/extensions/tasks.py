@@ -69,6 +69,7 @@ STATES = {  # each status, and the member it adds to tasks/get: ext-tasks §Task
 }
 FINAL = ("completed", "failed", "cancelled")
 METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY = -32601, -32602, -32021
+INTERNAL_ERROR = -32603
 
 
 # ---- the server
@@ -95,13 +96,14 @@ class Task:
         # The progress token is the task's id, so that progress comes to us, not to the
         # client.
         params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
-        # by the tool's keys
-        self.answers: Message = dict(ctx.params.get("inputResponses", {}))
         self.request_state, self.sealed = params.pop("requestState", None), now
-        # As text: parsed, they take up to 25 times as much memory.
+        # As text: parsed, they take up to 25 times as much memory. `answers` are by the
+        # tool's keys.
+        given = params.pop("inputResponses", {})
+        self.answers = {key: encode(one) for key, one in given.items()}
         self.params = encode(params)
-        self.size = len(self.params)  # bytes that are kept of it
         self.rounds, self.ended = 0, now
+        self.final_size = 0  # bytes of what is left of it in the end
         self.fixed = {
             "taskId": self.id,
             "createdAt": _iso(now),
@@ -114,6 +116,14 @@ class Task:
             "lastUpdatedAt": _iso(now),
         }
 
+    @property
+    def size(self) -> int:
+        """The bytes that are kept of it."""
+        if self.state["status"] in FINAL:
+            return self.final_size
+        answers = sum(map(len, self.answers.values()))
+        return len(self.params) + answers + len(self.request_state or "")
+
     def request(self, now: float) -> Message:
         """Return the request for the next run: without answers, if the state is too
         old."""
@@ -121,7 +131,7 @@ class Task:
             self.request_state is not None and now - self.sealed < STATE_SECONDS / 2
         )
         more = {
-            "inputResponses": dict(self.answers),
+            "inputResponses": {key: decode(one) for key, one in self.answers.items()},
             "requestState": self.request_state,
         }
         return {
@@ -136,8 +146,8 @@ class Tasks:
     """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from
     its start.
 
-    Of all together, `most_bytes` are kept: the requests of those that run, and the
-    results of those that have ended, of which the oldest are forgotten first.
+    Of all together, `most_bytes` are kept: the requests and answers of those that run,
+    and the results of those that have ended, of which the oldest are forgotten first.
     `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds
     since 1970.
     """
@@ -269,8 +279,17 @@ class Tasks:
             }
             if rest == asked:
                 return {}
-            for key in asked.keys() & given.keys():
-                task.answers[key.partition("-")[2]] = given[key]
+            before = task.answers
+            task.answers = {
+                **before,
+                **{
+                    key.partition("-")[2]: encode(given[key])
+                    for key in asked.keys() & given.keys()
+                },
+            }
+            if not self._has_room(task):
+                task.answers = before
+                raise RpcError(INTERNAL_ERROR, "The answers are too large")
             members = {"inputRequests": rest} if rest else {}
             self._change(task, "input_required" if rest else "working", **members)
         if not rest:
@@ -327,7 +346,15 @@ class Tasks:
         elif result.get("resultType") != "input_required":
             self._change(task, "completed", result=result)  # isError included
         else:  # ext-tasks §Task Update Requests: no key is used twice
-            task.request_state, task.sealed = result["requestState"], self._clock()
+            with self._lock:
+                task.request_state, task.sealed = result["requestState"], self._clock()
+                fits = task.state["status"] in FINAL or self._has_room(task)
+            if not fits:
+                error = {"code": INTERNAL_ERROR, "message": "The answers are too large"}
+                self._change(
+                    task, "failed", statusMessage=error["message"], error=error
+                )
+                return
             asked, renewing = result["inputRequests"], renewed or not task.fresh
             if (
                 renewing
@@ -372,7 +399,7 @@ class Tasks:
             }
             if status in FINAL:  # what is final keeps its result only
                 task.params, task.answers, task.request_state = b"{}", {}, None
-                task.size, task.ended = size, self._clock()
+                task.final_size, task.ended = size, self._clock()
                 if not self._has_room(task):
                     self._tasks.pop(task.id, None)
             return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import json
 import os
 import queue
@@ -1356,11 +1357,19 @@ def test_a_field_that_is_left_out_is_left_out(front_version, version):
         upstream.close()
 
 
-@parametrize("flaw", ["another tool", "another principal", "twice", "made up"])
-def test_an_answer_reaches_only_the_call_that_asked(flaw):
+@parametrize(
+    "version, flaw",
+    [
+        *itertools.product(
+            [MODERN[0], LEGACY[0]], ["another tool", "another principal", "made up"]
+        ),
+        (LEGACY[0], "twice"),
+    ],
+)
+def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
     server, gate = asking_server()
     with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": version})
         profile = gw.Profile("all", [(upstream, ["*"])])
         upstream.keeper.start()
 
@@ -1371,12 +1380,13 @@ def test_an_answer_reaches_only_the_call_that_asked(flaw):
             return out[-1].get("result") or out[-1]["error"]
 
         first = call()
-        answer = {"question": {"action": "accept", "content": {"n": 1}}}
+        (key,) = first["inputRequests"]
+        answer = {key: {"action": "accept", "content": {"n": 1}}}
         state = first["requestState"]
         given = {"inputResponses": answer, "requestState": state}
         # Without the answer, the question is asked again.
         assert call(requestState=state)["inputRequests"] == first["inputRequests"]
-        if flaw == "twice":
+        if flaw == "twice" or version == MODERN[0]:
             assert "Two?" in json.dumps(call(**given))
         wrong = {
             "another tool": {"name": "old__page"},
@@ -1386,7 +1396,8 @@ def test_an_answer_reaches_only_the_call_that_asked(flaw):
         }[flaw]
         if flaw == "twice":
             upstream.talks.clear()
-        assert "is over" in call(**{**given, **wrong})["message"]
+        said = call(**{**given, **wrong})["message"]
+        assert ("is over" if flaw == "twice" else "is not valid here") in said
         upstream.close()
 
 
@@ -1523,6 +1534,23 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [sys.executable, "-c", FAIL, SECRET]}, "bad: *** of it"),
         ({"command": [sys.executable, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
         ({"command": ["/none/such", SECRET]}, "cannot start ['/none/such']"),
+        # Everything in one word.
+        ({"command": ["/none/such --key=" + SECRET]}, "arguments belong in args"),
+        ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
+        ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
+        ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
+        ({"command": [sys.executable, f"/none/such.py --key {SECRET}"]}, "exit status"),
+        ({"command": [sys.executable, "a\0b" + SECRET]}, "cannot start"),
+        ({"command": ["a\0b" + SECRET]}, "cannot start"),
+        ({"url": "http://127.0.0.1:9/m cp?key=" + SECRET}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp?a=b&key=" + SECRET + " "}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp?key=%s" % SECRET.replace("V", "%56")}, "down"),
+        ({"url": "http://none such/mcp?key=" + SECRET}, "down"),
+        ({"url": "http://none.invalid/mcp?key=" + SECRET + "\n"}, "down"),
+        ({"url": "http://127.0.0.1:x/mcp?key=" + SECRET}, "down"),
+        ({"url": f"http://ann:{SECRET}@none such/mcp"}, "down"),
+        ({"url": "http://[::1/mcp?key=" + SECRET}, "down"),
+        ({"url": "http://127.0.0.1:9/mcp", "headers": {"X": SECRET + "\n"}}, "down"),
         ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
         ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
         (
@@ -1577,6 +1605,525 @@ def test_the_name_of_a_bridge_has_no_secret():
     upstreams, *_ = gw.read_config(f"http://ann:{SECRET}@127.0.0.1:9/mcp?key={SECRET}")
     (name,) = upstreams
     assert name == "http://127.0.0.1:9/mcp"
+
+
+# ---- users are kept apart
+
+
+LATE = """
+import json, sys
+
+def out(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def text(ident, value):
+    out(id=ident, result={"content": [{"type": "text", "text": json.dumps(value)}]})
+
+late = []
+for line in sys.stdin:
+    message = json.loads(line)
+    ident, method = message.get("id"), message.get("method")
+    if method == "initialize":
+        declared = {"tools": {}, "logging": {}}
+        info = {"name": "late", "version": "1"}
+        out(id=ident, result={"protocolVersion": "2025-06-18", "serverInfo": info,
+                              "capabilities": declared})
+    elif method == "tools/list":
+        schema = {"type": "object"}
+        names = ["late", "ask", "end"]
+        out(id=ident, result={"tools": [{"name": name, "inputSchema": schema}
+                                        for name in names]})
+    elif method == "tools/call" and message["params"]["name"] == "late":
+        late.append(ident)
+    elif method == "tools/call" and message["params"]["name"] == "ask":
+        asking = ident
+        out(method="notifications/message", params={"level": "error", "data": "a log"})
+        form = {"type": "object", "properties": {"pin": {"type": "string"}}}
+        out(id="q", method="elicitation/create",
+            params={"message": "Whose?", "requestedSchema": form})
+    elif method == "tools/call":
+        for one in late:
+            text(one, "late")
+        text(ident, "ended")
+    elif method is None:
+        text(asking, message.get("result") or message["error"]["message"])
+    elif method == "server/discover":
+        out(id=ident, error={"code": -32601, "message": "no"})
+    elif ident is not None:
+        out(id=ident, result={})
+"""
+
+
+class Person:
+    """A client of a gateway over HTTP, who answers every question."""
+
+    def __init__(self, url, name, version=LEGACY[0]):
+        self.asked, self.logs = [], []
+        self.client = client.connect(
+            url,
+            headers={"Authorization": "Bearer key-of-" + name},
+            revision=version,
+            elicit=lambda params: self.asked.append(params["message"]) or {"pin": name},
+            on_log=lambda params: self.logs.append(params["data"]),
+        )
+
+    def call(self, name, **options):
+        return self.client.call_tool(name, **options)["content"][0]["text"]
+
+
+KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
+
+
+@contextlib.contextmanager
+def crowd(*upstreams, **options):
+    """Serve upstreams; yield a function that makes a Person."""
+    profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
+    for upstream in upstreams:
+        upstream.keeper.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(gw.close_all, upstreams)
+        url = stack.enter_context(over_http(profile, **{"authorize": KEYS, **options}))
+
+        def person(name, version=LEGACY[0]):
+            made = Person(url, name, version)
+            stack.callback(made.client.close)
+            return made
+
+        person.url = url
+        yield person
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("other", ["the same session", "another session", "another user"])
+def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann", version)
+        with pytest.raises(TimeoutError):
+            ann.call("up__late", timeout=0.05)
+        wait_until(lambda: upstream.main.client.unanswered)
+        who = ann
+        if other == "another session":
+            who = person("ann", version)
+        elif other == "another user":
+            who = person("bob", version)
+        said = who.call("up__ask")
+        if other == "another session" or (version == MODERN[0] and who is ann):
+            # Each request of a modern client is a client of its own.
+            assert "cannot tell which" in said and not who.asked + who.logs
+            assert who.call("up__end") and not upstream.own
+            said = who.call("up__ask")  # the upstream has answered ann
+        assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
+        # Another user's call is on another connection, as all are from then on.
+        assert len(upstream.own) == (other == "another user")
+        assert "accept" in ann.call("up__ask")
+        assert len(upstream.own) == (other == "another user")
+
+
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_over_http_a_question_and_a_log_reach_their_client(version):
+    """Each comes in the answer to its call, so that others may run meanwhile."""
+    server, gate = mcp.Server("app"), threading.Barrier(2)
+
+    @server.tool
+    def ask(ctx: mcp.Context, who: str) -> str:
+        if "inputResponses" not in ctx.params:  # else it runs again, with the answer
+            gate.wait(PATIENCE)
+        ctx.log("error", who)
+        return ctx.elicit(f"{who}?", pin=str)["content"]["pin"]
+
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        with crowd(upstream) as person:
+            people = {name: person(name) for name in ("ann", "bob")}
+            calls = {
+                name: begin(who.client.call_tool, "up__ask", {"who": name})
+                for name, who in people.items()
+            }
+            for name, who in people.items():
+                result = calls[name].result(PATIENCE)
+                assert result["content"][0]["text"] == name
+                assert {*who.logs} == {name}
+                assert who.asked == [f'The server "up" asks: {name}?']
+
+
+@needs_posix
+def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann, bob = person("ann"), person("bob")
+        for who in (ann, bob):
+            with pytest.raises(TimeoutError):
+                who.call("up__late", timeout=0.05)
+            wait_until(lambda: any(one.unanswered for one in clients_of(upstream)))
+        (given_up,) = upstream.own.values()
+        wait_until(lambda: given_up.client and given_up.client.unanswered)
+        running = begin(bob.call, "up__late")  # it may share what bob has given up
+        wait_until(lambda: given_up.calls)
+        assert "accept" in ann.call("up__ask")
+        assert len(upstream.own) == 2 and not given_up.client.closed
+        bob.client.close()
+        with pytest.raises(client.Disconnected):
+            running.result(PATIENCE)
+        for call in given_up.calls:
+            call.sent.cancel()
+        wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
+
+
+def clients_of(upstream):
+    """Return the clients of all connections to an upstream."""
+    connections = [upstream.main, *upstream.own.values()]
+    return [one.client for one in connections if one.client]
+
+
+def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gw, "MAX_GIVEN_UP", 2)
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann")
+        for number in range(1, 4):
+            with pytest.raises(TimeoutError):
+                ann.call("up__late", timeout=0.05)
+            wait_until(lambda: len(upstream.main.client.unanswered) == number)
+        assert not upstream.own
+        assert "accept" in ann.call("up__ask") and len(upstream.own) == 1
+
+
+def waiting_server():
+    """Return a server whose tools wait: for an answer, and for more than that."""
+    server = mcp.Server("waits")
+
+    @server.tool
+    def ask(ctx: mcp.Context, more: str = "") -> str:
+        return ctx.elicit("Which?", pin=str)["content"]["pin"]
+
+    return server
+
+
+def legacy_of(serving):
+    return gw.Upstream("up", {"url": serving.url, "revision": LEGACY[0]})
+
+
+def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_ASKED", 1)
+    gate = threading.Event()
+    with http_serving(waiting_server()) as serving:
+        with crowd(legacy_of(serving)) as person:
+            bob, ann = person("bob"), person("ann")
+            asked = threading.Event()
+            slow = client.connect(
+                person.url,
+                headers={"Authorization": "Bearer key-of-bob"},
+                revision=LEGACY[0],
+                elicit=lambda _: [asked.set(), gate.wait(PATIENCE), {"pin": "slow"}][2],
+            )
+            with slow:
+                waiting = begin(slow.call_tool, "up__ask")
+                assert asked.wait(PATIENCE)
+                assert "Too many questions" in bob.call("up__ask")
+                assert ann.call("up__ask") == "ann"
+                gate.set()
+                assert waiting.result(PATIENCE)["content"][0]["text"] == "slow"
+                assert bob.call("up__ask") == "bob"
+
+
+@parametrize(
+    "limit, value, more",
+    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 3000, "x" * 1000)],
+)
+def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
+    monkeypatch, limit, value, more
+):
+    monkeypatch.setattr(gw, limit, value)
+    with http_serving(waiting_server()) as serving:
+        upstream = legacy_of(serving)
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+
+        def call(who, **params):
+            out, given = [], {"name": "up__ask", "arguments": {"more": more}}
+            request = modern_request("tools/call", **given, **params)
+            profile.handle(request, out.append, principal=who)
+            return out[-1].get("result") or out[-1]["error"]
+
+        def answer(who, asked):
+            answers = {"question": {"action": "accept", "content": {"pin": who}}}
+            state = asked["requestState"]
+            found = call(who, requestState=state, inputResponses=answers)
+            return json.dumps(found)
+
+        first = call("ann")
+        others = [call("bob") for _ in range(4)]
+        assert len(upstream.talks) == 3
+        assert "is over" in answer("bob", others[0])
+        assert '"text": "bob"' in answer("bob", others[-1])
+        assert '"text": "ann"' in answer("ann", first)
+        # What was given up ends on the upstream, too.
+        wait_until(lambda: len(upstream.main.calls) == len(upstream.talks) == 1)
+        upstream.close()
+
+
+@needs_posix
+def test_one_users_connections_do_not_end_those_of_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    with crowd(upstream) as person:
+        ann = person("ann")
+        first = ann.call("pid__pid")
+        bobs = [person("bob") for _ in range(4)]
+        assert len({one.call("pid__pid") for one in bobs}) == 4
+        assert len(upstream.own) == 3
+        assert ann.call("pid__pid") == first
+
+
+def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_WATCHED", 2)
+    server, heard = mcp.Server("app"), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": MODERN[0]})
+        with crowd(upstream) as person:
+            wait_until(upstream.ready.is_set)
+            bob, ann = person("bob"), person("ann")
+            uris = [f"up+app://{number}" for number in range(4)]
+            with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
+                assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
+                wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
+                server.changed("app://3")
+                assert heard.get(timeout=PATIENCE) == uris[3]
+            assert len(upstream.watched) == 3
+
+
+@needs_posix
+def test_clients_without_a_session_share_a_process_with_an_end(tmp_path, monkeypatch):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    with crowd(upstream, stateless=True) as person:
+        ann, bob = person("ann"), person("bob")
+        pids = [who.call("pid__pid") for who in (ann, ann, bob, ann)]
+        assert len({*pids}) == 2 and pids[0] == pids[1] == pids[3]
+        assert len(upstream.own) == 2
+        monkeypatch.setattr(gw, "OWN_SECONDS", 0)
+        wait_until(lambda: not upstream.own)
+
+
+def test_a_page_belongs_to_the_session_that_was_sent_to_it():
+    server, heard = mcp.Server("pages"), []
+    page = {
+        "mode": "url",
+        "message": "Log in",
+        "url": "https://pages.test/",
+        "elicitationId": "e1",
+    }
+
+    @server.tool
+    def refuse(more: str = "") -> str:
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [page]})
+
+    version = "2025-11-25"
+    with http_serving(server) as serving:
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
+        profile = gw.Profile("all", [(upstream, ["*"])])
+        upstream.keeper.start()
+        with contextlib.ExitStack() as stack:
+            bob, ann = [  # bob would be told first
+                stack.enter_context(
+                    client.connect(
+                        profile,
+                        revision=version,
+                        on_notification=lambda message, who=who: heard.append(
+                            (who, message["method"].rpartition("/")[2])
+                        ),
+                    )
+                )
+                for who in ("bob", "ann")
+            ]
+            with pytest.raises(mcp.RpcError, match="visit it"):
+                ann.call_tool("up__refuse", {"more": "x" * 10000})
+            # What is kept of the call is small.
+            assert all(one.ctx is None for one in upstream.main.visits.values())
+            server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
+            wait_until(lambda: ("ann", "complete") in heard)
+            profile.changed("tools")
+            wait_until(lambda: ("bob", "list_changed") in heard)
+            assert ("bob", "complete") not in heard
+        upstream.close()
+
+
+def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    options = {"forward": ["X-Tenant"], "headers": {"x-tenant": "nobody", "X-Own": "e"}}
+    with raw_upstream(lists, **options) as (upstream, site):
+        with crowd(upstream) as person:
+            port = int(person.url.split(":")[2].split("/")[0])
+            headers = {"Authorization": "Bearer key-of-ann", "X-Tenant": "one"}
+            accept = {**headers, "Accept": "text/event-stream"}
+            with request_to(port, "GET", "/mcp/all", accept).getresponse() as stream:
+                path = "/mcp/" + event_of(stream)["data"]
+                opening = {
+                    "protocolVersion": LEGACY[-1],
+                    "capabilities": {},
+                    "clientInfo": {"name": "x", "version": "1"},
+                }
+                call = {"name": "raw__good", "arguments": {}}
+                asked = [("initialize", opening), ("tools/call", call)]
+                json_type = {**headers, "Content-Type": "application/json"}
+                for number, (method, params) in enumerate(asked):
+                    message = {"jsonrpc": "2.0", "id": number, "method": method}
+                    body = json.dumps({**message, "params": params}).encode()
+                    assert exchange(port, "POST", path, json_type, body)[0] == 202
+                    assert json.loads(event_of(stream)["data"])["result"]
+    (call,) = [
+        headers
+        for _, headers, message in site.asked
+        if message.get("method") == "tools/call"
+    ]
+    assert call["x-tenant"] == "one" and call["x-own"] == "e"
+
+
+WHO = """
+import os, sys
+sys.path.insert(0, %r)
+from mcp_ref import Server
+server = Server("who")
+server.tool(lambda: os.environ.get("TOKEN", "nobody"), name="who")
+server.run()"""
+
+
+@needs_posix
+def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ANNS_TOKEN", SECRET)
+    (tmp_path / "who.py").write_text(WHO % str(MCP_REF.parent))
+    lists = {
+        "tools/list": list_of("tools", GOOD["tools"]),
+        "tools/call": '{"content": []}',
+    }
+    with raw_upstream(lists) as (_, site):
+        web = {
+            "url": site.url,
+            "headers": {"authorization": "for lists", "X-Own": "e"},
+            "users": {
+                "ann": {"headers": {"Authorization": "Bearer ${ANNS_TOKEN}"}},
+                "bob": {"headers": {"Authorization": "Bearer of-bob"}},
+            },
+        }
+        here = {
+            "command": [sys.executable, "who.py"],
+            "cwd": str(tmp_path),
+            "users": {"ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}}, "bob": {}},
+        }
+        keys = {f"key-of-{name}": name for name in ("ann", "bob", "eve")}
+        config = {"servers": {"web": web, "here": here}, "clients": {"keys": keys}}
+        setup = gw.read_config(configure(tmp_path, config))
+        upstreams = list(setup.upstreams.values())
+        with crowd(*upstreams, authorize=setup.authorize) as person:
+            ann, bob, eve = [person(name) for name in ("ann", "bob", "eve")]
+            assert [ann.call("here__who"), bob.call("here__who")] == [SECRET, "nobody"]
+            for who in (ann, bob, ann):
+                who.client.call_tool("web__good")
+            for tool in ("web__good", "here__who"):
+                with pytest.raises(mcp.RpcError, match="no credentials"):
+                    eve.client.call_tool(tool)
+    sent = [
+        (message["method"], headers["authorization"], headers["x-own"])
+        for _, headers, message in site.asked
+        if message.get("method") in ("tools/call", "tools/list")
+    ]
+    assert {one for method, one, _ in sent if method == "tools/list"} == {"for lists"}
+    assert [one for method, one, own in sent if method == "tools/call"] == [
+        f"Bearer {SECRET}",
+        "Bearer of-bob",
+        f"Bearer {SECRET}",
+    ]
+    assert SECRET not in capsys.readouterr().err
+
+
+@parametrize(
+    "users, word",
+    [
+        ({"eve": {}}, "eve must be among"),
+        ({"ann": {"headers": {"X": "${NONE_SUCH}"}}}, "NONE_SUCH is not set"),
+        ({"ann": {"header": {}}}, "header"),
+        ({"ann": {"env": {"A": 7}}}, "string"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_said(tmp_path, users, word, capsys):
+    servers = {"web": {"url": "http://x.test/mcp", "users": users}, "a": X}
+    config = {"servers": servers, "clients": {"keys": {"k": "ann"}}}
+    setup = gw.read_config(configure(tmp_path, config))
+    assert list(setup.upstreams) == ["a"] and word in capsys.readouterr().err
+
+
+def test_what_an_entry_says_of_its_transport_is_used(tmp_path):
+    entry = {"url": "http://127.0.0.1:9/sse", "type": "sse"}
+    config = {"servers": {"old": entry, "new": {**entry, "type": "http"}}}
+    setup = gw.read_config(configure(tmp_path, config))
+    sse = [one.transport(one.main).only_sse for one in setup.upstreams.values()]
+    assert sse == [True, False]
+
+
+# ---- fewer tools
+
+
+@EACH_ERA
+def test_two_tools_stand_for_many(version):
+    heard = []
+    with contextlib.ExitStack() as stack:
+        upstreams = gateway()[2]
+        members = [(upstream, ["*"]) for upstream in upstreams]
+        profile = gw.Profile("two", members, search=True)
+        stack.callback(lambda: [one.profiles.remove(profile) for one in upstreams])
+        front = stack.enter_context(
+            client.connect(profile, revision=version, on_log=heard.append)
+        )
+        find, call = front.list_tools()
+        assert (find["name"], call["name"]) == ("find_tools", "call_tool")
+        many = len(profile.items["tools"])
+        assert f"there are {many} (their list has" in find["description"]
+
+        def found(query):
+            result = front.call_tool("find_tools", {"query": query})
+            head, *tools = result["content"][0]["text"].split("\n")
+            return head, [json.loads(tool) for tool in tools]
+
+        head, tools = found("ADD, please")
+        assert [tool["name"] for tool in tools] == ["up__add", "old__add"]
+        assert "a" in tools[0]["inputSchema"]["properties"]
+        assert head == f"2 of 2 tools that fit, of {many}:"
+        head, tools = found("")
+        assert len(tools) == gw.MAX_FOUND and f"of {many} tools" in head
+        assert found("nothing-like-this")[1] == []
+        for tool in ("up__add", "old__add"):
+            given = {"name": tool, "arguments": {"a": 1, "b": 2}}
+            result = front.call_tool("call_tool", given)
+            assert result["content"][0]["text"] == "3"
+        for given in ({}, {"name": 7}, {"name": "x", "arguments": []}):
+            with pytest.raises(mcp.RpcError, match="must be a string|Unknown tool"):
+                front.call_tool("call_tool", given)
+
+
+def test_the_answer_of_a_search_is_bounded(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_FOUND_BYTES", 1000)
+    tool = {"name": "t", "description": "x" * 600, "inputSchema": {}}
+    for size, shown in ((600, 1), (2000, 1), (100, 6)):
+        tools = [{**tool, "description": "x" * size}] * 6
+        text = gw.find_tools(tools, "x")["content"][0]["text"]
+        assert text.startswith(f"{shown} of 6 tools that fit, of 6:")
 
 
 # ---- logging in

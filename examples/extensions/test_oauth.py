@@ -241,6 +241,25 @@ def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
     assert document == "token" or TOKEN not in [url for _, url, _, _ in world.asked]
 
 
+@parametrize("many, error", [(2**20, "more than"), (2**18, "has no metadata")])
+def test_a_document_is_bounded(world, many, error, monkeypatch):
+    """Decoded, an array takes up to 50 times as much memory as its text."""
+    document = b'{"issuer": "%s", "a": [%s]}' % (
+        ISSUER.encode(),
+        b",".join([b"[]"] * many),
+    )
+    monkeypatch.setattr(mcp, "MAX_VALUES", 2**17)
+
+    def fetch(verb, url, *more, **named):
+        if url in (METADATA, ISSUER + OPENID):
+            return 200, {}, document
+        return world.fetch(verb, url, *more, **named)
+
+    monkeypatch.setattr(oauth, "fetch", fetch)
+    with pytest.raises(oauth.OAuthError, match=error):
+        log_in(world.hook())
+
+
 # changes of documents; refusals: status, challenge, what is then posted and sent
 FLOWS = {
     "a refused token is renewed, or else obtained anew": [
@@ -430,6 +449,12 @@ def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
             {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
             {"client_id": "r", "client_secret": "s"},
         ),
+        (
+            (),
+            None,
+            {"client_secret": "s", "token_endpoint_auth_method": "none"},
+            {"client_id": "r"},
+        ),
         (("i d", "s+"), None, None, BASIC),
         (
             (),
@@ -471,6 +496,147 @@ def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
             "token_endpoint_auth_method": (offered or ["none"])[-1],
         }
     ] * (made is not None)
+
+
+class Left(BaseException):
+    """The process ends while a user visits a page."""
+
+
+@parametrize(
+    "refusal",
+    [
+        Left(),  # Ctrl-C, at a page that says: unknown client
+        oauth.OAuthError("no login in the browser within 300 seconds"),
+        (403, None),
+        (400, None),
+        (422, {"detail": "no such client"}),
+    ],
+)
+def test_after_one_failed_login_the_client_is_registered_anew(world, refusal):
+    store = {}
+    world.change("token", {"refresh_token": None})
+    log_in(world.hook(store=store))
+
+    def registrations():
+        return len([form for *_, form in world.asked if "redirect_uris" in form])
+
+    kept = {}
+    visit = world.visit
+
+    def leave(url):
+        kept.update(store)  # what is in the file when the process ends
+        raise refusal
+
+    if isinstance(refusal, BaseException):
+        world.visit = leave
+    else:
+        world.change("token", refusal)
+    with pytest.raises((Left, oauth.OAuthError)):
+        log_in(world.hook(store=store, scope="more"))
+    assert registrations() == 1
+    if isinstance(refusal, Left):
+        store = kept
+    world.visit = visit
+    world.change("token", (200, {"access_token": "new", "token_type": "bearer"}))
+    log_in(world.hook(store=store, scope="more"))
+    assert registrations() == 2
+    log_in(world.hook(store=store, scope="and more"))
+    assert registrations() == 2
+
+
+# What a terminal obeys, or what turns or hides text: controls, C1, directions, line
+# separators, characters without a width.
+HIDDEN = [*range(32), *range(127, 160), 0x200B, 0x202E, 0x2028, 0x2066, 0xE0041, 0xFEFF]
+
+
+def test_what_an_issuer_says_is_shown_as_plain_text(world):
+    said, text = [], "".join(map(chr, HIDDEN))
+    browser = oauth.Browser(say=said.append, show=said.append, opens=False, reads=False)
+    flaws = [
+        ("token", (400, {"error": "odd" + text, "error_description": text})),
+        ("token", (400, {"message": text})),
+        ("registration", (400, {"error": text})),
+        ("callback", {"error": "denied" + text, "error_description": text}),
+        ("resource", {"authorization_servers": ["https://x.test/" + text]}),
+        ("issuer", {"issuer": text}),
+        ("issuer", {"authorization_endpoint": "https://x.test/" + text}),
+        ("issuer", {"token_endpoint_auth_methods_supported": [text]}),
+    ]
+    for document, flaw in flaws:
+        made = World()
+        made.change(document, flaw)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(oauth, "fetch", made.fetch)
+            with pytest.raises(oauth.OAuthError) as caught:
+                log_in(made.hook(), f'Bearer error_description="{text}"')
+        said.append(str(caught.value))
+    device = {
+        "verification_uri": "https://x.test/",
+        "user_code": "A" + text,
+        "device_code": "d",
+    }
+    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
+    world.at[ISSUER + "/device"] = device
+    world.change("token", GONE)
+    with pytest.raises(oauth.OAuthError):
+        log_in(world.hook(grant=oauth.AuthorizationCode(browser)))
+    assert any("enter the code A" in line for line in said)
+    assert all(line.isascii() and line.isprintable() for line in said)
+
+
+@parametrize("answer", [{"error": "access_denied"}, {"error": "server_error"}])
+def test_a_user_who_declines_needs_no_new_client(world, answer):
+    store = {}
+    log_in(world.hook(store=store))
+    world.change("callback", {**answer, "code": None})
+    with pytest.raises(oauth.OAuthError, match=answer["error"]):
+        log_in(world.hook(store=store, scope="more"))
+    world.change("callback", {"error": None, "code": "the-code"})
+    log_in(world.hook(store=store, scope="more"))
+    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+
+
+def test_a_refused_login_is_tried_once(world):
+    visits = []
+
+    class Declines(World):
+        def visit(self, url):
+            visits.append(url)
+            return world.visit(url)
+
+    world.change("callback", {"error": "access_denied", "error_description": "no"})
+    metadata = {}
+    with http_serving(
+        mcp.Server("guarded"),
+        metadata=metadata,
+        authorize=mcp.bearer({"none": "ann"}),
+    ) as httpd:
+        metadata.update(guard.resource_metadata(httpd.url, [ISSUER]))
+        world.resource = httpd.url
+        hook = world.hook(grant=oauth.AuthorizationCode(Declines()))
+        with pytest.raises(oauth.OAuthError) as caught:
+            client.connect(httpd.url, authorize=hook)
+    assert str(caught.value) == "the login failed: access_denied no"
+    assert len(visits) == 1
+    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+
+
+@parametrize(
+    "content, said",
+    [
+        (b'{"message": "quota"}', "401 quota"),
+        (b"<html><head><title>Blocked\nby proxy</title>", "401 Blocked by proxy"),
+    ],
+)
+def test_a_refusal_says_why_in_the_issuers_words(world, content, said, monkeypatch):
+    def fetch(verb, url, *more, **named):
+        if url == TOKEN:
+            return 401, {}, content
+        return world.fetch(verb, url, *more, **named)
+
+    monkeypatch.setattr(oauth, "fetch", fetch)
+    with pytest.raises(oauth.OAuthError, match=said):
+        log_in(world.hook())
 
 
 def test_oauth_grants_without_a_user(world):

@@ -348,10 +348,46 @@ def test_what_a_user_is_shown_of_a_skill_is_printable():
         skills.Skill({**ENTRY, "uri": strange + "SKILL.md", "resources": lines})
 
 
-def test_files_whose_names_differ_in_case_only_are_refused():
-    lines = [*LINES, {**LINES[1], "uri": "skill://x/do/A.BIN"}]
+@parametrize(
+    "first, second",
+    [
+        ("a.bin", "A.BIN"),
+        ("caf%C3%A9", "cafe%CC%81"),  # macOS takes these for one name
+        ("%C3%89/x", "e%CC%81/x"),
+    ],
+)
+def test_files_that_have_one_name_on_some_system_are_refused(first, second):
+    names = [LINES[0]["uri"][13:], first, second]
+    lines = [{**LINES[0], "uri": "skill://x/do/" + name} for name in names]
+    lines[0] = LINES[0]
     with pytest.raises(skills.SkillError, match="one name"):
         skills.Skill({**ENTRY, "resources": lines})
+
+
+def test_a_skill_whose_files_have_one_name_is_not_served(tmp_path, capsys):
+    folder = tmp_path / "do"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(DO_IT % "do")
+    for name in ("caf\u00e9", "cafe\u0301"):
+        (folder / name).write_text("x")
+    if len(list(folder.iterdir())) < 3:
+        pytest.skip("this system takes them for one")
+    assert skills.serve_skills(mcp.Server("s"), tmp_path) == []
+    assert "one name" in capsys.readouterr().err
+
+
+def test_the_reasons_that_are_kept_are_bounded():
+    server = mcp.Server("refused")
+    wide = {"name": "x" * 10_000, "description": "d"}
+    entries = [{**ENTRY, "frontmatter": wide}] * 200
+    page = {"skills": entries}
+    server.method("skills/list", extension=skills.EXTENSION)(lambda params: page)
+    with client.connect(server) as connected:
+        host = skills.Skills(connected, "docs", bool)
+        for _ in range(2):
+            assert host.list_skills() == []
+            assert len(host.refused) == skills.MAX_REFUSED
+            assert max(map(len, host.refused)) < 500
 
 
 @parametrize("path", ["a.txt", "Ünï/日本.md", "a b.c", "consul.md", "com10", "x" * 255])

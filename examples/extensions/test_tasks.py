@@ -208,7 +208,7 @@ def test_who_has_tasks(declared, who, ident, code):
     )
 
 
-@parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1, 1])])
+@parametrize("late, runs", [(0, [1, 1, 1]), (1, [0, 1, 0, 1, 0, 1])])
 def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     bake = Oven()
     task = bake.make("ask")
@@ -431,3 +431,24 @@ def test_a_request_that_finds_no_room_is_refused():
     bake = Oven(most_bytes=1000)
     said = bake("tools/call", name="hold", arguments={}, big="x" * 2000)
     assert said["isError"] and said["content"][0]["text"] == "Too many tasks"
+
+
+def test_answers_count_among_what_is_kept():
+    bake = Oven(most_bytes=100_000)
+    task = bake.make("ask")
+    (first, *_) = bake.until(task, "input_required")["inputRequests"]
+    big = {"action": "accept", "content": {"n": 1, "more": ["x"] * 30_000}}
+    assert bake("tasks/update", taskId=task, inputResponses={first: big}) == -32603
+    # It is still asked, and a smaller answer is taken; others have room.
+    assert first in bake.until(task, "input_required")["inputRequests"]
+    fits = {"action": "accept", "content": {"n": 1, "more": "x" * 60_000}}
+    assert bake("tasks/update", taskId=task, inputResponses={first: fits}) != -32603
+    named = {"name": "hold", "arguments": {}}
+    said = bake("tools/call", **named, big="x" * 50_000)
+    assert said["content"][0]["text"] == "Too many tasks"
+    # The tool's request state repeats the answers, and counts, too.
+    key = next(iter(bake.until(task, "input_required")["inputRequests"]))
+    more = {"action": "accept", "content": {"n": 1}}
+    bake("tasks/update", taskId=task, inputResponses={key: more})
+    bake.until(task, "failed", statusMessage="The answers are too large")
+    assert bake.make("hold")

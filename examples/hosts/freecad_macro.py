@@ -109,7 +109,7 @@ def start() -> Any:
     caller = Caller()
     port = int(os.environ.get("FREECAD_MCP_PORT", "8766"))
     httpd = http_server(Endpoint(make_server(run=caller.sent.emit)), port=port)
-    httpd.caller = caller  # it lives as long as the server
+    vars(httpd)["caller"] = caller  # it lives as long as the server
     threading.Thread(target=httpd.serve_forever, daemon=True).start()
     FreeCAD.Console.PrintMessage(f"MCP at http://127.0.0.1:{port}/mcp\n")
     return httpd

@@ -36,8 +36,6 @@ Message = dict[str, Any]
 FLAWS = (AssertionError, OSError, ValueError, RecursionError)
 MOST_PAGES = 100
 MOST_CAREFUL = 20  # lines
-# control characters, and what reverses the direction of text: no terminal gets them
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 DISCOVER: Message = {
     "id": "d-1",
     "method": "server/discover",
@@ -274,8 +272,9 @@ def refused_parts(name: Any, schema: Message) -> Iterator[str]:
 
 
 def say(word: str, text: str) -> None:
-    """Print a line; what a server wrote does not reach the terminal as it is."""
-    text = CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    """Print a line; control characters and invisible ones become escapes."""
+    shown = [one if one.isprintable() else ascii(one)[1:-1] for one in text]
+    text = "".join(shown)
     print(f"{word:8} {text[:500]}".rstrip())
 
 

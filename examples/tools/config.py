@@ -14,7 +14,7 @@ one). Hosts start servers in any directory, with an almost empty environment, so
 paths are absolute, that of the Python which runs this, too.
 
     $ python3 examples/tools/config.py examples/course/01_hello_server.py hello
-    # Claude Code: ~/.claude.json; a project: .mcp.json; Windows: %USERPROFILE%...
+    # Claude Code: a project: .mcp.json; ~/.claude.json; Windows: %USERPROFILE%...
     ...
     {
       "mcpServers": {
@@ -177,7 +177,8 @@ def files_of(key: str) -> str:
     environ = {"HOME": "~", "USERPROFILE": "%USERPROFILE%", "APPDATA": "%APPDATA%"}
     found: dict[str, str] = {}
     for platform, system in (("linux", ""), ("darwin", "macOS"), ("win32", "Windows")):
-        for place in host_files.places(Path("."), environ, platform):
+        # The first of a host's files is the one for its servers.
+        for place in reversed(host_files.places(Path("."), environ, platform)):
             text = place.path.as_posix()
             if place.host == key and place.scope == "project":
                 found["a project"] = text

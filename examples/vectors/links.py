@@ -110,6 +110,8 @@ class Link:
         self.named: dict[int, set[str]] = collections.defaultdict(set)
         self.waiting: set[str] = set()  # ids, as JSON, of requests without an answer
         self.used: set[str] = set()  # all ids of requests
+        self.methods: dict[str, str] = {}  # of requests, by their ids
+        self.ended = ""  # the last words of a server that has ended
         self.dropped: set[str] = (
             set()
         )  # ids of what a vector left, which may be answered

@@ -7,7 +7,7 @@ import json
 import queue
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from links import FLOOD, Link
 from patterns import (
@@ -34,10 +34,54 @@ MODERN = "2026-07-28"  # the first without a handshake
 BATCHES = REVISIONS[:2]  # an array is a batch there; JSON-RPC 2.0 has them
 NAMED = REVISIONS[2:]  # over HTTP a header names the revision
 META = "io.modelcontextprotocol/"
+VERSION = META + "protocolVersion"
 CLIENT = {"name": "vectors", "version": "1.0"}
 REST = 1.0  # seconds for what comes behind an answer, on the same HTTP response
 PAGES = 50  # of a list
+NO_METHOD = -32601
 MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class List(NamedTuple):
+    """A list of the server: what vectors need by it, its member, the name of an item."""
+
+    kind: str
+    member: str
+    name: str
+
+
+LISTS = {
+    "tools/list": List("tool", "tools", "name"),
+    "prompts/list": List("prompt", "prompts", "name"),
+    "resources/list": List("resource", "resources", "uri"),
+    "resources/templates/list": List("template", "resourceTemplates", "uriTemplate"),
+}
+# Methods that no page demands of every server: -32601 says that it does not offer one.
+OPTIONAL = {
+    *LISTS,
+    *MIRRORED,
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "completion/complete",
+    "logging/setLevel",
+    "subscriptions/listen",
+}
+
+
+def meta_for(version: str, capabilities: Json, **more: Any) -> Json:
+    """Make the `_meta` of a request in a modern revision."""
+    return {
+        VERSION: version,
+        META + "clientInfo": CLIENT,
+        META + "clientCapabilities": capabilities,
+        **more,
+    }
+
+
+# A request that must be answered, whatever else is wrong with it.
+SOUND = {"jsonrpc": "2.0", "method": {"$type": "string"}}
+# ... and an answer that says of it that it is not JSON.
+UNREAD = {"id": {"$any": [{"$absent": True}, None]}, "error": {"code": -32700}}
 
 
 def encode(message: Any) -> bytes:
@@ -52,6 +96,23 @@ class Failed(Exception):
     """The server did something else than the vector demands: why, what it said."""
 
 
+class Silent(TimeoutError):
+    """Something did not come in time: what; a function that finds it later; `due` is
+    true if it is the answer to a request."""
+
+    def __init__(self, what: str, found: Callable[[], Any], due: bool) -> None:
+        super().__init__(what)
+        self.found, self.due = found, due
+
+
+class NotAnswered(Failed):
+    """A request has no answer, though the runner waited five times as long: why."""
+
+
+class Ended(ConnectionError):
+    """The server has ended: its last words."""
+
+
 class NotSetUp(Exception):
     """The connection or the handshake before a vector failed: why."""
 
@@ -64,9 +125,17 @@ class Scene:
     seconds = 5.0  # for an answer; four times as long until a process has started
     legacy = False
 
+    def __init__(self) -> None:
+        self.served: set[str] = set()  # methods with an answer other than -32601
+
     def connect(self, vector: Json, client: str = "") -> Link:
         """Open a link of a client; shake hands, if the vector does not do it itself."""
         raise NotImplementedError
+
+
+def is_due(pattern: Json) -> bool:
+    """Say whether a pattern is for the answer to a request."""
+    return "id" in pattern and not is_a(pattern.get("method"), "string")
 
 
 class Talk:
@@ -87,7 +156,10 @@ class Talk:
         self.labels: dict[str, int] = {}  # exchanges by the labels of their requests
         self.loose = 0  # errors without an id that may come
         self.sent = ""  # the last thing that was sent, as text
+        self.sound = True  # false: it is no request that must be answered
         self.forbidden = False  # something came that must never come
+        self.refused: set[str] = set()  # methods that were answered with -32601
+        self.grace = 1  # how many times as long as usual an answer may take
         self.transcript: list[Json] = []
         self.others: dict[str, Talk] = {}  # of other clients, by their names
 
@@ -95,15 +167,24 @@ class Talk:
 
     def patience(self) -> float:
         """Return how many seconds an answer may take."""
-        return self.scene.seconds * (1 if self.link.spoke else 4)
+        return self.scene.seconds * (self.grace if self.link.spoke else 4)
 
-    def until(self, found: Callable[[], Any], what: str, seconds: float = 0) -> Any:
+    def until(
+        self,
+        found: Callable[[], Any],
+        what: str,
+        seconds: float = 0,
+        due: bool = False,
+    ) -> Any:
         """Take what comes until there is what we wait for."""
         deadline = time.monotonic() + (seconds or self.patience())
         while (value := found()) is None:
             left = deadline - time.monotonic()
             if left < 0 or len(self.heard) > FLOOD:
-                raise TimeoutError(f"no {what} in time; {self._last_words()}")
+                why = f"no {what} in time; {self._last_words()}"
+                raise Silent(why, found, due)
+            if self.link.ended and self.link.inbox.empty():
+                raise Ended(self.link.ended)
             with contextlib.suppress(queue.Empty):
                 self._take(*self.link.inbox.get(timeout=left))
         return value
@@ -119,7 +200,8 @@ class Talk:
     def _take(self, number: int, what: str, data: Any) -> None:
         """Keep what came; fail at once if it must never come."""
         if what == "left":
-            raise ConnectionError(f"the other end has left: {show(data)}")
+            self.link.ended = f"the other end has left: {show(data)}"
+            raise Ended(self.link.ended)
         if what == "http":
             self.link.exchanges[number].update(data)
             return
@@ -156,6 +238,9 @@ class Talk:
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
+        unknown = inside(item, "error.code") == NO_METHOD
+        methods = self.refused if unknown else self.scene.served
+        methods.add(self.link.methods.get(name, ""))
         if name in self.link.dropped:
             self.link.dropped.remove(name)
             return None
@@ -236,11 +321,7 @@ class Talk:
         params = filled(step.get("params"), self.saved)
         meta: Json = {}
         if not self.scene.legacy and "request" in step:
-            meta = {
-                META + "protocolVersion": self.scene.revision,
-                META + "clientInfo": CLIENT,
-                META + "clientCapabilities": self.vector.get("client", {}),
-            }
+            meta = meta_for(self.scene.revision, self.vector.get("client", {}))
         meta.update(filled(step.get("meta", {}), self.saved))
         meta = {name: value for name, value in meta.items() if value is not None}
 
@@ -259,6 +340,7 @@ class Talk:
             member = member if isinstance(member, dict) else {}
             if "method" in member and is_a(member.get("id"), "string|integer"):
                 ids.append(member["id"])
+                self.link.methods[json.dumps(member["id"])] = str(member["method"])
             if verbatim and ("id" in member or "method" not in member):
                 self.loose += 1
         self.link.waiting |= {json.dumps(name) for name in ids}
@@ -274,6 +356,7 @@ class Talk:
             message = step.get("reply") or self.message(step)
             body = encode(message)
         ids = self._expecting(message, verbatim and "verb" not in step)
+        self.sound = not verbatim or (bool(ids) and fits(SOUND, message, {}))
 
         number = 0 if self.scene.carrier == "stdio" else next(self.link.numbers)
         self.labels[step.get("label", "")] = number
@@ -297,12 +380,18 @@ class Talk:
         answer: Any = {}
         if {"request", "expect"} & set(step) and "later" not in step:
             ids += [None] * (verbatim or self.scene.carrier == "http")
-            answer = self.until(lambda: self._answer(ids, number), "answer")
+            answer = self.until(
+                lambda: self._answer(ids, number), "answer", due=self.sound
+            )
+            if self.sound and fits(UNREAD, answer, {}):
+                raise NotAnswered(f"it was not read: {show(answer)}", answer)
             self.judge(step.get("expect", {}), answer)
         if number and "later" not in step:  # the next message must not overtake it
             exchange = self.link.exchanges[number]
             begun = {"status", "body"}  # a body without a status: it was not sent
-            self.until(lambda: begun & set(exchange) or None, "HTTP response")
+            self.until(
+                lambda: begun & set(exchange) or None, "HTTP response", due=self.sound
+            )
         if number and self.scene.carrier == "http":
             self._check_http(step, number)
         return answer
@@ -332,7 +421,16 @@ class Talk:
             wrong = "status" in exchange and not fits(status, exchange["status"], {})
             return wrong or None
 
-        self.until(settled, f"HTTP response with {show(pattern)}")
+        try:
+            self.until(settled, f"HTTP response with {show(pattern)}")
+        except Silent as silence:
+            silence.due = self.sound and "status" not in exchange
+            # A stream that stays open is wrong only if its end cannot make it right.
+            begun = {name: part for name, part in pattern.items() if name != "events"}
+            if "status" not in exchange or fits(
+                begun, {**exchange, "body": ""}, dict(self.saved)
+            ):
+                raise
         self.judge(pattern, exchange)
 
     def _check_refused(self) -> None:
@@ -365,7 +463,7 @@ class Talk:
                 self._check_refused()
             return message
 
-        message = self.until(found, show(pattern, 200))
+        message = self.until(found, show(pattern, 200), due=is_due(pattern))
         self.judge(pattern, message)
         if "reply" in step:
             self.replied.add(id(message))
@@ -375,8 +473,14 @@ class Talk:
 
     def barrier(self, step: Json) -> Any:
         """Ask something harmless and wait for the answer."""
+        before, known = self.sent, set(self.link.methods)
         method = "ping" if self.scene.legacy else "server/discover"
-        return self.send({**step, "request": method})
+        try:
+            return self.send({**step, "request": method})
+        finally:  # a report shows what was sent before
+            for name in set(self.link.methods) - known:
+                self.link.methods[name] = ""
+            self.sent = before or self.sent
 
     def read_pages(self, step: Json) -> None:
         """Read all pages of a list; match the array of all items with `expect`."""
@@ -385,9 +489,8 @@ class Talk:
         params: Json = {}
         for _ in range(PAGES):
             answer = self.send({"request": step["pages"], "params": params})
-            result = answer.get("result")
-            if not isinstance(result, dict):
-                raise Failed("a page is not a result", answer)
+            self.judge({"result": {}}, answer)
+            result = answer["result"]
             items += next((one for one in result.values() if is_a(one, "array")), [])
             cursor = result.get("nextCursor")
             if cursor is None:
@@ -417,22 +520,50 @@ class Talk:
         return not self.link.waiting and not self._questions_left()
 
     def _play_step(self, step: Json) -> None:
-        """Play one step; if it fails, find out whether it is the server's fault."""
+        """Play one step; if it fails, find out what that shows."""
         talk = self.client(step["as"]) if "as" in step else self
         try:
             VERBS[next(filter(VERBS.get, step))](talk, step)
-        except (Failed, TimeoutError):
+        except (Failed, Silent, Ended) as problem:
+            ended = isinstance(problem, Ended)
+            if ended and "waits" not in step:
+                raise
             given = "given" in step and not talk.forbidden
             if given and self._is_excused(step):
                 raise Missing(step["given"]) from None
+            if isinstance(problem, Silent):
+                talk.explain(problem, step)
+            if "waits" in step:
+                talk.refused.clear()  # -32601 is no excuse where an answer is the rule
+            if ended:
+                raise Failed(str(problem)) from None
             raise
+
+    def explain(self, silence: Silent, step: Json) -> None:
+        """Find out what a silence shows: the server is slow, it does not answer, or
+        the vector says why it may wait."""
+        self.grace = 4
+        with contextlib.suppress(Failed, Silent):
+            self.barrier({})  # a server that does one thing at a time has done it then
+        try:
+            with contextlib.suppress(Failed):
+                self.until(silence.found, "late answer")
+            raise Missing("answer in time: it came later")
+        except Silent:
+            self.grace = 1
+        odd = not silence.due and {"send", "text", "bytes"} & set(step)
+        if "waits" in step or odd:  # what is not a request asks for an error
+            raise Failed(str(silence))
+        if not silence.due:
+            raise Missing(str(silence))
+        raise NotAnswered(str(silence))
 
     def _is_excused(self, step: Json) -> bool:
         """Play the excuse of a step that failed; without one it is always excused."""
         try:
             for one in step.get("excuse", []):
                 self._play_step(one)
-        except (Failed, TimeoutError):
+        except (Failed, Silent, Missing, Ended):
             return False
         return True
 
@@ -443,6 +574,11 @@ class Talk:
             talk.saved, talk.transcript = self.saved, self.transcript
             self.others[name] = talk
         return self.others[name]
+
+    def all_refused(self) -> set[str]:
+        """Return the methods that no page demands, and that were unknown."""
+        talks = [self, *self.others.values()]
+        return set().union(*(talk.refused for talk in talks)) & OPTIONAL
 
     def all_heard(self) -> list[Json]:
         """Return what all clients of this vector have heard."""
@@ -493,7 +629,7 @@ VERBS: dict[str, Callable[[Any, Json], Any]] = {
 }
 PATTERNS = {"expect", "http", "await", "heard"}
 SENT = {"params", "meta", "send", "headers", "reply", "id"}
-OTHERS = {"later", "label", "from", "given", "excuse", "as", "pieces"}
+OTHERS = {"later", "label", "from", "given", "waits", "excuse", "as", "pieces"}
 
 
 def check_steps(steps: Iterable[Json], name: str) -> None:

@@ -25,11 +25,11 @@ VERDICTS = {"MUST": "broken", "SHOULD": "unwise", "text": "remark"}
 FAILED = [*VERDICTS.values(), "known"]  # known: the baseline has it
 NOT_SET_UP = "not set up"  # the connection or the handshake before it failed
 COLUMNS = ["passed", "skipped", *FAILED]
-FINDINGS = {"half-spoken", "no-answer"}  # ids of what no vector shows
+FINDINGS = {"half-spoken", "no-answer", "server-ended"}  # ids of what no vector shows
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
-    "id clause places level rule doubtful harms checks carriers needs client own alone foreign "
-    "server steps never every".split()
+    "id clause places level rule says doubtful harms follows checks carriers needs client own "
+    "alone foreign server steps never every".split()
 )
 SET = "3.1"  # the version of the vectors, servers' and clients'; CHANGES.md has it
 # The members that say in which revisions a vector holds, by the format of the file.
@@ -232,8 +232,19 @@ def print_table(rows: list[Json]) -> None:
             say(f"{page:24}", *(f"{len(count[page][name]):8}" for name in COLUMNS))
 
 
-TITLES = ["clause", "sentence", "level", "doubtful", "harms", "order", "sent", "why"]
-TITLES += ["received", "alike"]
+TITLES = ["clause", "sentence", "level", "doubtful", "harms", "order", "after"]
+TITLES += ["sent", "why", "received", "alike"]
+
+
+def find_followers(rows: list[Json]) -> None:
+    """Charge one fault once: what follows from the failure of another vector in the
+    same place is a remark that names it."""
+    failed = {where(row) for row in rows if row["verdict"] in FAILED}
+    for row in rows:
+        place = f"{row['carrier']} {row['revision']}"
+        for name in row.get("follows", []):
+            if row["verdict"] in VERDICTS.values() and f"{name} {place}" in failed:
+                row.update(verdict="remark", after=f"follows from {name}")
 
 
 def find_alike(rows: list[Json]) -> None:
@@ -253,12 +264,13 @@ def find_alike(rows: list[Json]) -> None:
                 row["alike"] = " ".join(others)
 
 
-def print_failures(rows: list[Json], sentences: dict[str, str]) -> None:
+def print_failures(rows: list[Json], sentences: dict[tuple[str, str], str]) -> None:
     """Print each failure once, with all places where it happened."""
     failed = [row for row in rows if row["verdict"] in VERDICTS.values()]
     for name in dict.fromkeys(row["id"] for row in failed):
         alike = [row for row in failed if row["id"] == name]
-        first = {"sentence": sentences.get(name, ""), **alike[0]}
+        sentence = sentences.get((name, alike[0]["revision"]), "")
+        first = {"sentence": sentence, **alike[0]}
         say(f"\n{first['verdict'].upper()} {name}: {first['rule']}")
         for title in TITLES:
             if first.get(title):
@@ -275,10 +287,10 @@ def places_of(rows: list[Json]) -> str:
 
 def print_summary(rows: list[Json]) -> None:
     """Print what is broken by the clause of the rule, each in one line; then what is
-    unwise, first that which harms every client; then what was not set up."""
+    unwise, first that which does harm; then what was not set up."""
     kinds: dict[str, list[Json]] = {
         "BROKEN, by rule": [row for row in rows if row["verdict"] == "broken"],
-        "UNWISE, and every client is harmed": [
+        "NO MUST, BUT HARM": [
             row for row in rows if row["verdict"] != "broken" and is_harmful(row)
         ],
         "UNWISE": [
@@ -295,7 +307,8 @@ def print_summary(rows: list[Json]) -> None:
             names = list(dict.fromkeys(row["id"] for row in group))
             more = f" and {len(names) - 3} more" if len(names) > 4 else ""
             shown = ", ".join(names[: 3 if more else 4])
-            say(f"  {clause}: {shown}{more} ({places_of(group)})")
+            harm = group[0]["harms"] + ": " if title.endswith("HARM") else ""
+            say(f"  {clause}: {harm}{shown}{more} ({places_of(group)})")
     for why, group in group_by_why(rows).items():
         say(f"\nNOT SET UP, so not judged: {len(group)} outcomes ({places_of(group)})")
         say(f"  {why}")
@@ -303,7 +316,8 @@ def print_summary(rows: list[Json]) -> None:
 
 def is_harmful(row: Json) -> bool:
     """Say whether a failure that breaks no MUST still harms every client."""
-    return row["verdict"] in FAILED and "harms" in row and row["verdict"] != "known"
+    charged = row["verdict"] in VERDICTS.values() and "after" not in row
+    return charged and "harms" in row
 
 
 def group_by_why(rows: list[Json]) -> dict[str, list[Json]]:
@@ -427,13 +441,14 @@ class Recorder:
         self,
         options: argparse.Namespace,
         rows: list[Json],
-        sentences: dict[str, str],
+        sentences: dict[tuple[str, str], str],
         stopped: str,
     ) -> bool:
         """Print and write all outcomes; say whether they are good."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         self.rows = rows
+        find_followers(rows)
         stale = apply_baseline(options.known, rows)
         find_alike(rows)
         print_table(rows)

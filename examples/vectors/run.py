@@ -32,10 +32,13 @@ from links import Http, Link, Stdio, kill_all
 from patterns import ABSENT, Json, Missing, fits, inside, show
 from play import (
     CLIENT,
+    LISTS,
     MODERN,
     PAGES,
     REVISIONS,
+    Ended,
     Failed,
+    NotAnswered,
     NotSetUp,
     Scene,
     Talk,
@@ -44,21 +47,22 @@ from play import (
 from pool import Pool, Put, Stopped, Turns
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-LISTS = {
-    "tool": ("tools/list", "tools", "name"),
-    "prompt": ("prompts/list", "prompts", "name"),
-    "resource": ("resources/list", "resources", "uri"),
-    "template": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
-}
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
+# What no vector shows, and the sentence that makes it a rule.
+FINDINGS = {
+    "no-answer": "a request is answered",
+    "server-ended": "the server does not end while a request waits for its answer",
+    "half-spoken": "a revision is spoken, or it is not",
+}
 
 
 class Server(Scene):
     """The server under test, in one revision over one carrier."""
 
     def __init__(self, options: argparse.Namespace, revision: str) -> None:
+        super().__init__()
         self.command, self.url = [options.target, *options.arguments], options.target
         self.seconds, self.revision = options.timeout, revision
         self.legacy = revision < MODERN
@@ -75,6 +79,8 @@ class Server(Scene):
         self.supported: list[str] = []  # the versions that server/discover names
         self.silences = 0  # vectors in a row without an answer
         self.gone = ""  # why nothing more is played
+        self.slow = False  # it was silent when it was asked what it speaks
+        self.findings: dict[str, Json] = {}  # rows of what no vector shows, by id
 
     # ---- connections
 
@@ -134,9 +140,10 @@ class Server(Scene):
                 if not self.legacy:
                     result = self._discover(talk)
                 self.has = {"capabilities": result.get("capabilities", {})}
-                if not any([self._read_list(talk, kind) for kind in LISTS]):
+                if not any([self._read_list(talk, method) for method in LISTS]):
                     raise TimeoutError("no list is answered")
         except (Failed, NotSetUp, OSError) as failure:
+            self.slow = isinstance(failure.__cause__ or failure, TimeoutError)
             return ": ".join(show(one, 1000) for one in failure.args)
         return ""
 
@@ -152,9 +159,9 @@ class Server(Scene):
         result: Json = answer["result"]
         return result
 
-    def _read_list(self, talk: Talk, kind: str) -> bool:
+    def _read_list(self, talk: Talk, method: str) -> bool:
         """Read all pages of a list; say whether there was an answer, of any kind."""
-        method, member, name = LISTS[kind]
+        kind, member, name = LISTS[method]
         self.has[kind] = []
         params: Json = {}
         for _ in range(PAGES):
@@ -176,7 +183,7 @@ class Server(Scene):
         try:
             with contextlib.closing(self.open_link()) as link:
                 talk = Talk(self, link, {})
-                for method, _, _ in LISTS.values():
+                for method in LISTS:
                     talk.send({"request": method, "later": True})
                 modern = {"result": {"resultType": {"$type": "string"}}}
                 talk.wait({"await": modern})
@@ -193,7 +200,7 @@ class Server(Scene):
                 there = bool(re.match(r"localhost$|127\.|::1$", host))
             elif kind == "other":
                 there = self.carrier != "stdio" and bool(self.other)
-            elif kind in LISTS:
+            elif kind in [one.kind for one in LISTS.values()]:
                 there = name in self.has[kind]
             else:
                 value = inside(self.has["capabilities"], name or kind)
@@ -231,16 +238,26 @@ class Server(Scene):
             self.silences = 0
         except Missing as missing:
             row.update(verdict="skipped", why=f"the server has no {missing}")
+        except (Ended, NotAnswered) as failure:
+            ended = isinstance(failure, Ended)
+            self.silences = 0 if ended else self.silences + 1
+            row.update(verdict="skipped", why=str(failure.args[0]))
+            row.update(finding="server-ended" if ended else "no-answer")
+            if talk:
+                row.update(sent=talk.sent, transcript=talk.transcript)
+                unread = len(failure.args) > 1
+                row.update(sure=unread or is_sure(talk.link, ended))
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
         except (Failed, OSError) as failure:
-            silent = isinstance(failure, TimeoutError)
-            self.silences = self.silences + 1 if silent else 0
+            self.silences = 0
             row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
             row.update(received=failure.args[1] if len(failure.args) > 1 else None)
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
+            if talk and talk.all_refused():
+                row.update(refused=sorted(talk.all_refused()))
         if link and clean and "own" not in vector:
             links[kind] = link
         elif link:
@@ -255,22 +272,40 @@ class Server(Scene):
         used = bool(links)
         with self.turns.take(vector.get("alone", False)):
             row, heard = self.play(vector, links)
-        failed = row["verdict"] in [*report.FAILED, report.NOT_SET_UP]
-        if (
-            (used or row["verdict"] == report.NOT_SET_UP)
-            and failed
-            and self.silences < 2
-        ):
+        not_set_up = row["verdict"] == report.NOT_SET_UP
+        failed = row["verdict"] in report.FAILED and "refused" not in row
+        failed |= "finding" in row
+        if ((used and failed) or not_set_up) and self.silences < 2:
             fresh: dict[str, Link] = {}
             with self.turns.take(vector.get("alone", False)):
                 again, _ = self.play(vector, fresh)
             close_all(fresh)
-            if again["verdict"] == "passed" and row["verdict"] != report.NOT_SET_UP:
+            if again["verdict"] != "passed" or not_set_up or "finding" in row:
+                if row.get("finding") == "server-ended" and "finding" not in again:
+                    self.note({**row, "sure": False})
+                row = again
+            else:
                 harm = {"harms": ORDER} if row["verdict"] == "broken" else {}
                 row.update(verdict="remark", order="passes alone", **harm)
-            else:
-                row = again
+        if "finding" in row:
+            self.note(row)
         return row, heard
+
+    def note(self, row: Json) -> None:
+        """Keep that the server has ended, or did not answer: once, with what was sent
+        last, whatever the vector is about."""
+        name = row["finding"]
+        found = self.findings.setdefault(
+            name,
+            {**self.finding(name, row["why"]), "verdict": "remark", "alike": ""},
+        )
+        found["alike"] = f"{found['alike']} {row['id']}".strip()
+        if found["verdict"] == "remark":
+            found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
+        if row.get("sure"):
+            found["verdict"] = "broken"
+        elif name == "server-ended":
+            found["harms"] = "a client that sends this loses its server"
 
     def play_all(
         self, vectors: list[Json], fresh: bool, tell: Callable[[Json], None]
@@ -280,11 +315,15 @@ class Server(Scene):
         rules = [vector for vector in vectors if "every" in vector]
         links: dict[str, Link] = {}
         rows = {rule["id"]: self.row(rule) for rule in rules}
+        refused: list[Json] = []  # rows that fail for a method that may be unknown
         for vector in vectors:
             if "every" in vector:
                 continue
             row, heard = self.play_twice(vector, links)
-            tell(row)
+            if "refused" in row:
+                refused.append(row)
+            else:
+                tell(row)
             # One fault, one charge: what made a vector fail is not charged again.
             if "foreign" not in vector and row["verdict"] == "passed":
                 self._charge(rules, rows, heard, row["id"])
@@ -293,9 +332,13 @@ class Server(Scene):
             if fresh:
                 close_all(links)
         close_all(links)
+        for row in refused:
+            lacks = sorted(set(row["refused"]) - self.served)
+            if lacks:  # what is not offered is not demanded
+                row.update(verdict="skipped", why=f"the server has no {lacks[0]}")
         if self.gone:
-            rows[GIVEN_UP] = self.finding("no-answer", GIVEN_UP, self.gone)
-        for row in rows.values():
+            self.findings["no-answer"] = self.finding("no-answer", self.gone)
+        for row in [*refused, *rows.values(), *self.findings.values()]:
             tell(row)
 
     def _charge(
@@ -325,19 +368,28 @@ class Server(Scene):
         except (Failed, NotSetUp, OSError) as failure:
             self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 
-    def finding(self, name: str, rule: str, why: str) -> Json:
+    def finding(self, name: str, why: str) -> Json:
         """Make the row of something that no vector shows."""
         return {
             "id": name,
             "page": "run",
-            "clause": "basic/index §Responses",
+            "clause": "[JSON-RPC 2.0] §Response object",
             "level": "MUST",
-            "rule": rule,
+            "rule": FINDINGS[name],
             "verdict": "broken",
             "why": why,
             "carrier": self.carrier,
             "revision": self.revision,
         }
+
+
+def is_sure(link: Link, ended: bool) -> bool:
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
+    and a server may do one thing at a time."""
+    waiting = {link.methods.get(name) for name in link.waiting}
+    if ended:
+        return bool(waiting - {""})  # a barrier shows only that the server has ended
+    return bool(waiting) and "tools/call" not in waiting
 
 
 def close_all(links: dict[str, Link]) -> None:
@@ -360,7 +412,9 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
         claim = ""
         if not why[server] or server.carrier == "sse":
             continue
-        if server.revision in offered:
+        if server.slow:
+            claim = server.half_spoken()
+        elif server.revision in offered:
             claim = "initialize offers this version, but is not answered with it"
         elif server.revision in listed:
             claim = "server/discover names this version"
@@ -368,8 +422,7 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
             claim = server.half_spoken()
         if claim:
             text = f"{claim}; {why[server]}"
-            rule = "a revision is spoken, or it is not"
-            rows.append(server.finding("half-spoken", rule, text))
+            rows.append(server.finding("half-spoken", text))
     return rows
 
 
@@ -471,7 +524,7 @@ def main() -> int:
     vectors = report.read_vectors(FOLDER, check_steps)
     report.check_options(options, vectors)
     vectors = report.choose(vectors, options.only)
-    sentences: dict[str, str] = {}
+    sentences: dict[tuple[str, str], str] = {}
     if options.spec:
         index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
         sentences = index.sentences(vectors)

@@ -70,6 +70,26 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"[*_`]|<[^>]*>", "", text).split())
 
 
+def read_sentences(text: str) -> list[tuple[str, str]]:
+    """Find all sentences of a page with their headings; an item of a list comes with
+    the words before the list."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```", "", text)
+    found, heading, before, depth = [], "(intro)", "", -1
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) )|\n(?=#)", text):
+        if title := re.match(r"\s*#+ (.*)", block):
+            heading, before, depth = plain(title[1]), "", -1
+            continue
+        item = re.match(r"\n*( *)(?:[-*]|\d+\.) ", block)
+        indent = len(item[1]) if item else -1
+        words = plain(block[item.end() if item else 0 :])
+        head = f"{before} " if indent > depth and before else ""
+        for sentence in re.split(r"(?<=\.) (?=[A-Z])", words):
+            found.append((heading, head + sentence))
+        if words.endswith(":"):
+            before, depth = words, indent
+    return found
+
+
 def read_page(path: pathlib.Path, revision: str, page: str) -> list[Word]:
     """Find the rule words of a page, each with its heading and its sentence."""
     text = path.read_text("utf-8")
@@ -250,14 +270,43 @@ class Index:
 
     # ---- what it is for
 
-    def sentences(self, vectors: list[Json]) -> dict[str, str]:
-        """Find the sentence of each vector's rule: its row's, else its heading."""
-        found: dict[str, str] = {}
-        for words in self.pages.values():
-            for word in words:
-                for name in re.findall("`(.*?)`", word.row.shown if word.row else ""):
-                    found.setdefault(name, f"{word.sentence} ({word.page}.mdx)")
-        return {v["id"]: found[v["id"]] for v in vectors if v["id"] in found}
+    def sentences(self, vectors: list[Json]) -> dict[tuple[str, str], str]:
+        """Find the sentence of each vector's rule in each of its revisions; where a
+        revision lacks it, in the next one that has it."""
+        found = {}
+        for vector in vectors:
+            last = ""
+            for revision in reversed(vector["revisions"]):
+                last = self.sentence(vector, revision) or last
+                if last:
+                    found[vector["id"], revision] = last
+        return found
+
+    def sentence(self, vector: Json, revision: str) -> str:
+        """Find the sentence that has the words of `says`, on the vector's page."""
+        clause = vector.get("places", {}).get(revision, vector["clause"])
+        page, _, heading = re.sub(r"^\[.*?\] ", "", clause).partition(" §")
+        says = vector.get("says", [])
+        for words in [says] if isinstance(says, str) else says:
+            some = [
+                (other != plain(heading), text, f"({revision} {name} §{other})")
+                for name in [page, *FORMER.get(page, [])]
+                for other, text in read_sentences(self.texts.get((revision, name), ""))
+                if words in text
+            ]
+            if some:
+                return " ".join(min(some)[1:])
+        return ""
+
+    def missing_sentences(self, vectors: list[Json]) -> list[str]:
+        """Find the vectors whose words are on no page of their revisions."""
+        known = self.sentences(vectors)
+        newest = [(one["id"], one["revisions"][-1]) for one in vectors if "says" in one]
+        return [
+            f"{name} {revision}"
+            for name, revision in newest
+            if (name, revision) not in known
+        ]
 
     def missing_headings(self, vectors: list[Json]) -> list[str]:
         """Find the vectors whose clause is not in all of their revisions."""
@@ -311,4 +360,7 @@ class Index:
         wrong = self.missing_headings(vectors)
         for line in wrong:
             print("NO HEADING", line)
+        for line in self.missing_sentences(vectors):
+            print("NO SENTENCE", line)
+            wrong.append(line)
         return int(bool(lost or wrong))

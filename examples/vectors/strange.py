@@ -19,6 +19,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import socketserver
 import subprocess
 import sys
@@ -28,16 +29,12 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from play import META, REVISIONS, encode
+from play import LISTS, META, OPTIONAL, REVISIONS, VERSION, encode
 
 Json = dict[str, Any]
-VERSION = "io.modelcontextprotocol/protocolVersion"
-LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
+# A modern server that declares tools, prompts or resources must answer its list.
+DEMANDED = {"tools/list", "prompts/list", "resources/list"}
+MEMBERS = {method: one.member for method, one in LISTS.items()}
 
 
 def error(code: int, message: str, **data: Any) -> Json:
@@ -104,6 +101,9 @@ class Change:
         """Change an event of a stream, before its message is read."""
         return lines
 
+    def finish(self, exchange: Handler) -> None:
+        """See a stream whose last event has been sent."""
+
     def lines(self, source: Iterable[bytes]) -> Iterable[bytes]:
         """Change how lines are read, on stdio."""
         return source
@@ -138,7 +138,7 @@ class ListOrder(Change):
     count = 0
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = LISTS.get(request.get("method", ""), "tools")
+        name = MEMBERS.get(request.get("method", ""), "tools")
         items = message.get("result", {}).get(name)
         if name != "tools" and isinstance(items, list):
             self.count += 1
@@ -172,7 +172,7 @@ class Bare(Change):
         if "id" not in message or message["id"] is None:
             return message
         if self.empty and method in LISTS:
-            content: Json = {LISTS[str(method)]: []}
+            content: Json = {MEMBERS[str(method)]: []}
             if VERSION in str(message.get("params")):
                 content.update(resultType="complete", ttlMs=0, cacheScope="private")
             return answer(message, result=content)
@@ -211,7 +211,7 @@ class Pages(Change):
         return message
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        name = LISTS.get(request.get("method", ""), "")
+        name = MEMBERS.get(request.get("method", ""), "")
         result = message.get("result", {})
         if not isinstance(result.get(name), list) or "nextCursor" in result:
             return [message]
@@ -673,48 +673,182 @@ class AnyOrigin(Change):
         return message
 
 
+class Without(Change):
+    """a method is unknown, though its capability is declared"""
+
+    lacks = ""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        asked = is_request(message) and message["method"] == self.lacks
+        modern = VERSION in str(message)
+        if not asked or not isinstance(message.get("params", {}), dict):
+            return message
+        if modern and self.lacks in DEMANDED:
+            return message
+        reply = answer(message, error=error(-32601, "Method not found"))
+        return {**reply, "_status": 404} if modern else reply
+
+
+class Plain(Change):
+    """what is optional is left out: titles, descriptions, totals, data of errors"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result") or {}
+        for items in [result.get(name, []) for name in MEMBERS.values()]:
+            for item in items:
+                for name in (
+                    "title",
+                    "description",
+                    "annotations",
+                    "mimeType",
+                    "icons",
+                ):
+                    item.pop(name, None)
+        for name in ("instructions", "description"):
+            result.pop(name, None)
+        for name in ("total", "hasMore"):
+            result.get("completion", {}).pop(name, None)
+        if str(message.get("method")).startswith("notifications/"):
+            for name in ("total", "message", "logger"):
+                params_of(message).pop(name, None)
+        failure = message.get("error", {})
+        if failure.get("code") not in (-32021, -32022):
+            failure.pop("data", None)
+        return [message]
+
+
+class NoChanges(Change):
+    """nothing that changes is announced, and nobody can subscribe"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for one in (message.get("result") or {}).get("capabilities", {}).values():
+            for name in ("listChanged", "subscribe"):
+                one.pop(name, None)
+        changes = str(message.get("method")).endswith(("/list_changed", "/updated"))
+        return [] if changes else [message]
+
+
+class OpenStreams(Events):
+    """the stream of a POST stays open behind its answer (SHOULD)"""
+
+    def finish(self, exchange: Handler) -> None:
+        if exchange.command == "POST":
+            exchange.connection.settimeout(60)
+            try:
+                exchange.connection.recv(1)
+            except OSError:
+                pass
+
+
+class SlowBySeconds(Change):
+    """each answer takes seconds: as many as STRANGE_SECONDS says"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request:
+            time.sleep(float(os.environ.get("STRANGE_SECONDS", "3")))
+        return [message]
+
+
+class SlowCalls(SlowBySeconds):
+    """each call of a tool takes seconds: as many as STRANGE_SECONDS says"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        return super().message(message, request if is_call(request) else {})
+
+
+class Serial(Change):
+    """a request waits until the one before it is answered; pings and listeners do not"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = threading.Condition()
+        self.busy = ""  # the id of the request that is served
+        self.backlog: list[bytes] = []
+        self.ended = False
+
+    def waits(self, line: bytes) -> bool:
+        """Say whether a line must wait: only responses and pings pass a request."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return bool(self.busy)
+        free = {"ping", "subscriptions/listen"}
+        passes = isinstance(message, dict) and message.get("method", "ping") in free
+        return bool(self.busy) and not passes
+
+    def take(self) -> bytes | None:
+        """Take the first line that need not wait; None: there is none yet."""
+        for line in self.backlog:
+            if not self.waits(line):
+                self.backlog.remove(line)
+                return line
+        return b"" if self.ended and not self.backlog else None
+
+    def read(self, source: Iterable[bytes]) -> None:
+        for line in source:
+            with self.changed:
+                self.backlog.append(line)
+                self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def lines(self, source: Iterable[bytes]) -> Iterable[bytes]:
+        threading.Thread(target=self.read, args=[source], daemon=True).start()
+        while True:
+            with self.changed:
+                line = self.changed.wait_for(self.take, 3)
+            if not line:
+                return
+            yield line
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        free = ("ping", "subscriptions/listen", "initialize")
+        if is_request(message) and message["method"] not in free:
+            with self.changed:
+                if self.http:
+                    self.changed.wait_for(lambda: not self.busy, 3)
+                self.busy = json.dumps(message["id"])
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        with self.changed:
+            if "method" not in message and json.dumps(message.get("id")) == self.busy:
+                self.busy = ""
+                self.changed.notify_all()
+        return [message]
+
+
+def is_request(message: Json) -> bool:
+    """Say whether a message is a request that must be answered."""
+    name = message.get("id")
+    sound = isinstance(name, (str, int)) and not isinstance(name, bool)
+    method = isinstance(message.get("method"), str)
+    return sound and method and message.get("jsonrpc") == "2.0"
+
+
+def is_call(message: Json) -> bool:
+    """Say whether a message is a call of a tool."""
+    return is_request(message) and message["method"] == "tools/call"
+
+
+def flag_of(name: str) -> str:
+    """Name the flag of a class: `AnyHost` is any-host."""
+    return re.sub("(?<!^)([A-Z])", r"-\1", name).lower()
+
+
+# Every class of a freedom is a flag, and so is the lack of each method.
 FLAGS: dict[str, type[Change]] = {
-    "reorder": Reorder,
-    "list-order": ListOrder,
-    "refuse-version": RefuseVersion,
-    "bare": Bare,
-    "bare-empty": BareEmpty,
-    "pages": Pages,
-    "extra": Extra,
-    "no-server-info": NoServerInfo,
-    "old-codes": OldCodes,
-    "private": Private,
-    "more-versions": MoreVersions,
-    "no-parse-errors": NoParseErrors,
-    "no-null-ids": NoNullIds,
-    "either-era": EitherEra,
-    "one-era": OneEra,
-    "unread": Unread,
-    "header-first": HeaderFirst,
-    "refuse-batches": RefuseBatches,
-    "refuse-notifications": RefuseNotifications,
-    "refuse-hard": RefuseHard,
-    "ignore-cancel": IgnoreCancel,
-    "no-progress": NoProgress,
-    "float-progress": FloatProgress,
-    "newlines": Newlines,
-    "batches": Batches,
-    "pings": Pings,
-    "escapes": Escapes,
-    "events": Events,
-    "late": Late,
-    "slow-exit": SlowExit,
-    "noise": Noise,
-    "no-streams": NoStreams,
-    "no-delete": NoDelete,
-    "no-sessions": NoSessions,
-    "progress-elsewhere": ProgressElsewhere,
-    "asks-nothing": AsksNothing,
-    "cannot-ask": CannotAsk,
-    "idle-triggers": IdleTriggers,
-    "any-host": AnyHost,
-    "any-origin": AnyOrigin,
+    flag_of(name): kind
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, Change)
+    if kind not in (Change, Without)
 }
+for one in sorted(OPTIONAL):
+    short = "templates" if "templates" in one else one.replace("/", "-").lower()
+    FLAGS[f"no-{short}"] = type(
+        "Without", (Without,), {"lacks": one, "__doc__": f"{one} is unknown"}
+    )
 
 
 # ---- the proxy
@@ -959,6 +1093,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             lines += b"event: message\r\ndata:" + one[:half] + b"\r\n" if half else b""
             lines += b"data: " + one[half:] + b"\r\n\r\n"
         self.wfile.write(lines)
+        for change in self.proxy.changes:
+            change.finish(self)
 
     def stream(
         self,
@@ -978,6 +1114,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.note_endpoint(event)
                 self.write(self.change_event(event))
                 event = []
+            for change in self.proxy.changes:
+                change.finish(self)
         except OSError:
             pass
         finally:
@@ -1037,7 +1175,7 @@ def main() -> None:
     flags, *command = sys.argv[1:] or ["list"]
     if flags == "list" or not command:
         for name, change in FLAGS.items():
-            print(f"{name:22}{change.__doc__}")
+            print(f"{name:28}{change.__doc__}")
         return
     changes = [FLAGS[name]() for name in flags.split(",") if name]
     if command[0] == "--http":

@@ -77,6 +77,55 @@ def test_the_vectors_find_a_fault_in_a_client():
     assert done.stdout.count("BROKEN client") == 1
 
 
+A_DRIVER = """
+import json, sys
+for line in sys.stdin:
+    action = json.loads(line)
+    if action["do"] == "call_tool":
+        raise LookupError("no such tool")
+    print(json.dumps({"id": action["id"], "result": []}), flush=True)
+"""
+
+
+def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
+    """The vectors in which it ends are not set up, whatever their steps are."""
+    for path in VECTORS.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    (tmp_path / "clients").mkdir()
+    runner = tmp_path / "clients" / "run_client.py"
+    runner.write_text(
+        (VECTORS / "clients" / "run_client.py").read_text("utf-8"), "utf-8"
+    )
+    call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
+    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
+    head |= {"carriers": ["stdio"], "since": ORDER[0]}
+    steps = {
+        "given": [{**call, "given": "tool"}],
+        "step": [call],
+        "fine": [{"do": "ping"}],
+    }
+    some = [{"id": name, **head, "steps": one} for name, one in steps.items()]
+    file = json.dumps({"format": 3, "vectors": some})
+    (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
+    options = [
+        "--revisions",
+        ORDER[0],
+        "--carriers",
+        "stdio",
+        "--json",
+        str(tmp_path / "rows"),
+    ]
+    done = command(
+        str(runner), *options, sys.executable, "-c", A_DRIVER, seconds=9 * PATIENCE
+    )
+    rows = json.loads((tmp_path / "rows").read_text("utf-8"))
+    found = {row["id"]: row["verdict"] for row in rows}
+    assert found == {"given": "not set up", "step": "not set up", "fine": "passed"}, (
+        done
+    )
+    assert "LookupError: no such tool" in done.stdout and done.returncode == 1
+
+
 def test_the_vectors_are_in_their_format(tmp_path):
     """Both schemas are closed; a runner refuses what it does not know."""
     vectors = HERE / "examples" / "vectors"
@@ -93,7 +142,7 @@ def test_the_vectors_are_in_their_format(tmp_path):
         ('"format": 3', '"format": 3, "com.example": 1'),
         ('"since": "2024-11-05"', '"since": "2024-11-06"'),
         ('"level":', '"com.example": 1, "level":'),
-        ('"steps": [{', '"steps": [{"com.example": 1, '),
+        ('"request": "ping"', '"com.example": 1, "request": "ping"'),
         ('"expect": {', '"expect": {"$example": 1, '),
     ):
         assert old in ping
@@ -329,7 +378,7 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     found = {name: row["verdict"] for name, row in played_rows(tmp_path).items()}
     said = ["skipped", "skipped", "remark", "unwise"]
     assert found == dict(zip(vectors, said)), done.stdout
-    assert done.returncode == 0 and "every client is harmed:" in done.stdout
+    assert done.returncode == 0 and "NO MUST, BUT HARM:" in done.stdout
     assert played_rows(tmp_path)["alike"]["alike"] == "doubtful"
     not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
     done = play_copy(tmp_path, not_excused, *SERVE)
@@ -354,7 +403,7 @@ def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
     rows = played_rows(tmp_path)
     assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
     assert "harms" in rows["must"] and "harms" not in rows["text"]
-    assert done.returncode == 0 and "harmed:\n  basic/index: must (" in done.stdout
+    assert done.returncode == 0 and "HARM:\n  basic/index: what " in done.stdout
 
 
 def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
@@ -369,7 +418,7 @@ def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
 
 def test_a_run_that_is_stopped_leaves_whole_reports(tmp_path):
     vectors = {"good": asked("x", {}), "slow": asked("silence", {})}
-    done = play_copy(tmp_path, vectors, "--limit", "0.5", "--timeout", "60", *SERVE)
+    done = play_copy(tmp_path, vectors, "--limit", "2", "--timeout", "60", *SERVE)
     assert done.returncode == 1 and "STOPPED: the time limit is over" in done.stdout
     assert list(played_rows(tmp_path)) == ["good"]
     suite = ElementTree.parse(tmp_path / "junit.rows").getroot()
@@ -398,6 +447,155 @@ def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
 def test_the_cause_of_a_dead_server_is_told(tmp_path):
     done = play_copy(tmp_path, {"it": asked("die", {})}, *SERVE)
     assert "the other end has left: LookupError: no database" in done.stdout
+
+
+FRAIL = A_SERVER.replace('if method == "die":', 'if method in ("die", "given"):')
+
+
+def test_the_end_of_a_server_is_one_finding(tmp_path):
+    """No vector is charged with it, in a given step or another; one may be about it."""
+    dies = {"request": "die"}
+    vectors = {
+        "given": {"steps": [{"request": "given", "given": "premise"}]},
+        "step": {"steps": [dies]},
+        "later": {"steps": [{**dies, "later": True}, {"barrier": True}]},
+        "about-it": {"steps": [{**dies, "waits": "the rule is that it lives"}]},
+        "next": asked("x", {}),
+    }
+    rows = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["given", "step", "later"], "skipped")
+    rest = {"about-it": "broken", "next": "passed", "server-ended": "broken"}
+    assert found == {**skipped, **rest}, rows
+    end = rows["server-ended"]
+    assert end["alike"] == "given step later" and '"given"' in end["sent"]
+    assert "LookupError: no database" in end["why"]
+
+
+IDLE = A_SERVER.replace(
+    '    if "id" in message and',
+    """    if method in ("late", "tools/call"):
+        import threading
+        words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+        threading.Timer(1.2, print, [words], {"flush": True}).start()
+    elif "id" in message and""",
+)
+
+
+def test_silence_is_one_finding(tmp_path):
+    """It is charged to a vector only where waiting decides; slow is not silent."""
+    silent = {"request": "silence"}
+    note = {"await": {"method": "notifications/none"}}
+    vectors = {
+        "given": {"steps": [{**silent, "given": "premise"}]},
+        "step": {"steps": [silent]},
+        "about-it": {"steps": [{**silent, "waits": "the rule is an answer"}]},
+        "late": {"steps": [{"request": "x"}, {"request": "late"}]},
+        "no-message": {"steps": [{"request": "x"}, note]},
+        "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
+    }
+    quick = ["--timeout", "0.5"]
+    rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["given", "step", "late", "no-message"], "skipped")
+    rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
+    assert found == {**skipped, **rest}, rows
+    assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
+
+
+CHOOSY = A_SERVER.replace(
+    "        print(",
+    """        if method == "tools/list" or message.get("params", {}).get("name") == "no":
+            code = {"code": -32601, "message": "Method not found"}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": code}), flush=True)
+            continue
+        print(""",
+)
+
+
+def test_what_is_not_offered_is_not_demanded(tmp_path):
+    """A method is not offered if -32601 is its only answer."""
+    call = {"request": "tools/call", "expect": {"result": {}}}
+    vectors = {
+        "not-offered": asked("tools/list", {"result": {"tools": []}}),
+        "refused": {"steps": [{**call, "params": {"name": "no"}}]},
+        "offered": {"steps": [{**call, "params": {"name": "yes"}}]},
+        "unknown": asked("no/such/method", {"result": {}}, {"request": "x"}),
+    }
+    vectors["unknown"]["steps"][0]["params"] = {"name": "no"}
+    rows = verdicts(tmp_path, vectors, sys.executable, "-c", CHOOSY)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    bad = dict.fromkeys(["refused", "unknown"], "broken")
+    assert found == {"not-offered": "skipped", "offered": "passed", **bad}, rows
+    assert rows["not-offered"]["why"] == "the server has no tools/list"
+
+
+def test_each_rule_has_its_sentence():
+    """A vector for a MUST or SHOULD has words of its sentence, by which --spec finds
+    it; --spec fails if a page lacks them."""
+    for path in VECTORS.glob("*.json"):
+        for one in json.loads(path.read_text("utf-8")).get("vectors", []):
+            strict = one["level"] != "text" and "doubtful" not in one
+            schema = one["clause"].startswith("schema.ts")
+            assert "says" in one or not strict or schema, one["id"]
+
+
+def test_the_sentence_is_that_of_the_revision(tmp_path):
+    """It is found by its words, under the vector's heading; a list has its head."""
+    for date, word in zip(reversed(ORDER), "abcde"):
+        page = tmp_path / "docs" / "specification" / date / "basic" / "index.mdx"
+        page.parent.mkdir(parents=True)
+        text = (
+            f"# Page\n\n## Other\n\nIt MUST be so {word}.\n\n## Here\n\nServers MUST:\n"
+        )
+        page.write_text(f"{text}- first {word}\n- it MUST be so {word}\n", "utf-8")
+        schema = tmp_path / "schema" / date / "schema.ts"
+        schema.parent.mkdir(parents=True)
+        schema.write_text("", "utf-8")
+    program = f"""if True:
+        import pathlib, spec
+        index = spec.Index(pathlib.Path({str(tmp_path)!r}), pathlib.Path("CLAUSES.md"))
+        one = {{"id": "it", "clause": "basic/index §Here", "says": "MUST be so"}}
+        one["revisions"] = {ORDER[::-1]!r}
+        other = {{**one, "id": "other", "says": "no such words"}}
+        for place, sentence in index.sentences([one, other]).items():
+            print(*place, sentence)
+        print(index.missing_sentences([one, other]))"""
+    done = command("-c", program, cwd=VECTORS)
+    *lines, missing = done.stdout.splitlines()
+    assert sorted(lines) == [
+        f"it {date} Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
+        for date, word in zip(reversed(ORDER), "abcde")
+    ], done.stderr
+    assert missing == repr([f"other {ORDER[0]}"])
+
+
+def test_one_fault_is_charged_once(tmp_path):
+    """A vector follows from another that fails in the same place, and only then."""
+    wrong, right = asked("x", {"error": {}}), asked("x", {"result": {}})
+    vectors = {
+        "root": wrong,
+        "follower": {**wrong, "follows": ["other", "root"]},
+        "fine": right,
+        "alone": {**wrong, "follows": ["fine"]},
+    }
+    rows = verdicts(tmp_path, vectors, *SERVE)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found.pop("follower") == "remark" and found.pop("fine") == "passed"
+    assert found == dict.fromkeys(["root", "alone"], "broken")
+    assert rows["follower"]["after"] == "follows from root"
+
+
+def test_each_vector_follows_from_one_beside_it():
+    """The root is played in each place of the vector that follows from it."""
+    files = [json.loads(path.read_text("utf-8")) for path in VECTORS.glob("*.json")]
+    known = {one["id"]: one for file in files for one in file.get("vectors", [])}
+    for name, vector in known.items():
+        roots = [known[root] for root in vector.get("follows", [])]
+        assert all(root["level"] == "MUST" for root in roots), name
+        assert name not in vector.get("follows", [])
+        for carrier in vector["carriers"] if roots else ():
+            assert any(carrier in root["carriers"] for root in roots), name
 
 
 def test_a_baseline_can_be_written(tmp_path):
@@ -469,12 +667,12 @@ for line in sys.stdin:
         ("good", "prompts-undeclared", "passed"),
         ("lists", "prompts-undeclared", "broken"),
         ("silent", "prompts-undeclared", "skipped"),
-        ("silent", "unknown-method", "broken"),
+        ("silent", "unknown-method", "skipped"),
         ("silent", "modern-method-in-session", "skipped"),
         ("served", "modern-method-in-session", "remark"),
         ("good", "discover-before-initialize", "passed"),
         ("old", "discover-before-initialize", "remark"),
-        ("both", "discover-before-initialize", "remark"),
+        ("both", "discover-before-initialize", "skipped"),
         ("modern", "discover-before-initialize", "skipped"),
         ("good", "cancel-late", "passed"),
         ("ended", "cancel-late", "broken"),
@@ -487,8 +685,10 @@ def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdi
     patience = "0.5" if kind == "silent" else str(PATIENCE)
     words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
     done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
-    [row] = json.loads((tmp_path / "rows").read_text("utf-8"))
+    row, *others = json.loads((tmp_path / "rows").read_text("utf-8"))
     assert row["verdict"] == verdict, done.stdout
+    findings = [one["id"] for one in others]
+    assert findings == ["no-answer"] * (name == "unknown-method" and kind == "silent")
 
 
 def test_what_is_forbidden_is_judged_where_it_is_there():

@@ -54,12 +54,10 @@ from patterns import (
     patterns_of,
     show,
 )
-from play import MODERN, REVISIONS, Failed
+from play import LISTS, META, MODERN, REVISIONS, VERSION, Ended, Failed
 from pool import Pool, Put, Stopped
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-META = "io.modelcontextprotocol/"
-VERSION = META + "protocolVersion"
 SILENCE = 0.15  # seconds in which what must not come would have come
 # The other end of the driver's pipes: its client starts this as the server.
 SHIM = """
@@ -361,7 +359,7 @@ class Talk:
                 last = show([one.seen for one in self.heard[-3:]])
                 raise TimeoutError(f"no {what} in time; what came last: {last}")
             if self.driver.ended:
-                raise ConnectionError(self.driver.ended)
+                raise Ended(self.driver.ended)
             self.take(0.01)
         return value
 
@@ -456,9 +454,9 @@ class Talk:
 
     def _lists(self, method: str) -> Json:
         """Find the result of a list."""
-        member = LISTS.get(method)
-        if not member:
+        if method not in LISTS:
             return {}
+        member = LISTS[method].member
         cursor = self.scene("cursor")
         return {
             member: self.scene(member, FEATURES[member]),
@@ -656,12 +654,6 @@ FEATURES: Json = {
     "resources": [{"uri": "test://a", "name": "a"}],
     "resourceTemplates": [],
 }
-LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
 ANSWERS: Json = {
     "tools/call": {"content": [{"type": "text", "text": "done"}]},
     "prompts/get": {"messages": []},
@@ -707,6 +699,9 @@ class Client:
             talk.play()
         except Missing as missing:
             row.update(verdict="skipped", why=f"the client has no {missing}")
+        except Ended as ended:
+            row.update(verdict=report.NOT_SET_UP, why=str(ended))
+            row.update(transcript=talk.transcript)
         except (Failed, OSError) as failure:
             row.update(verdict=report.verdict_of(vector), why=str(failure.args[0]))
             row.update(received=failure.args[1] if len(failure.args) > 1 else None)
@@ -794,25 +789,27 @@ class Run:
         rules = [(make_row(*task), task[1]) for task in tasks if "every" in task[0]]
         others = [task for task in tasks if "every" not in task[0]]
 
+        again_if = [*report.FAILED, report.NOT_SET_UP]
+
         def attempt(client: Client, task: tuple[Json, Place]) -> Json:
             row, heard = client.play(*task)
             for rule, place in rules:
                 if place == task[1]:
                     charge(rule, heard, row["id"])
-            if self.recorder and row["verdict"] not in report.FAILED:
+            if self.recorder and row["verdict"] not in again_if:
                 self.recorder.add(row)
             return row
 
         if self.recorder:
             self.recorder.total = len(tasks)
         rows = self.each(attempt, others)
-        failed = [n for n, row in enumerate(rows) if row["verdict"] in report.FAILED]
+        failed = [n for n, row in enumerate(rows) if row["verdict"] in again_if]
         again = self.second().each(attempt, [others[n] for n in failed])
         for number, row in zip(failed, again):
             rows[number] = row
-            if row["verdict"] in report.FAILED and self.recorder:
+            if row["verdict"] in again_if and self.recorder:
                 self.recorder.add(row)
-            if row["verdict"] not in report.FAILED:
+            if row["verdict"] not in again_if:
                 report.say(f"{report.where(row)}: failed at first, passed later")
         return rows + [rule for rule, _ in rules]
 
