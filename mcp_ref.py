@@ -58,7 +58,7 @@ In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging, threads, signals
+          3  logging, threads, signals, command line
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -113,7 +113,8 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
+    MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
+    MAX_THREADS
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
@@ -123,7 +124,8 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
-    DIFFERENCES LISTS META meta_for
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES
+    meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -546,9 +548,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 
 # ======== 2. Messages and errors ======================================================
-# From bytes to messages and back. On stdio a message is one line
-# (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
-# page, and no reader takes U+2028 for the end of a line.
+# On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
+# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits:
 #
@@ -565,7 +566,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
+MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
 MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
@@ -620,7 +621,6 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -734,8 +734,7 @@ def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
     RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) still counts as one,
-    because it must not be answered.
+    method, no id) or response (a result or error, no method) is never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -778,13 +777,16 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging, threads, signals ================================================
+# ======== 3. Logging, threads, signals, command line ==================================
 # Skip on first reading. log() writes to stderr; it never fails, and never waits.
 # log_failure() logs an exception. tracer() makes a function that records messages.
 # spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
+# starts a server on a terminal; find_place() returns the value of `--http`.
 # `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
 # descriptors of the client on stdin and stdout; nothing else can reach them.
 
+RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
@@ -853,8 +855,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
-    this run. Without MCP_TRACE, trace() does nothing.
+    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
+    The first record describes this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -874,14 +876,18 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+        shown = [name for name in headers if name[:4] == "mcp-"]
+        shown = [name for name in shown if name != "mcp-session-id"]
+        more.update((name, headers[name]) for name in shown)
+        events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
+        for line in events or [data]:
             said = {}
             if line:
                 try:
                     said["message"] = decode(line)
                 except RpcError:
-                    said["text"] = line.decode("utf-8", "backslashreplace")
+                    text = line.decode("utf-8", "backslashreplace")
+                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -942,6 +948,121 @@ def join_threads(owner: Any, seconds: float) -> None:
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
+
+
+class RunHook:
+    """Runs functions on the thread of `run=`: usually an application's main thread.
+
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
+
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
+    """
+
+    def __init__(self, put: Func | None) -> None:
+        self.put = put
+        self._waiting: deque[Any] = deque()
+        self._threads: dict[int, None] = {}
+
+    def call(self, ctx: Context, function: Func) -> Any:
+        """Call a function there, wait for it, and return its result.
+
+        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        """
+        if not self.put or threading.get_ident() in self._threads:
+            return function()
+        from concurrent.futures import Future, wait
+
+        outcome: Future[Any] = Future()
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
+
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
+            if not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(function())
+            except BaseException as problem:  # raised again on the request's thread
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
+
+# ---- the command line of a server; an option that is not known here is the program's own
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    print(
+        *filter(None, [problem]),
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 # ---- signals, forks, and the descriptors 0 and 1
@@ -1296,7 +1417,6 @@ class Schema:
         return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
         if isinstance(node, TypedSchema) and node.for_results:
@@ -1325,13 +1445,11 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        """Make the check of a reference."""
         ref = node["$ref"]
         self._refs.append(ref)
         return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
@@ -1350,13 +1468,11 @@ class Schema:
         return check
 
     def _choice(self, values: list[Any]) -> Check:
-        """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
         errors = [": must be one of " + json.dumps(values)[1:-1]]
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        """Make the check of an object's members."""
         known = {}
         for name, part in node.get("properties", {}).items():
             known[name] = self._compile(part)
@@ -1389,7 +1505,6 @@ class Schema:
         return check
 
     def _items(self, node: Message) -> Check:
-        """Make the check of an array's items."""
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
@@ -1407,7 +1522,6 @@ class Schema:
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
@@ -1423,7 +1537,6 @@ class Schema:
         return check
 
     def _names(self, node: Message) -> Check:
-        """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
@@ -1468,7 +1581,6 @@ class Schema:
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
@@ -1518,9 +1630,7 @@ _RULES: dict[str, Func] = {
 # examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and has each type written out in place, without $ref. So a type that
-# contains itself is refused, as is a hint without a JSON form: for these, write the
-# schema by hand (input_schema=).
+# anyOf there, and without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1612,8 +1722,7 @@ class Signature:
 
     def hints(self, strict: bool) -> Message:
         """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
-        # Not those of the function itself: before 3.11, Python turns its `= None` into
-        # an Optional.
+        # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1648,8 +1757,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
-# all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with all further
+# lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1710,7 +1819,6 @@ def schema_of(hint: Any) -> Message:
 
 
 def _keep(value: Any) -> Any:
-    """Return a value unchanged."""
     return value
 
 
@@ -2225,10 +2333,7 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none.
-
-        A tool with `-> str` or `-> list` returns content.
-        """
+        """Return the schema of structured results; None: the hint asks for none."""
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         _show_results(whole)
         schema = whole["properties"]["result"]
@@ -2239,10 +2344,10 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, decoded if need be, and the errors that are left.
+        """Return the arguments, and the errors that are left.
 
-        Clients send text for other types: always for prompts and templates, and some
-        for all lists and objects. So a text of the wrong type is read as JSON.
+        A text of the wrong type is read as JSON: prompts and templates get only text,
+        and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
         for _ in range(10):  # of at most MAX_ERRORS texts
@@ -2292,8 +2397,8 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, from its hint or written by hand, the value is
-# always structuredContent, and its JSON is the text.
+# If the tool has an output schema, the value is always structuredContent, and its JSON
+# is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, and none that its type lacks; it counts as a complete
@@ -2393,7 +2498,6 @@ _CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
 
 
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource, and nothing else."""
     if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
         return False
     return isinstance(value.get("text", value.get("blob")), (str, bytes))
@@ -2453,7 +2557,6 @@ def content(value: Any) -> Message:
 
 # ---- results
 def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
     return {"content": [text(message)], "isError": True}
 
 
@@ -2507,8 +2610,8 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations,
+    which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2517,7 +2620,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
         return older_block(value)
 
-    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    has_common = kind not in ("result", "annotations")
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
@@ -2575,7 +2678,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template; also of a plain URI.
 
     "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path, up to the text that follows it. {+path} matches several segments.
+    path; {+path} matches several.
     """
 
     def group(found: Any) -> str:
@@ -2830,8 +2933,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the other
-        arguments. It returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others. It
+        returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -3723,124 +3826,6 @@ class Peer:
 # Most programs call run(). run_here() calls handlers on the thread that called it, for
 # an application that only one thread may touch. If you have a transport of your own,
 # call handle() with each message.
-
-RUN_SECONDS = 60  # within which `run=` must begin a function
-
-
-class RunHook:
-    """Runs functions on the thread of `run=`: usually an application's main thread.
-
-    The application gets run_next(), and must call it there once for each time: `run=` is
-    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
-
-        put         the value of `run=`; None: functions are called at once, here
-        _waiting    functions that have not begun, each with the Future of its outcome
-        _threads    the threads that run a function now
-    """
-
-    def __init__(self, put: Func | None) -> None:
-        self.put = put
-        self._waiting: deque[Any] = deque()
-        self._threads: dict[int, None] = {}
-
-    def call(self, ctx: Context, function: Func) -> Any:
-        """Call a function there, wait for it, and return its result.
-
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
-        """
-        if not self.put or threading.get_ident() in self._threads:
-            return function()
-        from concurrent.futures import Future, wait
-
-        outcome: Future[Any] = Future()
-        waiting = outcome, partial(copy_context().run, function)
-        self._waiting.append(waiting)
-        ctx._wake_with(outcome.cancel)
-        try:
-            self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
-            while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
-                    )
-            return outcome.result()
-        finally:
-            with suppress(ValueError):  # it has begun
-                self._waiting.remove(waiting)
-
-    def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
-        with suppress(IndexError):
-            outcome, function = self._waiting.popleft()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
-
-
-# ---- the command line of each server: not MCP, skip on first reading. An option that is
-# not known here may be the program's own.
-def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
-    words = iter(arguments)
-    for word in words:
-        option, _, place = word.partition("=")
-        if word == "--":
-            break
-        if option == "--http":
-            return place or next(words, "")
-    return None
-
-
-def usage(problem: str = "") -> typing.NoReturn:
-    """Show how to start the program, and exit; with a problem, with status 2."""
-    print(
-        *filter(None, [problem]),
-        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
-        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
-        file=sys.stderr if problem else sys.stdout,
-    )
-    raise SystemExit(2 if problem else 0)
-
-
-def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
-        return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
-    _log(
-        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
-        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
-    )
-
-
-def running_loop() -> Any:
-    """Return the asyncio event loop that runs on this thread, if any."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio and asyncio._get_running_loop()
 
 
 class Server(Registry):
@@ -4744,10 +4729,11 @@ class Batch:
         if "method" in message:
             self.send(message)
             return
-        self.size += len(line)
-        if self.size > MAX_BATCH_BYTES:
+        if self.size + len(line) > MAX_BATCH_BYTES:
             error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
             message = error_response(error, message)
+        else:
+            self.size += len(line)
         self.responses.append(message)
 
 
@@ -5048,6 +5034,7 @@ def serve_stdio(server: Server) -> None:
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
     MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
+    MAX_SENDING_BYTES
     Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
 """.split()
 
@@ -5389,7 +5376,7 @@ class Answer:
     Content-Length, and an error can have a status of its own.
     """
 
-    def __init__(self, exchange: Exchange, peer: Peer, listens: bool = False) -> None:
+    def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
         self.exchange = exchange
         self.peer = peer
         self.listens = listens
@@ -5921,7 +5908,7 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session, whose messages come in many POSTs, several at a time.
+    """The client behind a session, whose messages come in many POSTs.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
@@ -5982,7 +5969,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint, and their outboxes.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -6024,6 +6011,7 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
+            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -6053,6 +6041,7 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
+            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -6088,21 +6077,22 @@ class Sessions:
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
+    """The answer to a POST in a session: it outlives its connection.
 
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, owner)
-        self.owner = owner
-        self.ident = ident  # of the request; None: a batch
+    `ident` is the id of the request; None: it answers a batch.
+    """
+
+    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
+        super().__init__(exchange, peer)
+        self.ident = ident
 
     def new_outbox(self) -> Outbox:
         """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
-        session = self.owner.session
-        # Once the outbox is forgotten, its name still says whose response is missing.
+        session = self.peer.session
         ident = encode(self.ident).hex()
-        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.keep(outbox)
+        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.peer.endpoint.sessions.keep(outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
@@ -6120,8 +6110,8 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
-        self.owner.settle()
+            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+        self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
@@ -6168,8 +6158,6 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
     outbox = endpoint.sessions.outbox(name) if is_own else None
-    if name == session.id:
-        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
@@ -6179,9 +6167,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             answer.stream()
             answer(error_response(lost, {"id": ident}))
             return
+        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-        answer.outbox = outbox
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
             raise HttpError(404, GONE)
@@ -6238,7 +6226,8 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         principal=exchange.principal,
         start=handlers.append,
     )
-    exchange.closing = exchange.closing or bool(handlers)
+    if handlers:
+        exchange.closing = True
     reply(exchange, 202)
     for run_handler in handlers:
         run_handler()
@@ -6258,13 +6247,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
         }
     if path == endpoint.path.rstrip("/") + "/messages":
         return {"POST": serve_sse_post}
-    if path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
     # Older gateways open HTTP+SSE on the endpoint itself.
-    is_sse_get = exchange.method == "GET" and path == endpoint.path
-    if is_sse_get and endpoint.sse_on_get:
-        if "mcp-protocol-version" not in exchange.headers:
-            return {"GET": serve_sse}
+    is_get = exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers
+    is_here = path == endpoint.path and endpoint.sse_on_get and is_get
+    if is_here or path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
     return {}
 
 
@@ -6347,55 +6334,50 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`.
+    """The connections of an endpoint on a port: see http_server().
 
         hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
-        accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
     gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         import socket
 
         self.endpoint = endpoint
         self.trace = tracer()
         self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
-        self.accepting = threading.RLock()
         self.patience = 0.3
         self.stopped = False
         self._context = copy_context()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With a short queue, clients would wait for seconds.
-        self.socket = socket.create_server((host, port), family=family, backlog=512)
-        self.server_address = self.socket.getsockname()[:2]
-        bound, self.server_port = self.server_address
+        is_v6 = ":" in host
+        self.socket = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=512,  # with a short queue, clients would wait for seconds
+            dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
+        )
+        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.1) -> None:
+    def serve_forever(self) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
-        with self.accepting, suppress(OSError):  # close() came first
-            self._context = copy_context()
-            self.socket.settimeout(min(poll_interval, 0.1))
-            while not (self.stopped or self.endpoint.closed):
-                self._accept()
-                for sock, (_, due, _) in list(self.steps.items()):
-                    if due < time.monotonic():
-                        hang_up(sock)  # its thread then ends
+        self._context = copy_context()
+        while not (self.stopped or self.endpoint.closed):
+            self._accept()
+            for sock, (_, due, _) in list(self.steps.items()):
+                if due < time.monotonic():
+                    hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
         """Accept a connection, if one comes, and start its thread."""
@@ -6404,15 +6386,15 @@ class HttpServer:
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        if not self.admit(sock):
-            _log(f"503 for {address[0]}: too many connections")
-            with sock, suppress(OSError):  # it has left
-                sock.sendall(
-                    b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-                )
-        elif not spawn("mcp-connection", partial(self.serve, sock, address)):
-            self.leave(sock)
-            sock.close()
+        serve = partial(self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", serve):
+            return
+        self.leave(sock)
+        _log(f"503 for {address[0]}: too many connections")
+        with sock, suppress(OSError):  # it has left
+            sock.sendall(
+                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+            )
 
     def admit(self, sock: Any) -> bool:
         """Give a connection a place, if need be that of another; False: all are
@@ -6519,7 +6501,7 @@ class HttpServer:
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
-        with self.accepting, suppress(OSError):  # it is closed
+        with suppress(OSError):  # it is closed
             # Closing the socket at once would reset connections in the kernel's queue,
             # and a rolling restart would lose calls.
             self.socket.listen(0)
@@ -6662,7 +6644,16 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-http_server = HttpServer  # its name for users
+def http_server(
+    endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+) -> HttpServer:
+    """Return a server for an endpoint: serve_forever() runs it; close() ends it, on any
+    thread, at any time.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
+    """
+    return HttpServer(endpoint, host, port)
 
 
 def serve_http(
@@ -6696,7 +6687,7 @@ def serve_http(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
-        httpd.serve_forever(0.05)
+        httpd.serve_forever()
     join_threads(httpd.endpoint.server, ON_CANCEL_SECONDS)
 
 

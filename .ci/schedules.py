@@ -1646,11 +1646,12 @@ def hang_up_meets_end(mcp: Any, scheduler: Scheduler) -> Any:
 
     def tool(ctx: Any) -> str:
         ctx.on_cancel(lambda: told.append(1))
-        me().wait(lambda: looks and scheduler.now > 0.4, 5)
+        me().wait(lambda: looks, 5)
         return "x"
 
     def gone() -> bool:
-        looks.append(1)
+        if scheduler.now > 0.4:
+            looks.append(1)
         pause()
         wrong.extend(ended)  # its thread reads the next request
         return scheduler.now > 0.4

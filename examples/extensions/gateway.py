@@ -180,11 +180,9 @@ MAX_WATCHED = 200  # URIs that are subscribed to, and never forgotten
 MAX_CHANGED = 200  # URIs that have changed, until clients are told
 MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
-MAX_TALK_BYTES = 2**24  # of their params
+MAX_TALK_BYTES = 2**22  # of their params
 MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
-MAX_GIVEN_UP = (
-    100  # calls that an upstream has yet to answer; then it is connected anew
-)
+MAX_GIVEN_UP = 1000  # calls that an upstream has not answered; then it starts anew
 # Hosts put their own prefix before a name, and accept 64 characters.
 MAX_NAME = 56
 INVALID, INTERNAL, LEGACY_NOT_FOUND = -32602, -32603, -32002
@@ -555,7 +553,7 @@ def latest(tags: list[Any]) -> Call:
     running = [one for one in calls if one.ctx]
     if not running:
         raise RpcError(INTERNAL, "The gateway cannot ask a client: no call is running")
-    if any(one.client is not running[0].client for one in calls):
+    if any(one.client != running[0].client for one in calls):
         raise RpcError(
             INTERNAL,
             "The gateway cannot tell which client this is for: calls of several "
@@ -964,7 +962,9 @@ class Upstream:
         if "url" in options:
             own, values = user.get("headers", {}), connection.values
             headers = merge_headers(options.get("headers", {}), values, own)
-            hook, sse = self.login.hook(headers), options.get("sse", False)
+            # A user has other credentials than those that were logged in with.
+            hook = None if user else self.login.hook(headers)
+            sse = options.get("sse", False)
             return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
         env = {**(options.get("env") or {}), **user.get("env", {})}
         return StdioTransport(options["command"], environment(env), options.get("cwd"))
@@ -1723,7 +1723,9 @@ class Profile(Server):
             upstream, theirs = self._find("resources", str(ref.get("uri")))
             ref = {**ref, "uri": theirs}
         client = upstream.client
-        if client is not None and "completions" not in client.capabilities:
+        # The oldest revision has completions, but no capability for them.
+        is_told = client and rules(client.version).has("completions capability")
+        if client and is_told and "completions" not in client.capabilities:
             return {"completion": {"values": []}}
         return upstream.call(ctx, {**params, "ref": ref})
 

@@ -2245,6 +2245,12 @@ def test_one_of_several_clients_does_not_log_in_for_all(guarded):
                     front.call_tool(name)
 
 
+def test_a_user_is_not_logged_in_as_another(guarded):
+    user = gw.Connection(guarded, (), '"bob"', {"headers": {"X-Key": "of-bob"}})
+    assert guarded.transport(user).authorize is None
+    assert guarded.transport(guarded.main).authorize
+
+
 def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
     headers = {"authorization": "Bearer at1"}
     upstream = gw.Upstream("web", {**guarded.options, "headers": headers})

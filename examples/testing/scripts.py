@@ -1339,7 +1339,7 @@ def http_serving(server, **options):
     `url`."""
     httpd = mcp.http_server(mcp.Endpoint(server, **options))
     httpd.url = f"http://127.0.0.1:{httpd.server_port}/mcp"
-    begin(httpd.serve_forever, 0.01)
+    begin(httpd.serve_forever)
     return contextlib.closing(httpd)
 
 

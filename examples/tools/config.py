@@ -30,8 +30,8 @@ paths are absolute, that of the Python which runs this, too.
     args = [".../examples/course/01_hello_server.py"]
 
 --write shows the difference first, asks (--yes: does not), and keeps the old file
-beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
-gemini or codex; with --project, the file of this folder. A file with comments is not
+beside beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
+gemini, codex, zed, crush or amp; with --project, the file of this folder. A file with comments is not
 written, because they would be lost. It needs host_files.py.
 """
 
@@ -72,6 +72,7 @@ class Host(NamedTuple):
     table: str
     url: str  # the member; "" if it takes none
     more: Entry  # further members of an entry with a URL
+    local: Entry = {}  # ... and of one with a command
 
 
 # To add a host: a row here, and its files in host_files.py.
@@ -82,9 +83,16 @@ HOSTS = {
     "claude-desktop": Host("Claude Desktop", "mcpServers", "", {}),
     "windsurf": Host("Windsurf", "mcpServers", "serverUrl", {}),
     "copilot": Host(
-        "Copilot CLI", "mcpServers", "url", {"type": "http", "tools": ["*"]}
+        "Copilot CLI",
+        "mcpServers",
+        "url",
+        {"type": "http", "tools": ["*"]},
+        {"tools": ["*"]},
     ),
-    "vscode": Host("VS Code", "servers", "url", {"type": "http"}),
+    "vscode": Host("VS Code", "servers", "url", {"type": "http"}, {"type": "stdio"}),
+    "zed": Host("Zed", "context_servers", "url", {}, {"source": "custom"}),
+    "crush": Host("Crush", "mcp", "url", {"type": "http"}, {"type": "stdio"}),
+    "amp": Host("Amp", "amp.mcpServers", "url", {}),
     "codex": Host("Codex", "mcp_servers", "url", {}),
 }
 
@@ -141,9 +149,7 @@ def name_of(target: str) -> str:
 def entry_for(host: Host, target: str, command: Entry) -> Entry:
     """Return a server as a host wants it."""
     if command:
-        if host.table == "servers":
-            return {"type": "stdio", **command}
-        return {**command, "tools": ["*"]} if "tools" in host.more else command
+        return {**host.local, **command}
     if host.url:
         return {**host.more, host.url: target}
     # It starts a bridge, which connects to the URL.

@@ -103,6 +103,9 @@ def test_a_url_is_written_as_each_host_wants_it():
         assert found[host] == {"mcpServers": {name: {"type": "http", "url": URL}}}
     assert found["VS Code"] == {"servers": {name: {"type": "http", "url": URL}}}
     assert found["Windsurf"] == {"mcpServers": {name: {"serverUrl": URL}}}
+    assert found["Zed"] == {"context_servers": {name: {"url": URL}}}
+    assert found["Crush"] == {"mcp": {name: {"type": "http", "url": URL}}}
+    assert found["Amp"] == {"amp.mcpServers": {name: {"url": URL}}}
     bridge = found["Claude Desktop"]["mcpServers"][name]
     assert bridge["args"][-1] == URL and "mcp-remote" in out
     assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
@@ -126,11 +129,17 @@ def test_each_hosts_file_is_named_on_each_system():
         "~/Library/Application Support/Code/User/mcp.json",
         r"%USERPROFILE%\.codex\config.toml",
         ".gemini/settings.json",
+        "~/.config/zed/settings.json",
+        r"%APPDATA%\zed\settings.json",
+        ".amp/settings.json",
     ):
         assert path in out
     found = blocks(out)
     assert "type" not in found["Claude Code"]["mcpServers"]["hello"]
     assert found["VS Code"]["servers"]["hello"]["type"] == "stdio"
+    assert found["Crush"]["mcp"]["hello"]["type"] == "stdio"
+    assert found["Zed"]["context_servers"]["hello"]["source"] == "custom"
+    assert found["Copilot CLI"]["mcpServers"]["hello"]["tools"] == ["*"]
 
 
 @parametrize(
@@ -447,6 +456,17 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
     answers = {one.get("id") for one in messages if "result" in one}
     assert len(calls) == 2 and {one["id"] for one in calls} <= answers
     assert "What is wrong" in draw(tmp_path / "log")
+
+
+def test_the_tap_does_not_record_who_has_a_session_of_http_sse(tmp_path):
+    with http_serving(mcp.Server("tapped")) as httpd:
+        with tapped(tmp_path, httpd.url.replace("mcp", "sse")) as (url, records):
+            with open(tmp_path / "own", "ab", 0) as own:
+                with client.connect(url, sse=True, record=own) as one:
+                    place = one.transport.post_to
+            text = json.dumps(records()) + (tmp_path / "own").read_text()
+    ident = place.rpartition("=")[2]
+    assert len(ident) > 20 and ident not in text and "endpoint" not in text
 
 
 def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
@@ -988,7 +1008,7 @@ def test_what_is_known_is_still_said_at_the_end_of_a_message():
     page, parts = walked("10")
     second = page.partition('<h2 id="s2">')[2].partition("<h2")[0]
     after = second.rpartition("back in <b>Context.")[2]
-    assert "_shape(" in after and "_finish(" in after  # which send the answer
+    assert "check(" in after and "_finish(" in after  # which sends the answer
 
 
 @pytest.mark.slow

@@ -517,7 +517,13 @@ class Talk:
         finally:
             for talk in self.others.values():
                 talk.link.close()
-        return not self.link.waiting and not self._questions_left()
+        return self.leaves_nothing()
+
+    def leaves_nothing(self) -> bool:
+        """Say whether another vector can go on with this connection."""
+        with contextlib.suppress(OSError):
+            self._cancel_open_requests()
+        return not (self.link.waiting or self.link.ended or self._questions_left())
 
     def _play_step(self, step: Json) -> None:
         """Play one step; if it fails, find out what that shows."""
