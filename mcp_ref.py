@@ -5634,7 +5634,7 @@ def bearer(
 
 def check_principal(who: Any) -> Any:
     """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False:
+    if who is None or who is False or who in ("", [], {}):
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
     digest(who)  # sessions and request state need it
     return who

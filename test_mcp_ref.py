@@ -4138,14 +4138,25 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
     assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
 
 
-def test_a_principal_that_is_not_json_is_named(capsys):
-    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: object())
+@parametrize(
+    "principal, status, said",
+    [
+        (object(), 500, "must be a JSON value"),
+        *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
+        # 415: the next check
+        *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
+    ],
+)
+def test_a_principal_is_a_json_value_that_names_somebody(
+    principal, status, said, capsys
+):
+    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: principal)
     exchange = mcp.Exchange("POST", "/mcp", [], io.BytesIO())
     answers = []
     exchange.start = lambda *answer: answers.append(answer)
     site.serve(exchange)
-    assert answers[0][0] == 500
-    assert "must be a JSON value" in capsys.readouterr().err
+    assert answers[0][0] == status
+    assert said in capsys.readouterr().err
 
 
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
