@@ -858,8 +858,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
-    this run. Without MCP_TRACE, trace() does nothing.
+    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
+    The first record describes this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -879,14 +879,18 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+        shown = [name for name in headers if name[:4] == "mcp-"]
+        shown = [name for name in shown if name != "mcp-session-id"]
+        more.update((name, headers[name]) for name in shown)
+        events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
+        for line in events or [data]:
             said = {}
             if line:
                 try:
                     said["message"] = decode(line)
                 except RpcError:
-                    said["text"] = line.decode("utf-8", "backslashreplace")
+                    text = line.decode("utf-8", "backslashreplace")
+                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -5635,7 +5639,7 @@ def bearer(
 
 def check_principal(who: Any) -> Any:
     """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False:
+    if who is None or who is False or who in ("", [], {}):
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
     digest(who)  # sessions and request state need it
     return who

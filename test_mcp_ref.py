@@ -4183,14 +4183,25 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
     assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
 
 
-def test_a_principal_that_is_not_json_is_named(capsys):
-    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: object())
+@parametrize(
+    "principal, status, said",
+    [
+        (object(), 500, "must be a JSON value"),
+        *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
+        # 415: the next check
+        *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
+    ],
+)
+def test_a_principal_is_a_json_value_that_names_somebody(
+    principal, status, said, capsys
+):
+    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: principal)
     exchange = mcp.Exchange("POST", "/mcp", [], io.BytesIO())
     answers = []
     exchange.start = lambda *answer: answers.append(answer)
     site.serve(exchange)
-    assert answers[0][0] == 500
-    assert "must be a JSON value" in capsys.readouterr().err
+    assert answers[0][0] == status
+    assert said in capsys.readouterr().err
 
 
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
@@ -5137,6 +5148,30 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     )
     assert {one["on"] for one in events} == {sent["on"]} and "result" in str(events)
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
+
+
+def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    with exchanges() as site:
+        port = site.line.port
+        body = json.dumps(OPENING)
+        headers = {"Content-Type": "application/json"}
+        name = exchange(port, "POST", "/mcp", headers, body)[1]["mcp-session-id"]
+        ping = '{"jsonrpc": "2.0", "id": 2, "method": "ping"}'
+        exchange(port, "POST", "/mcp", {**headers, "Mcp-Session-Id": name}, ping)
+        exchange(port, "POST", "/mcp", headers, "data: 1\ndata: 2\n")
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.settimeout(PATIENCE)
+            link.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with link.makefile("rb") as answer:
+                line = next(one for one in answer if b"session_id=" in one)
+        other = line.decode().strip().rpartition("=")[2]
+    text = (tmp_path / "trace").read_text()
+    assert len(name) > 20 and name not in text
+    assert len(other) > 20 and other not in text and "session_id=..." in text
+    assert text.count("data: 1") == text.count("data: 2") == 1
 
 
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):
