@@ -487,6 +487,7 @@ class Rules:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
+        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -3712,6 +3713,7 @@ class Peer:
             self.session.ready = True
 
     def cancel_all(self) -> None:
+        """Cancel all requests that run."""
         for ctx in list(self.running.values()):
             ctx._cancel()
 
