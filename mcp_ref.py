@@ -991,8 +991,6 @@ def find_place(arguments: list[str]) -> str | None:
     words = iter(arguments)
     for word in words:
         option, _, place = word.partition("=")
-        if word == "--":
-            break
         if option == "--http":
             return place or next(words, "")
     return None
@@ -3226,13 +3224,12 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and their next states. False: another thread was first, so the
-# state stays. A step that is not here is a bug.
-_STEPS = {
-    "arrived": {"running": True, "answered": True, "cancelled": True},
-    "running": {"answered": True, "cancelled": True},
-    "answered": {"cancelled": False},
-    "cancelled": {"running": False, "answered": False, "cancelled": False},
+# The states of a request, and the states that may follow.
+_NEXT = {
+    "arrived": {"running", "answered", "cancelled"},
+    "running": {"answered", "cancelled"},
+    "answered": set(),
+    "cancelled": set(),
 }
 
 
@@ -3607,17 +3604,12 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state; False: another thread was first."""
+        """Enter a state, if it may follow; else another thread was first."""
         with self._ending:
-            steps = _STEPS[self._state]
-            if state not in steps:
-                raise RuntimeError(
-                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
-                    f" was {self._state}, and cannot become {state}"
-                )
-            if steps[state]:
+            may_follow = state in _NEXT[self._state]
+            if may_follow:
                 self._state = state
-            return steps[state]
+            return may_follow
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
@@ -4171,11 +4163,10 @@ def serve_read(server: Server, ctx: Context) -> Message:
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
     value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
+    if not (value and isinstance(value, list) and all(map(is_contents, value))):
+        value = [value]
     mime_type = entry.definition.get("mimeType")
-    found = [
-        contents(uri, mime_type, part) for part in (value if are_parts else [value])
-    ]
+    found = [contents(uri, mime_type, part) for part in value]
     return {**entry.cache_hints, "contents": found}
 
 
@@ -4419,8 +4410,7 @@ class Session:
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
-            is_asked = row.way == "<" and row.name in self.rules.methods
-            if is_asked and isinstance(given, dict):
+            if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
                 usable = downgrade(self.rules, row.capability, parts)
                 self.meta[META_CAPABILITIES][row.capability] = usable

@@ -1846,7 +1846,7 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("a session listens after close()", initialize_meets_close, decides("LegacyContext._initialize", "peer.closed", False)),
     ("close() leaves the session a listener", initialize_meets_close, drops_call("Peer.close", "listeners.pop")),
     ("two sessions of a peer are left", initializes_meet, drops_lock("LegacyContext._initialize", "_lock")),
-    ("a request ends twice", response_meets_cancel, decides("Context._become", "state", False)),
+    ("a request ends twice", response_meets_cancel, Patch("Context._become", lambda right, ctx, state: right(ctx, state) or True)),
     ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, drops_call("Context._wake_with", "wake")),
     ("on_cancel() looks without the lock", cancel_meets_on_cancel, drops_lock("Context._wake_with", "_ending")),
     ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.run_next", "set_running_or_notify_cancel", False)),
