@@ -142,8 +142,8 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _resolve()           finds the method's function, checks params
-#         _submit()            gives _perform() to the transport's `start`
+#         _submit()            finds the method's function, checks params, and
+#                              gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
@@ -208,14 +208,14 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(name: str, source: str) -> dict[Any, Any]:
+def read_table(source: str) -> dict[Any, Any]:
     """Return the rows of a table, each a namedtuple, by their first cells.
 
     Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
-    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
+    make_row: Any = namedtuple("Row", columns, defaults=[""] * len(columns))  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in lines:
@@ -228,17 +228,14 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change.
-REVISIONS = read_table(
-    "Revision",
-    """
+REVISIONS = read_table("""
     date        era
     2026-07-28  modern
     2025-11-25  legacy
     2025-06-18  legacy
     2025-03-26  legacy
     2024-11-05  legacy
-""",
-)
+""")
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
 R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
@@ -247,9 +244,7 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-METHODS = read_table(
-    "Method",
-    """
+METHODS = read_table("""
     name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
     server/discover           >    R5     -      -           no    yes        -         -
     tools/list                >    R1     -      -           no    yes        -         tools
@@ -269,21 +264,17 @@ METHODS = read_table(
     elicitation/create        <    R3     -      -           no    no         -         elicitation
     sampling/createMessage    <    R1     -      R5          no    no         -         sampling
     roots/list                <    R1     -      R5          no    no         -         roots
-""",
-)
+""")
 
 # `member` of a list's result has the definitions; `item` is the name of one in `fields`
 # of FEATURES.
-LISTS = read_table(
-    "List",
-    """
+LISTS = read_table("""
     name                      member             item
     tools/list                tools              tool
     resources/list            resources          resource
     resources/templates/list  resourceTemplates  template
     prompts/list              prompts            prompt
-""",
-)
+""")
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
@@ -318,9 +309,7 @@ RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
 # below.
-META = read_table(
-    "Meta",
-    """
+META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
     io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
@@ -328,8 +317,7 @@ META = read_table(
     io.modelcontextprotocol/logLevel            >    R5     -      level?
     io.modelcontextprotocol/subscriptionId      <    R5     -      -
     io.modelcontextprotocol/serverInfo          <    R5     -      -
-""",
-)
+""")
 (
     META_VERSION,
     META_CAPABILITIES,
@@ -340,33 +328,27 @@ META = read_table(
 ) = META
 
 # `filter` is the member of a subscription's filter that asks for a notification.
-_NOTIFICATIONS = read_table(
-    "Notification",
-    """
-    name                        way  since  until  deprecated  capability  filter
-    cancelled                   <>   R1     -      -           -           -
-    progress                    <>   R1     -      -           -           -
-    message                     <    R1     -      R5          logging     -
-    tools/list_changed          <    R1     -      -           tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
-    resources/updated           <    R1     -      -           resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -           -           -
-    elicitation/complete        <    R4     R4     -           -           -
-    initialized                 >    R1     R4     -           -           -
-    roots/list_changed          >    R1     R4     -           roots       -
-""",
-)
-NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
+NOTIFICATIONS = read_table("""
+    name                                      way  since  until  deprecated  capability  filter
+    notifications/cancelled                   <>   R1     -      -           -           -
+    notifications/progress                    <>   R1     -      -           -           -
+    notifications/message                     <    R1     -      R5          logging     -
+    notifications/tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    notifications/prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    notifications/resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    notifications/resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    notifications/subscriptions/acknowledged  <    R5     -      -           -           -
+    notifications/elicitation/complete        <    R4     R4     -           -           -
+    notifications/initialized                 >    R1     R4     -           -           -
+    notifications/roots/list_changed          >    R1     R4     -           roots       -
+""")
 UPDATED = "notifications/resources/updated"
 # Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `rules.has("its name")` where it matters. If it
 # only adds members, name them in `fields` (see downgrade() in section 6).
-FEATURES = read_table(
-    "Feature",
-    """
+FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
     result types            R5     -      -           result.resultType
@@ -386,12 +368,9 @@ FEATURES = read_table(
     completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
     null id in errors       R1     R3
-""",
-)
+""")
 # Differences that this file need not read, for clients and tests.
-DIFFERENCES = read_table(
-    "Feature",
-    """
+DIFFERENCES = read_table("""
     name                    since  until  deprecated  fields
     header mirroring        R5
     elicitation ids         R4     R4
@@ -402,29 +381,23 @@ DIFFERENCES = read_table(
     progress messages       R2
     streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
-""",
-)
+""")
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
 # _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
-BLOCKS = read_table(
-    "Block",
-    """
+BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
     image          R1     -      data mimeType  -
     audio          R2     -      data mimeType  -
     resource       R1     -      resource       -
     resource_link  R3     -      uri name       title description mimeType size icons
-""",
-)
+""")
 
 # To add an error: a row, and its name below. A revision sends only its own codes
 # (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
 # `status` is the HTTP status, if no handler has started.
-ERRORS = read_table(
-    "Error",
-    """
+ERRORS = read_table("""
     code    name                             since  until  status  sent
     -32700  ParseError                       R1     -      400     by a transport: not JSON
     -32600  InvalidRequest                   R1     -      400     JSON, but not a request
@@ -436,8 +409,7 @@ ERRORS = read_table(
     -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
     -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
     -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
-""",
-)
+""")
 (
     PARSE_ERROR,
     INVALID_REQUEST,
@@ -458,16 +430,13 @@ class Rules:
     def __init__(self, version: str) -> None:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
-        order = list(REVISIONS)  # the newest first
-        here = order.index(version)
 
         def served(table: dict[Any, Any]) -> set[Any]:
-            keys = set()
-            for key, row in table.items():
-                last = order.index(row.until or order[0])
-                if last <= here <= order.index(row.since):
-                    keys.add(key)
-            return keys
+            return {
+                key
+                for key, row in table.items()
+                if row.since <= version <= (row.until or version)
+            }
 
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
@@ -510,13 +479,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: the required keys, and those of `given` that the
     revision has."""
     kinds = rules(version).meta
-    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
-    for key, value in (given or {}).items():
-        if key in kinds or key not in META:
-            meta[key] = value
-    if META_VERSION in kinds:
-        meta[META_VERSION] = version
-    return meta
+    meta = {META_CAPABILITIES: {}, **(given or {}), META_VERSION: version}
+    return {key: meta[key] for key in meta if key in kinds or key not in META}
 
 
 # ======== 2. Messages and errors ======================================================
@@ -953,12 +917,10 @@ class RunHook:
         ctx._wake_with(outcome.cancel)
         try:
             self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
             while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
+                wait([outcome], RUN_SECONDS)
+                # Another function may take as long as it likes.
+                if not self._threads and outcome.cancel():
                     raise RuntimeError(
                         f"the application has not run this within {RUN_SECONDS} s:"
                         " does the thread of run= run?"
@@ -1617,9 +1579,7 @@ _TEXT_TYPES = r"""
     decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
-TEXT_TYPES = read_table(
-    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
-)
+TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -2971,20 +2931,19 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the questions are the result, "input required". The client sends the request again,
-# with the answers; the handler runs again from its first line, and now finds them. Hence
-# the rules for handlers:
+# the questions are the result. The client sends the request again, with the answers;
+# the handler runs again from its first line, and finds them. Hence the rules for
+# handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. It can read
-# the state but not change it: the state expires, and is signed together with the
-# request and the *principal*, which is the caller, if the transport knows
-# (basic/patterns/mrtr §Server Requirements). A tool that calls `ctx.elicit("Which
-# branch?", branch=str)` has this conversation:
+# Between two runs, the client keeps the answers so far, as *request state*, which it can
+# read but not change: it expires, and is signed together with the request and the
+# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
+# `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2993,12 +2952,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends a request of its own, and the handler waits
-# (section 11).
-#
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request. The rows are in
-# the order of Context._explain():
+# is for the model, an *error* for the program that sent the request:
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -3166,13 +3121,6 @@ class Questions:
             raise InputRequired
         return found
 
-    def check(self) -> None:
-        """Check that a handler that has returned lacks no answer."""
-        if self.unawaited:
-            raise RuntimeError("write `await` before ctx.elicit() and the like")
-        if self.missing:
-            raise InputRequired  # the handler has swallowed the first one
-
     def restore(self, ctx: Context) -> None:
         """Take the answers from a request and its state; RpcError: it is not valid.
 
@@ -3240,32 +3188,25 @@ class Context:
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
     request, by lower-case name. Once `cancelled` is True, stop soon.
 
-    The rest is for readers of this file.
-
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
-        _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _in_tool       true from the call of a tool's function on
         _subscription  the Subscription that the request has begun, if any
         _wakes         functions for _cancel() to call
 
-    `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
-    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
-    thread after the other.
+    `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
+    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
+    _cancel() and _wake_with(). The other methods run on one thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    _client: Message
-    _rules: Rules
     _row: Any
-    _function: Func
     _may_ask = False
     _in_tool = False
     _subscription: Subscription | None = None
@@ -3309,7 +3250,7 @@ class Context:
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress, if requested and increasing: basic/patterns/progress."""
+        """Report progress, if the client asked: basic/patterns/progress."""
         token = self.meta.get("progressToken")
         with self._sending:
             if is_id(token) and progress > self._progress:
@@ -3348,7 +3289,7 @@ class Context:
     def on_cancel(self, function: Func) -> None:
         """Call a function once, on its own thread, if the client cancels.
 
-        When a program ends, all these functions together have 0.1 s.
+        When a program ends, all these functions have 0.1 s.
         """
         self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
@@ -3375,10 +3316,9 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
-        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
-        client lacks a capability. AskError: it answered with an error, or not at all.
-        ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; a digest
+        replaces the key "". `take` converts the answers. ClientLacks: the client lacks
+        a capability. AskError: it answered with an error, or not at all.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3426,8 +3366,7 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served. The order of the
-        checks is that of section 13."""
+        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
         seen = rules(version if is_served else _MODERN[0])
@@ -3441,16 +3380,16 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._resolve(version)
-        self._submit(start)
+        self._submit(version, start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is; `client` has the keys of a modern `_meta`."""
+        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _resolve(self, version: str) -> None:
+    def _submit(self, version: str, start: Func) -> None:
+        """Find the method's function, check the params, and have `start` call it."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3466,14 +3405,12 @@ class Context:
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
-
-    def _submit(self, start: Func) -> None:
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
         self.peer.running[self.id] = self
-        if self.method == "server/discover":  # it must not wait for handlers
+        if method == "server/discover":  # it must not wait for handlers
             self._perform()
         else:
             start(self._perform)
@@ -3497,13 +3434,16 @@ class Context:
             if self._may_ask:
                 self._questions.restore(self)
             result: Message = self._function(self.server, self)
-            self._questions.check()
+            if self._questions.unawaited:
+                raise RuntimeError("write `await` before ctx.elicit() and the like")
+            if self._questions.missing:
+                raise InputRequired  # the handler has swallowed the first one
         except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result or an RpcError: see the section's head."""
+        """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3556,10 +3496,8 @@ class Context:
         return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
-        """Add the members that the revision requires, and drop those that it lacks.
-
-        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
-        """
+        """Add the members that the revision requires, and drop those that it lacks:
+        basic/index §ResultType."""
         seen = self._rules
         if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
@@ -3587,7 +3525,7 @@ class Context:
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended; its id may be used again."""
+        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3619,7 +3557,7 @@ class Context:
 
     def _wake_with(self, wake: Func) -> None:
         """Have _cancel() call a function, which must not block; call it now if the
-        request is cancelled already."""
+        request is cancelled."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3646,17 +3584,16 @@ class Peer:
     """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in the order in which they were sent
+        ordered     messages arrive in order
         running     requests that have not ended, by id
-        closed      true once close() was called: the client has left
+        closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        null_ids    [legacy] true while errors without an id say `"id": null`
+        null_ids    [legacy] true if errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides some, and calls close() when the client
-    has left.
+    may call any method. A transport calls close() when the client has left.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3728,9 +3665,7 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message, with `authorize` over HTTP, is served in a copy of the context
-# (contextvars) of run()'s caller. So a variable that a handler sets is unknown to all
-# other calls.
+# Each message is served in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3835,7 +3770,7 @@ class Server(Registry):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
-                # The era is decided for each request: some hosts mix both on one pipe.
+                # Some hosts mix both eras on one pipe.
                 era = Context
                 if META_VERSION not in meta:
                     era = LegacyContext
@@ -3852,8 +3787,7 @@ class Server(Registry):
     ) -> Any:
         """Call a registered function on its proper thread, and return its result.
 
-        Override it to count, limit or log calls: every call with valid arguments comes
-        here, also from a batch.
+        Override it to count, limit or log calls with valid arguments.
         """
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
@@ -3944,7 +3878,7 @@ class Server(Registry):
 
         `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
         them. `options` are those of Endpoint. Returns when the client has left, after
-        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
+        SIGINT or SIGTERM, or after stop().
         """
         self._refuse_loop("run")
         if isinstance(arguments, str):
@@ -4085,8 +4019,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again; an unknown name, to the client, which must list again.
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
+    unknown name to the client.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4096,8 +4030,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
-        field, _, reason = errors[0].partition(": ")
-        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
+        raise invalid(listed)
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4143,7 +4076,7 @@ def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
         return resources[uri], {}
     for template, entry in list(ctx.server.offered("templates", ctx).items()):
         if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
+            from urllib.parse import unquote
 
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
@@ -4173,17 +4106,19 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
+        meta        the `_meta` of its messages
         methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener.
+    It is one of `server.listeners` from begin() to end(), which any thread may call. A
+    Session (section 11) is the other kind.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Work out what is granted; RpcError: too much, or not allowed."""
+        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
+        self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
         self.uris: set[str] = set()
         self._granted: Message = {}
@@ -4214,22 +4149,20 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge."""
         ctx = self.ctx
-        meta = {META_SUBSCRIPTION: ctx.id}
         # Listen first, or a change would be lost; the acknowledgement must be sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
                 ctx.notify(
                     "notifications/subscriptions/acknowledged",
-                    {"notifications": self._granted, "_meta": meta},
+                    {"notifications": self._granted, "_meta": self.meta},
                 )
             except BaseException:  # it is answered with an error
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free the request's memory: the subscription may last for long.
+        # Free memory: the subscription may last for long.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4243,8 +4176,7 @@ class Subscription:
         return method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Tell the client of a change."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        params = {**params, "_meta": self.meta}
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.ctx.peer.push(message, self.ctx._emit)
 
@@ -4253,13 +4185,12 @@ class Subscription:
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
-            meta = {META_SUBSCRIPTION: ctx.id}
             if ctx.peer.ordered:
                 ctx.notify(
                     "notifications/cancelled",
-                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                    {"requestId": ctx.id, "reason": "closing", "_meta": self.meta},
                 )
-            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+            ctx._finish(ctx._success(ctx._shape({"_meta": self.meta})))
 
 
 def serve_listen(server: Server, ctx: Context) -> Message:
@@ -4386,11 +4317,11 @@ class Session:
 
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come; changes are sent then
+        ready      true once notifications/initialized has come
         methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages.
+    It is one of `server.listeners` while messages can be sent to its peer.
     """
 
     def __init__(
@@ -4406,7 +4337,6 @@ class Session:
             META_CAPABILITIES: {},
             META_LOG_LEVEL: "info",
         }
-        # The capabilities, as far as its revision has them.
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
@@ -4428,11 +4358,9 @@ class Session:
         self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
         return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
         if self.ready:
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
@@ -4488,8 +4416,7 @@ class LegacyContext(Context):
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._resolve(session.rules.version)
-        self._submit(start)
+        self._submit(session.rules.version, start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown

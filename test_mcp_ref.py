@@ -156,8 +156,8 @@ open a
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
-[..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} {"field": "a", "reason": "*"}
-[..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} {"field": "nobody"}
+[..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} /a
+[..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} nobody
 == a session that sets no level hears from "info" on | on: legacy memory
 > 1 :talk
 < - notifications/message {"level": "info"}
