@@ -479,7 +479,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: the required keys, and those of `given` that the
     revision has."""
     kinds = rules(version).meta
-    meta = {META_CAPABILITIES: {}, **(given or {}), META_VERSION: version}
+    meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
+    meta.update(given or {})
+    meta[META_VERSION] = version
     return {key: meta[key] for key in meta if key in kinds or key not in META}
 
 
@@ -3534,12 +3536,7 @@ class Context:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
                 _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                if self.method == "tools/call" and "result" in response:
-                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
-                    response = self._success(self._shape(result))
-                else:
-                    response = self._failure(RpcError(INTERNAL_ERROR))
-                self._send(response)
+                self._send(self._failure(RpcError(INTERNAL_ERROR)))
 
     def _become(self, state: str) -> bool:
         """Enter a state, if it may follow; else another thread was first."""
@@ -3575,9 +3572,8 @@ class Context:
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits: a coroutine at its `await`, a question, a
-# subscription and, on a thread of its own, an on_cancel() function. Other handlers can
-# only be asked to stop: Python cannot end a thread.
+# A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
+# functions. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3593,7 +3589,7 @@ class Peer:
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport calls close() when the client has left.
+    may call any method.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3630,7 +3626,7 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification."""
+        """Act on `cancelled` and `initialized`."""
         method = message["method"]
         params = message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):

@@ -6482,7 +6482,7 @@ NEXT = "2027-03-15"
 NEXT_ROWS = {
     "2026-07-28  modern": f"{NEXT}  modern",
     "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
-    "message  ": "things/changed  <  R6  -  -  -  -",
+    "notifications/message  ": "notifications/things/changed  <  R6  -  -  -  -",
     "caching hints  ": "fancy tools  R6  -  -  tool.fancy\n"
     "    old total  R1  R5  -  result.total\n    new sum  R6  -  -  result.sum",
     "text +R1": "video  R6  -  data mimeType  -",
