@@ -215,7 +215,8 @@ def read_table(source: str) -> dict[Any, Any]:
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
-    make_row: Any = namedtuple("Row", columns, defaults=[""] * len(columns))  # type: ignore
+    empty = [""] * len(columns)
+    make_row: Any = namedtuple("Row", columns, defaults=empty)  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in lines:
@@ -907,7 +908,7 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
@@ -949,7 +950,7 @@ class RunHook:
                 del self._threads[threading.get_ident()]
 
 
-# ---- the command line of a server; an option that is not known here is the program's own
+# ---- the command line of a server; unknown options are the program's own
 def find_place(arguments: list[str]) -> str | None:
     """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
@@ -2942,8 +2943,8 @@ class Registry:
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*, which it can
-# read but not change: it expires, and is signed together with the request and the
+# Between two runs, the client keeps the answers so far, as *request state*, which it
+# can read but not change: it expires, and is signed together with the request and the
 # *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
 # `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
@@ -3174,7 +3175,7 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and the states that may follow.
+# The states of a request, and those that may follow.
 _NEXT = {
     "arrived": {"running", "answered", "cancelled"},
     "running": {"answered", "cancelled"},
@@ -3563,8 +3564,8 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and of
-# each modern POST until it is answered. These events cancel a request
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
+# of each modern POST until it is answered. These events cancel a request
 # (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
@@ -3905,8 +3906,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run(), or the next one, as a signal does; any thread or signal handler may
-        call this."""
+        """End run(), or the next one, as a signal does; any thread or signal handler
+        may call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -3973,7 +3974,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
+    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4146,7 +4147,7 @@ class Subscription:
 
     def begin(self) -> None:
         ctx = self.ctx
-        # Listen first, or a change would be lost; the acknowledgement must be sent first.
+        # Listen first, or a change would be lost. The acknowledgement is sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -4288,9 +4289,9 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`. LegacyContext differs from Context in how the client is
-# known (_admit), and how it is asked (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents
+# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
+# client is known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4301,7 +4302,7 @@ SERVED: dict[str, Func] = {
 #     < 1  roots/list                            the server asks: an id of its own
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
-#
+
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
