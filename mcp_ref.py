@@ -198,8 +198,8 @@ Send = Callable[[Any], None]  # sends one message
 # Every difference between two revisions is a row of a table; other code names no date.
 # These columns are in several tables:
 #
-#     since, until  the first and the last revision that have it; no `until`: the newest
-#     deprecated    the revision that advises against it; it is still served
+#     since, until  the first and the last revision that have it
+#     deprecated    the revision that advises against it
 #     way           ">" if clients send it, "<" if servers send it
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
@@ -267,8 +267,7 @@ METHODS = read_table("""
     roots/list                <    R1     -      R5          no    no         -         roots
 """)
 
-# `member` of a list's result has the definitions; `item` is the name of one in `fields`
-# of FEATURES.
+# `member` of a list's result has the definitions; `item` is their kind in FEATURES.
 LISTS = read_table("""
     name                      member             item
     tools/list                tools              tool
@@ -370,7 +369,7 @@ FEATURES = read_table("""
     batches                 R2     R2
     null id in errors       R1     R3
 """)
-# Differences that this file need not read, for clients and tests.
+# More differences, for clients and tests.
 DIFFERENCES = read_table("""
     name                    since  until  deprecated  fields
     header mirroring        R5
@@ -385,7 +384,7 @@ DIFFERENCES = read_table("""
 """)
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
-# _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
+# _MEMBER_SCHEMAS (section 6).
 BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
@@ -457,7 +456,7 @@ class Rules:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
+        """Tell whether this revision has a feature."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -2984,7 +2983,7 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user, a page to visit or a form: client/elicitation.
+    """Make a question to the user, a page or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
@@ -3065,7 +3064,7 @@ def usable_answer(question: Message, answer: Any) -> Message:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
+    """Stops a handler that lacks answers, in spite of its `except Exception`."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -3127,8 +3126,8 @@ class Questions:
     def restore(self, ctx: Context) -> None:
         """Take the answers from a request and its state; RpcError: it is not valid.
 
-        A request has its answers by key. If the question was asked before, its answer
-        is kept by digest, so that another question with the same key does not find it.
+        An answer is kept by the digest of its question, so that another question with
+        the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3197,8 +3196,8 @@ class Context:
                        "cancelled"  nothing more is sent
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _in_tool       true from the call of a tool's function on
-        _subscription  the Subscription that the request has begun, if any
+        _in_tool       true once a tool's function is called
+        _subscription  the Subscription that it has begun, if any
         _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
@@ -3299,7 +3298,7 @@ class Context:
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking for user input, model output, or folders. A coroutine awaits these.
+    # ---- asking the client. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3521,8 +3520,8 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. This may wait for the
-        client: the caller must hold no other lock."""
+        """Send a message of this request, unless it has ended; the caller must hold no
+        other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3669,8 +3668,8 @@ class Server(Registry):
     """An MCP server: register functions, then run() it. With a transport of your own,
     call handle() with each message.
 
-    Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock, or run handlers on one thread (`run`), or make them `async def`.
+    Handlers run on several threads at once. So guard shared data with a lock, or run
+    handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
@@ -3751,8 +3750,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        A modern client needs no `peer`. `start` gets the handler, a function without
-        arguments, and runs it once, on a thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, and runs it once, on
+        a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3918,7 +3917,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # This is the opposite order of that in stop(), so that none is lost.
+            # The opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -4065,8 +4064,8 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template, and a template before those registered later.
-    RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template. RpcError: a variable escapes its path segment,
+    or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -4404,7 +4403,6 @@ class LegacyContext(Context):
     """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
-        """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
@@ -4427,7 +4425,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with server._lock:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4463,8 +4461,7 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Message]:
-        """Send questions as requests, and make the Futures of their answers, by key. At
-        the end, cancel the open ones."""
+        """Send questions as requests; yield the Futures of the answers, by key."""
         from concurrent.futures import Future
 
         peer = self.peer
