@@ -1010,10 +1010,11 @@ def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     """A request is cancelled while its handler registers a function: it runs once."""
-    server, told = mcp.Server("s"), []  # type: Any, list[int]
+    server, begun, told = mcp.Server("s"), [], []  # type: Any, list[int], list[int]
     peer = mcp.Peer()
 
     def tool(ctx: Any) -> str:
+        begun.append(1)
         ctx.on_cancel(lambda: told.append(1))
         me().wait(lambda: ctx.cancelled)
         return ""
@@ -1022,7 +1023,7 @@ def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     scheduler.functions = "on_cancel _wake_with _cancel _become cancel_all".split()
 
     def cancel() -> None:
-        me().wait(lambda: peer.running or told)
+        me().wait(lambda: begun)
         peer.cancel_all()
 
     call = request(mcp, "tools/call", name="tool")
@@ -1093,6 +1094,7 @@ def server_that_asks(mcp: Any, ask: Any = None) -> tuple[Any, list[str]]:
     server, got = mcp.Server("s"), []  # type: Any, list[str]
 
     def tool(ctx: Any) -> str:
+        ctx.peer.begun = True
         try:
             got.append(str(ask(ctx) if ask else ctx.list_roots()))
         except mcp.AskError as problem:
@@ -1140,7 +1142,7 @@ def question(
 
     def once_it_runs(act: Any) -> Any:
         def wait_and_act() -> None:
-            me().wait(lambda: peer.running or got)
+            me().wait(lambda: hasattr(peer, "begun"))
             act()
 
         return wait_and_act
@@ -1844,10 +1846,10 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("a session listens after close()", initialize_meets_close, decides("LegacyContext._initialize", "peer.closed", False)),
     ("close() leaves the session a listener", initialize_meets_close, drops_call("Peer.close", "listeners.pop")),
     ("two sessions of a peer are left", initializes_meet, drops_lock("LegacyContext._initialize", "opening")),
-    ("a request ends twice", response_meets_cancel, decides("Context._end", "_ended", False)),
+    ("a request ends twice", response_meets_cancel, decides("Context._become", "state", False)),
     ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, drops_call("Context._wake_with", "wake")),
     ("on_cancel() looks without the lock", cancel_meets_on_cancel, drops_lock("Context._wake_with", "_ending")),
-    ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.call", "set_running_or_notify_cancel", False)),
+    ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.run_next", "set_running_or_notify_cancel", False)),
     ("what is given up may still run", run_meets_cancel, drops_condition("RunHook.call", "cancel")),
     ("a response does not take its question", question_meets_all, calls_instead("take_response", "pop", "get")),
     ("a new question does not hear of the cancellation", question_meets_cancel, drops_call("LegacyContext._asking", "_wake_with")),
