@@ -58,7 +58,7 @@ In docstrings, `NotFound: there is none` names an exception and its reason.
 
     I     1  the tables: the protocol as data
           2  messages and errors
-          3  logging, threads, signals
+          3  logging, threads, signals, command line
           4  JSON Schema validation
           5  type hints to JSON Schema and back
           6  content, results, and the registry
@@ -113,7 +113,8 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS
+    MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
+    MAX_THREADS
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
     META_SUBSCRIPTION META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY
@@ -123,7 +124,8 @@ __all__ = """
     image is_id keywords kind_of link log printable roots rules sampling schema_of
     serve_stdio
     text versions
-    DIFFERENCES LISTS META meta_for
+    DIFFERENCES LISTS META MAX_ERRORS ON_CANCEL_SECONDS MAX_BATCH_BYTES
+    meta_for
 """.split()
 
 Message = dict[str, Any]  # a JSON object, as a plain dict
@@ -532,6 +534,9 @@ def versions(era: str = "") -> list[str]:
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
+_MODERN = versions("modern")
+
+
 def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
     the keys that are required."""
@@ -546,9 +551,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 
 # ======== 2. Messages and errors ======================================================
-# From bytes to messages and back. On stdio a message is one line
-# (basic/transports/stdio). It is written in ASCII, with \u escapes: safe under any code
-# page, and no reader takes U+2028 for the end of a line.
+# On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
+# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits:
 #
@@ -565,7 +569,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
-MAX_BATCH_BYTES = 4 * 2**20  # of the answers to a batch; the others are errors
+MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
 MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
 MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
@@ -620,7 +624,6 @@ def invalid(problem: str, data: Any = None) -> RpcError:
 
 
 def without_none(**members: Any) -> Message:
-    """Return the members that are not None."""
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -734,8 +737,7 @@ def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
     RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) still counts as one,
-    because it must not be answered.
+    method, no id) or response (a result or error, no method) is never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -778,13 +780,16 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
     return response
 
 
-# ======== 3. Logging, threads, signals ================================================
+# ======== 3. Logging, threads, signals, command line ==================================
 # Skip on first reading. log() writes to stderr; it never fails, and never waits.
 # log_failure() logs an exception. tracer() makes a function that records messages.
 # spawn() starts a thread; run_aside() does the work here if no thread can be started.
+# RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
+# starts a server on a terminal; find_place() returns the value of `--http`.
 # `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
 # descriptors of the client on stdin and stdout; nothing else can reach them.
 
+RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
 ON_CANCEL_SECONDS = 0.1  # for all on_cancel() functions together, at the end
 LEAVE_SECONDS = 1.8  # for running handlers at the end of input; hosts kill after 2 s
@@ -853,8 +858,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
-    this run. Without MCP_TRACE, trace() does nothing.
+    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
+    The first record describes this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -874,14 +879,18 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+        shown = [name for name in headers if name[:4] == "mcp-"]
+        shown = [name for name in shown if name != "mcp-session-id"]
+        more.update((name, headers[name]) for name in shown)
+        events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
+        for line in events or [data]:
             said = {}
             if line:
                 try:
                     said["message"] = decode(line)
                 except RpcError:
-                    said["text"] = line.decode("utf-8", "backslashreplace")
+                    text = line.decode("utf-8", "backslashreplace")
+                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -942,6 +951,121 @@ def join_threads(owner: Any, seconds: float) -> None:
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
             thread.join(deadline - time.monotonic())
+
+
+class RunHook:
+    """Runs functions on the thread of `run=`: usually an application's main thread.
+
+    The application gets run_next(), and must call it there once for each time: `run=` is
+    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    The thread of the request waits for the outcome. If the request is cancelled before
+    its function has begun, the function is forgotten.
+
+        put         the value of `run=`; None: functions are called at once, here
+        _waiting    functions that have not begun, each with the Future of its outcome
+        _threads    the threads that run a function now
+    """
+
+    def __init__(self, put: Func | None) -> None:
+        self.put = put
+        self._waiting: deque[Any] = deque()
+        self._threads: dict[int, None] = {}
+
+    def call(self, ctx: Context, function: Func) -> Any:
+        """Call a function there, wait for it, and return its result.
+
+        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        """
+        if not self.put or threading.get_ident() in self._threads:
+            return function()
+        from concurrent.futures import Future, wait
+
+        outcome: Future[Any] = Future()
+        waiting = outcome, partial(copy_context().run, function)
+        self._waiting.append(waiting)
+        ctx._wake_with(outcome.cancel)
+        try:
+            self.put(self.run_next)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not outcome.done():
+                wait([outcome], 0.1)
+                if self._threads:  # another function may take as long as it likes
+                    deadline = time.monotonic() + RUN_SECONDS
+                elif time.monotonic() > deadline and outcome.cancel():
+                    _log_once(
+                        "run= did not call what it was given: does its thread run?"
+                    )
+                    raise RpcError(
+                        INTERNAL_ERROR,
+                        f"the application has not run this within {RUN_SECONDS} s",
+                    )
+            return outcome.result()
+        finally:
+            with suppress(ValueError):  # it has begun
+                self._waiting.remove(waiting)
+
+    def run_next(self) -> None:
+        """Run the function that has waited longest, if there is any."""
+        with suppress(IndexError):
+            outcome, function = self._waiting.popleft()
+            if not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(function())
+            except BaseException as problem:  # raised again on the request's thread
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
+
+# ---- the command line of a server; an option that is not known here is the program's own
+def find_place(arguments: list[str]) -> str | None:
+    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    words = iter(arguments)
+    for word in words:
+        option, _, place = word.partition("=")
+        if word == "--":
+            break
+        if option == "--http":
+            return place or next(words, "")
+    return None
+
+
+def usage(problem: str = "") -> typing.NoReturn:
+    """Show how to start the program, and exit; with a problem, with status 2."""
+    print(
+        *filter(None, [problem]),
+        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
+        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
+        "environment appends all messages to FILE, as JSON lines.",
+        sep="\n",
+        file=sys.stderr if problem else sys.stdout,
+    )
+    raise SystemExit(2 if problem else 0)
+
+
+def greet(arguments: list[str]) -> None:
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    if not os.isatty(0):
+        return
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
+    _log(
+        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
+        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
+    )
+
+
+def running_loop() -> Any:
+    """Return the asyncio event loop that runs on this thread, if any."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio and asyncio._get_running_loop()
 
 
 # ---- signals, forks, and the descriptors 0 and 1
@@ -1056,9 +1180,6 @@ def guard_stdio() -> list[int]:
             os.set_blocking(descriptor, True)
     prepare_forks()
     return _guarded
-
-
-# ---- to be deleted with the old HTTP model
 
 
 # ======== 4. JSON Schema validation ===================================================
@@ -1187,11 +1308,12 @@ def _limit(keyword: str, limit: Any) -> Check:
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
     def check(value: Any) -> Errors:
-        if not applies(value):
-            return ()
-        # 0.1 as a float is more than Decimal("0.1").
-        exact = type(value)(str(limit)) if _is_decimal(value) else limit
-        return () if test(value, exact) else errors
+        exact = limit
+        if _is_decimal(value):  # 0.1 as a float is more than Decimal("0.1")
+            exact = type(value)(str(limit))
+        if applies(value) and not test(value, exact):
+            return errors
+        return ()
 
     return check
 
@@ -1296,7 +1418,6 @@ class Schema:
         return "\n".join(self.errors(value)) or None
 
     def _compile(self, node: Any) -> Check:
-        """Return the check of a subschema."""
         if isinstance(node, bool):
             return lambda value: () if node else [": must not be there"]
         if isinstance(node, TypedSchema) and node.for_results:
@@ -1325,13 +1446,11 @@ class Schema:
         return checks[0] if len(checks) == 1 else check
 
     def _ref(self, node: Message) -> Check:
-        """Make the check of a reference."""
         ref = node["$ref"]
         self._refs.append(ref)
         return lambda value: self._checks[ref](value)
 
     def _type(self, node: Message) -> Check:
-        """Make the check of a type, or of several types, of which one must fit."""
         kinds = node["type"]
         if isinstance(kinds, str):
             kinds = [kinds]
@@ -1350,13 +1469,11 @@ class Schema:
         return check
 
     def _choice(self, values: list[Any]) -> Check:
-        """Make the check that a value is one of these."""
         known = {_key(value) for value in values}
         errors = [": must be one of " + json.dumps(values)[1:-1]]
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        """Make the check of an object's members."""
         known = {}
         for name, part in node.get("properties", {}).items():
             known[name] = self._compile(part)
@@ -1389,13 +1506,14 @@ class Schema:
         return check
 
     def _items(self, node: Message) -> Check:
-        """Make the check of an array's items."""
         first = [self._compile(part) for part in node.get("prefixItems", ())]
         rest = self._compile(node.get("items", True))
 
         def check(value: Any) -> Errors:
             errors: list[str] = []
-            for index, item in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(value, list):
+                return errors
+            for index, item in enumerate(value):
                 if len(errors) >= MAX_ERRORS:
                     break
                 # `items` is for the items after those of `prefixItems`.
@@ -1407,7 +1525,6 @@ class Schema:
         return check
 
     def _contains(self, node: Message) -> Check:
-        """Make the check of how many items match."""
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
@@ -1423,11 +1540,12 @@ class Schema:
         return check
 
     def _names(self, node: Message) -> Check:
-        """Make the check of the names of an object's members."""
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
-            for name in value if isinstance(value, dict) else ():
+            if not isinstance(value, dict):
+                return ()
+            for name in value:
                 if errors := one(name):
                     return [_at(name, f": its name{error[1:]}") for error in errors]
             return ()
@@ -1439,10 +1557,8 @@ class Schema:
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has_it = {"type": "object", "required": [name]}
-            implied.append({"if": has_it, "then": part})
+        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
+        implied = [{"if": has[name], "then": part} for name, part in parts]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
@@ -1468,7 +1584,6 @@ class Schema:
         return check
 
     def _if(self, node: Message) -> Check:
-        """Make the check of `then` or `else`, as `if` decides."""
         test = self._compile(node["if"])
         yes = self._compile(node.get("then", True))
         no = self._compile(node.get("else", True))
@@ -1518,9 +1633,7 @@ _RULES: dict[str, Func] = {
 # examples/api.md lists all hints.
 #
 # Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and has each type written out in place, without $ref. So a type that
-# contains itself is refused, as is a hint without a JSON form: for these, write the
-# schema by hand (input_schema=).
+# anyOf there, and without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1612,8 +1725,7 @@ class Signature:
 
     def hints(self, strict: bool) -> Message:
         """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
-        # Not those of the function itself: before 3.11, Python turns its `= None` into
-        # an Optional.
+        # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1648,8 +1760,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, a colon, and its text, with
-# all further lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with all further
+# lines that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1710,7 +1822,6 @@ def schema_of(hint: Any) -> Message:
 
 
 def _keep(value: Any) -> Any:
-    """Return a value unchanged."""
     return value
 
 
@@ -2043,8 +2154,7 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        notes = getattr(hint, "__metadata__", ())
-        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
+        if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -2225,10 +2335,7 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none.
-
-        A tool with `-> str` or `-> list` returns content.
-        """
+        """Return the schema of structured results; None: the hint asks for none."""
         whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
         _show_results(whole)
         schema = whole["properties"]["result"]
@@ -2239,17 +2346,22 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, decoded if need be, and the errors that are left.
+        """Return the arguments, and the errors that are left.
 
-        Clients send text for other types: always for prompts and templates, and some
-        for all lists and objects. So a text of the wrong type is read as JSON.
+        A text of the wrong type is read as JSON: prompts and templates get only text,
+        and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
+        left = MAX_VALUES  # in all texts together
         for _ in range(10):  # of at most MAX_ERRORS texts
+            if not errors:
+                break
+            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
             decoded = {}
-            for name, value in values.items() if errors else ():
-                wrong = _at(name, _WRONG_TYPE)
-                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+            for name, value in values.items():
+                is_text = isinstance(value, str) and left > 0
+                if is_text and _at(name, "") in wrong:
+                    left -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
@@ -2292,8 +2404,8 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, from its hint or written by hand, the value is
-# always structuredContent, and its JSON is the text.
+# If the tool has an output schema, the value is always structuredContent, and its JSON
+# is the text.
 #
 # Plain data may look like content. So a dict counts as content only if it has all
 # members that its type requires, and none that its type lacks; it counts as a complete
@@ -2393,7 +2505,6 @@ _CONTENTS = {"uri", "mimeType", "text", "blob", "_meta"}
 
 
 def is_contents(value: Any) -> bool:
-    """Tell whether a value has the contents of a resource, and nothing else."""
     if not isinstance(value, dict) or not value.keys() <= _CONTENTS:
         return False
     return isinstance(value.get("text", value.get("blob")), (str, bytes))
@@ -2453,7 +2564,6 @@ def content(value: Any) -> Message:
 
 # ---- results
 def tool_error(message: str) -> Message:
-    """Make the result of a tool that failed."""
     return {"content": [text(message)], "isError": True}
 
 
@@ -2474,17 +2584,15 @@ def tool_result(entry: Entry, value: Any) -> Message:
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif plain is None and not entry.output:
-        result = {"content": []}
-    elif not entry.output and not all(map(block_error, items)):
-        some = [item for item in items if item is not None]
-        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
-    else:
+    elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
             result["structuredContent"] = {"result": plain}
         elif entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
+    else:  # some content
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
     if entry.output and not result.get("isError"):
         if error := entry.output.flaw(result.get("structuredContent")):
@@ -2507,8 +2615,8 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    In `fields` of FEATURES, the kind stands before the dot. A star stands for all kinds
-    except results and annotations, which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations,
+    which have other members of the same name.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2517,7 +2625,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     if kind == "content" and value.get("type") in BLOCKS.keys() - seen.blocks:
         return older_block(value)
 
-    has_common = kind not in ("result", "annotations")  # those that "*.member" names
+    has_common = kind not in ("result", "annotations")
     kept = {}
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
@@ -2562,7 +2670,8 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     for node in _nodes(schema):
-        for choice in node.get("enum", ()):
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
     if len(description) > 1024:
@@ -2575,7 +2684,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template; also of a plain URI.
 
     "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path, up to the text that follows it. {+path} matches several segments.
+    path; {+path} matches several.
     """
 
     def group(found: Any) -> str:
@@ -2830,8 +2939,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the other
-        arguments. It returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others. It
+        returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -3401,8 +3510,8 @@ class Context:
         """Start the handler; RpcError if the request may not be served. The order of the
         checks is that of section 13."""
         version = self.meta[META_VERSION]
-        is_served = version in versions("modern")
-        seen = rules(version if is_served else versions()[0])
+        is_served = version in _MODERN
+        seen = rules(version if is_served else _MODERN[0])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3724,124 +3833,6 @@ class Peer:
 # an application that only one thread may touch. If you have a transport of your own,
 # call handle() with each message.
 
-RUN_SECONDS = 60  # within which `run=` must begin a function
-
-
-class RunHook:
-    """Runs functions on the thread of `run=`: usually an application's main thread.
-
-    The application gets run_next(), and must call it there once for each time: `run=` is
-    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
-
-        put         the value of `run=`; None: functions are called at once, here
-        _waiting    functions that have not begun, each with the Future of its outcome
-        _threads    the threads that run a function now
-    """
-
-    def __init__(self, put: Func | None) -> None:
-        self.put = put
-        self._waiting: deque[Any] = deque()
-        self._threads: dict[int, None] = {}
-
-    def call(self, ctx: Context, function: Func) -> Any:
-        """Call a function there, wait for it, and return its result.
-
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
-        """
-        if not self.put or threading.get_ident() in self._threads:
-            return function()
-        from concurrent.futures import Future, wait
-
-        outcome: Future[Any] = Future()
-        waiting = outcome, partial(copy_context().run, function)
-        self._waiting.append(waiting)
-        ctx._wake_with(outcome.cancel)
-        try:
-            self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
-            while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
-                    )
-            return outcome.result()
-        finally:
-            with suppress(ValueError):  # it has begun
-                self._waiting.remove(waiting)
-
-    def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
-        with suppress(IndexError):
-            outcome, function = self._waiting.popleft()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
-
-
-# ---- the command line of each server: not MCP, skip on first reading. An option that is
-# not known here may be the program's own.
-def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
-    words = iter(arguments)
-    for word in words:
-        option, _, place = word.partition("=")
-        if word == "--":
-            break
-        if option == "--http":
-            return place or next(words, "")
-    return None
-
-
-def usage(problem: str = "") -> typing.NoReturn:
-    """Show how to start the program, and exit; with a problem, with status 2."""
-    print(
-        *filter(None, [problem]),
-        f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
-        "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
-        "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
-        file=sys.stderr if problem else sys.stdout,
-    )
-    raise SystemExit(2 if problem else 0)
-
-
-def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
-        return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
-    _log(
-        "waiting for a client on standard input (end with Ctrl-C). To call it, run"
-        f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
-    )
-
-
-def running_loop() -> Any:
-    """Return the asyncio event loop that runs on this thread, if any."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio and asyncio._get_running_loop()
-
 
 class Server(Registry):
     """An MCP server: register functions, then run() it, or call handle().
@@ -3854,10 +3845,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl,
-    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
-    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
-    each subscription to a resource; it refuses one by raising.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -4019,7 +4010,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = meta_for(versions("modern")[0])
+        meta = meta_for(_MODERN[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -4744,10 +4735,11 @@ class Batch:
         if "method" in message:
             self.send(message)
             return
-        self.size += len(line)
-        if self.size > MAX_BATCH_BYTES:
+        if self.size + len(line) > MAX_BATCH_BYTES:
             error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
             message = error_response(error, message)
+        else:
+            self.size += len(line)
         self.responses.append(message)
 
 
@@ -4928,13 +4920,13 @@ class Pipe(Peer):
                 self._handler = None
         return is_reader
 
-    def _stand_by(self, seen: Func) -> None:
-        """Be the deputy; end if no handler runs: an idle server must not wake up."""
+    def _stand_by(self, seen: Func | None) -> None:
+        """Be the deputy, until the same handler, or none, runs at two checks."""
         while True:
             time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
             with self._lock:
                 handler = self._handler
-                if handler is not None and handler is not seen:
+                if handler is not seen:
                     seen = handler
                     continue
                 self._has_deputy = False
@@ -5047,8 +5039,9 @@ def serve_stdio(server: Server) -> None:
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
-    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
-    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
+    SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
+    mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
@@ -5245,9 +5238,8 @@ class Outbox:
         reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. No thread
-    writes to a connection, or calls an author's code, while holding it. Any thread may
-    call any method; only wait() waits.
+    `_moved`, a condition, guards all fields and is notified of each change. Any thread
+    may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -5385,11 +5377,11 @@ class Answer:
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
 
-    Why not always a stream? Most calls send nothing but their result. JSON has a
-    Content-Length, and an error can have a status of its own.
+    Why not always a stream? Most calls send nothing but their result, and an error in
+    JSON can have a status of its own.
     """
 
-    def __init__(self, exchange: Exchange, peer: Peer, listens: bool = False) -> None:
+    def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
         self.exchange = exchange
         self.peer = peer
         self.listens = listens
@@ -5647,7 +5639,7 @@ def bearer(
 
 def check_principal(who: Any) -> Any:
     """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False:
+    if who is None or who is False or who in ("", [], {}):
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
     digest(who)  # sessions and request state need it
     return who
@@ -5921,7 +5913,7 @@ __all__ += """
 
 
 class HttpSession(Peer):
-    """The client behind a session, whose messages come in many POSTs, several at a time.
+    """The client behind a session, whose messages come in many POSTs.
 
         id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
         principal   a digest of its opener: only this caller may use it
@@ -5982,7 +5974,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint, and their outboxes.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -6024,6 +6016,7 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
+            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -6053,6 +6046,7 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
+            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -6088,21 +6082,22 @@ class Sessions:
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
+    """The answer to a POST in a session: it outlives its connection.
 
-    def __init__(self, exchange: Exchange, owner: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, owner)
-        self.owner = owner
-        self.ident = ident  # of the request; None: a batch
+    `ident` is the id of the request; None: it answers a batch.
+    """
+
+    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
+        super().__init__(exchange, peer)
+        self.ident = ident
 
     def new_outbox(self) -> Outbox:
         """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
-        session = self.owner.session
-        # Once the outbox is forgotten, its name still says whose response is missing.
+        session = self.peer.session
         ident = encode(self.ident).hex()
-        outbox.name = f"{self.owner.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.owner.endpoint.sessions.keep(outbox)
+        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
+        self.peer.endpoint.sessions.keep(outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
@@ -6120,8 +6115,8 @@ class SessionAnswer(Answer):
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.owner.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
-        self.owner.settle()
+            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+        self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
@@ -6168,8 +6163,6 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
     outbox = endpoint.sessions.outbox(name) if is_own else None
-    if name == session.id:
-        outbox = session.own
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
@@ -6179,9 +6172,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             answer.stream()
             answer(error_response(lost, {"id": ident}))
             return
+        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
-        answer.outbox = outbox
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
             raise HttpError(404, GONE)
@@ -6238,7 +6231,8 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         principal=exchange.principal,
         start=handlers.append,
     )
-    exchange.closing = exchange.closing or bool(handlers)
+    if handlers:
+        exchange.closing = True
     reply(exchange, 202)
     for run_handler in handlers:
         run_handler()
@@ -6258,13 +6252,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
         }
     if path == endpoint.path.rstrip("/") + "/messages":
         return {"POST": serve_sse_post}
-    if path == endpoint.path.rpartition("/")[0] + "/sse":
-        return {"GET": serve_sse}
     # Older gateways open HTTP+SSE on the endpoint itself.
-    is_sse_get = exchange.method == "GET" and path == endpoint.path
-    if is_sse_get and endpoint.sse_on_get:
-        if "mcp-protocol-version" not in exchange.headers:
-            return {"GET": serve_sse}
+    is_get = exchange.method == "GET" and "mcp-protocol-version" not in exchange.headers
+    is_here = path == endpoint.path and endpoint.sse_on_get and is_get
+    if is_here or path == endpoint.path.rpartition("/")[0] + "/sse":
+        return {"GET": serve_sse}
     return {}
 
 
@@ -6278,7 +6270,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# http.server accepts them all, and takes half the time of a call.
+# parser accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6299,29 +6291,19 @@ _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
-class Step(IntEnum):
-    """What a connection does.
-
-        step      the connection                              until
-        CLOSES    gives its client time to read an answer     2 s have passed
-        WAITS     waits for a request                         SEND_SECONDS
-        READS     has begun to receive a head                 SEND_SECONDS
-                  ... or a body                               BODY_SECONDS
-        SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
-        SERVES    runs a handler, or waits for an event       no limit
-
-    If all places are taken, a new connection takes that of another one, in this order;
-    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
-    a slow reader makes room as a slow sender does.
-    """
-
-    CLOSES = 0
-    WAITS = 1
-    READS = 2
-    SENDS = 3
-    SERVES = 4
-
-
+# What a connection does, and until when:
+#
+#     CLOSES    it gives its client time to read an answer     2 s have passed
+#     WAITS     it waits for a request                         SEND_SECONDS
+#     READS     a head arrives                                 SEND_SECONDS
+#               a body arrives                                 BODY_SECONDS
+#     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
+#     SERVES    a handler runs, or an event is awaited         no limit
+#
+# If all places are taken, a new connection takes that of another one, in this order;
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
+# slow reader makes room as a slow sender does.
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
 # The steps that may follow each one.
 _NEXT_STEPS = {
     Step.CLOSES: (),
@@ -6347,55 +6329,52 @@ def http_date(seconds: int) -> str:
 
 
 class HttpServer:
-    """Serves an endpoint: serve_forever() runs it, close() ends it, on any thread.
-
-    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
-    loopback name, unless the endpoint has `hosts`.
+    """The connections of an endpoint on a port: see http_server().
 
         hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
-        accepting    held by the thread that accepts connections
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
     gets an OSError at its next step(), which is for the thread that reads or writes.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         import socket
 
         self.endpoint = endpoint
         self.trace = tracer()
         self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
-        self.accepting = threading.RLock()
         self.patience = 0.3
         self.stopped = False
         self._context = copy_context()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With a short queue, clients would wait for seconds.
-        self.socket = socket.create_server((host, port), family=family, backlog=512)
-        self.server_address = self.socket.getsockname()[:2]
-        bound, self.server_port = self.server_address
+        is_v6 = ":" in host
+        self.socket = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=512,  # with a short queue, clients would wait for seconds
+            dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
+        )
+        self.socket.settimeout(1)
+        bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.1) -> None:
+    def serve_forever(self, poll_interval: float = 0.05) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
-        with self.accepting, suppress(OSError):  # close() came first
-            self._context = copy_context()
+        self._context = copy_context()
+        with suppress(OSError):  # it is closed
             self.socket.settimeout(min(poll_interval, 0.1))
-            while not (self.stopped or self.endpoint.closed):
-                self._accept()
-                for sock, (_, due, _) in list(self.steps.items()):
-                    if due < time.monotonic():
-                        hang_up(sock)  # its thread then ends
+        while not (self.stopped or self.endpoint.closed):
+            self._accept()
+            for sock, (_, due, _) in list(self.steps.items()):
+                if due < time.monotonic():
+                    hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
         """Accept a connection, if one comes, and start its thread."""
@@ -6404,15 +6383,15 @@ class HttpServer:
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        if not self.admit(sock):
-            _log(f"503 for {address[0]}: too many connections")
-            with sock, suppress(OSError):  # it has left
-                sock.sendall(
-                    b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-                )
-        elif not spawn("mcp-connection", partial(self.serve, sock, address)):
-            self.leave(sock)
-            sock.close()
+        serve = partial(self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", serve):
+            return
+        self.leave(sock)
+        _log(f"503 for {address[0]}: too many connections")
+        with sock, suppress(OSError):  # it has left
+            sock.sendall(
+                b"HTTP/1.1 503 \r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+            )
 
     def admit(self, sock: Any) -> bool:
         """Give a connection a place, if need be that of another; False: all are
@@ -6519,7 +6498,7 @@ class HttpServer:
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
-        with self.accepting, suppress(OSError):  # it is closed
+        with suppress(OSError):  # it is closed
             # Closing the socket at once would reset connections in the kernel's queue,
             # and a rolling restart would lose calls.
             self.socket.listen(0)
@@ -6662,7 +6641,16 @@ class SocketExchange(Exchange):
         hang_up(self.sock)
 
 
-http_server = HttpServer  # its name for users
+def http_server(
+    endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0
+) -> HttpServer:
+    """Return a server for an endpoint: serve_forever() runs it; close() ends it, on any
+    thread, at any time.
+
+    `port` 0 is any free port; `server_port` tells which. On loopback, Host must be a
+    loopback name, unless the endpoint has `hosts`.
+    """
+    return HttpServer(endpoint, host, port)
 
 
 def serve_http(
@@ -6696,7 +6684,7 @@ def serve_http(
             f"{server.info['name']} listens on {url}:{httpd.server_port}"
             f"{httpd.endpoint.path} (mcp_ref {__version__} sha256:{fingerprint():.12})"
         )
-        httpd.serve_forever(0.05)
+        httpd.serve_forever()
     join_threads(httpd.endpoint.server, ON_CANCEL_SECONDS)
 
 

@@ -58,6 +58,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Uni
 from unittest import mock
 
 import pytest
+from testing import revisions
 from testing.places import (
     CHUNKED,
     DEEP,
@@ -281,6 +282,31 @@ quiet
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
+
+
+def test_the_tables_are_those_of_the_specification():
+    """The referee has rows of its own."""
+    for name in ("METHODS", "NOTIFICATIONS", "ERRORS"):
+        ours = {str(key): row for key, row in getattr(mcp, name).items()}
+        theirs = getattr(revisions, name)
+        assert ours.keys() == theirs.keys(), name
+        for key, row in theirs.items():
+            assert (ours[key].since, ours[key].until) == (row.since, row.until), key
+            if name != "ERRORS":
+                assert set(ours[key].way) == set(row.way), key
+            if name == "METHODS":
+                flags = [flag for flag in ("asks", "cacheable") if flag in row.flags]
+                assert flags == [
+                    one for one in ("asks", "cacheable") if getattr(ours[key], one)
+                ]
+    members = {}
+    for row in mcp.FEATURES.values():
+        members.update(
+            {member: (row.since, row.until) for member in row.fields.split()}
+        )
+    assert members == {
+        one.name: (one.since, one.until) for one in revisions.MEMBERS.values()
+    }
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
@@ -2443,6 +2469,14 @@ def test_generic_classes_and_aliases_of_members():
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="typing.ReadOnly is new in 3.13")
+def test_read_only_members_are_members():
+    read_only, not_required = typing.ReadOnly, typing.NotRequired
+    members = {"a": read_only[int], "b": not_required[read_only[int]]}
+    schema = mcp.schema_of(TypedDict("members", members))
+    assert schema["properties"] == {"a": INT, "b": INT} and schema["required"] == ["a"]
+
+
 def test_a_signature_that_a_decorator_shows_hides_parameters():
     def with_database(function):
         @functools.wraps(function)
@@ -2656,6 +2690,16 @@ def test_many_texts_are_read_in_few_passes():
     assert count < 2000
     some = dict(list(many.items())[:100])
     assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_the_values_of_all_texts_of_a_call_are_counted(monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_VALUES", 1000)
+    lists = {"type": "object", "additionalProperties": {"type": "array"}}
+    server, _ = serve_tool(lambda **others: str(len(others)), input_schema=lists)
+    text = "[" + "[]," * 150 + "1]"  # 301 values
+    assert server.call("t", **dict.fromkeys("abc", text))["content"][0]["text"] == "3"
+    told = server.call("t", **dict.fromkeys("abcde", text))["content"][0]["text"]
+    assert "/e: must be of type array" in told and "/a" not in told
 
 
 def test_titled_choices_are_one_look_up():
@@ -2958,7 +3002,8 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
         ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
         ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
         ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
-        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": True}}, []),
+        ({"default": {"enum": 5}}, []),
     ],
     ids=str,
 )
@@ -3037,7 +3082,7 @@ def test_a_handler_sees_the_headers_of_its_request(version):
 
     endpoint = mcp.http_server(mcp.Endpoint(server))
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-    url = "http://{}:{}/mcp".format(*endpoint.server_address[:2])
+    url = f"http://127.0.0.1:{endpoint.server_port}/mcp"
     if version == "2024-11-05":
         url = url.replace("/mcp", "/sse")
     try:
@@ -4138,14 +4183,25 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
     assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
 
 
-def test_a_principal_that_is_not_json_is_named(capsys):
-    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: object())
+@parametrize(
+    "principal, status, said",
+    [
+        (object(), 500, "must be a JSON value"),
+        *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
+        # 415: the next check
+        *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
+    ],
+)
+def test_a_principal_is_a_json_value_that_names_somebody(
+    principal, status, said, capsys
+):
+    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: principal)
     exchange = mcp.Exchange("POST", "/mcp", [], io.BytesIO())
     answers = []
     exchange.start = lambda *answer: answers.append(answer)
     site.serve(exchange)
-    assert answers[0][0] == 500
-    assert "must be a JSON value" in capsys.readouterr().err
+    assert answers[0][0] == status
+    assert said in capsys.readouterr().err
 
 
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
@@ -4861,6 +4917,11 @@ c hangs up
 # The first of these events are not kept any longer: the client must fetch everything.
 GET s Last-Event-ID={b} -> 404 initialize
 POST s ping -> 404
+== those of a batch that are too large are errors | limits: {"MAX_BATCH_BYTES": 300}
+session s 2025-03-26
+POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method":
+    "tools/list"}, {"jsonrpc": "2.0", "id": 3, "method": "ping"}] -> 200
+    "id": 1, "result": {} & "id": 2, "error" & too large & "id": 3, "result": {}
 == the answers to a batch may be too large only together | limits: {"MAX_MESSAGE_BYTES": 3000}
 session s 2025-03-26
 a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "steps",
@@ -5089,6 +5150,30 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
 
 
+def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    with exchanges() as site:
+        port = site.line.port
+        body = json.dumps(OPENING)
+        headers = {"Content-Type": "application/json"}
+        name = exchange(port, "POST", "/mcp", headers, body)[1]["mcp-session-id"]
+        ping = '{"jsonrpc": "2.0", "id": 2, "method": "ping"}'
+        exchange(port, "POST", "/mcp", {**headers, "Mcp-Session-Id": name}, ping)
+        exchange(port, "POST", "/mcp", headers, "data: 1\ndata: 2\n")
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.settimeout(PATIENCE)
+            link.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with link.makefile("rb") as answer:
+                line = next(one for one in answer if b"session_id=" in one)
+        other = line.decode().strip().rpartition("=")[2]
+    text = (tmp_path / "trace").read_text()
+    assert len(name) > 20 and name not in text
+    assert len(other) > 20 and other not in text and "session_id=..." in text
+    assert text.count("data: 1") == text.count("data: 2") == 1
+
+
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):
     path, server = tmp_path / "trace", mcp.Server("x")
     begun, gone = threading.Event(), threading.Event()
@@ -5177,6 +5262,65 @@ def test_an_answer_that_is_not_read_makes_room_but_not_one_that_is():
         httpd.step(stuck, mcp.Step.SENDS, mcp.SEND_SECONDS - mcp.STALL_SECONDS)
         connect(new)
         assert list(httpd.steps) == [read, new]
+
+
+def test_of_all_answers_on_their_way_the_slowest_is_cut(monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_SENDING_BYTES", 200_000)
+    slow, small, new = (mock.Mock(name=name) for name in ("slow", "small", "new"))
+    with places(3) as (httpd, connect):
+        for link in (slow, small, new):
+            connect(link, "READS", "SERVES")
+        httpd.step(slow, mcp.Step.SENDS, 1, 150_000)
+        httpd.step(small, mcp.Step.SENDS, 0.5, 100)
+        httpd.step(new, mcp.Step.SENDS, 2, 150_000)
+        assert list(httpd.steps) == [small, new] and slow.shutdown.called
+
+
+@contextlib.contextmanager
+def unread_sse(**given):
+    """Yield a site, and the connection of an HTTP+SSE stream that nobody reads."""
+    with exchanges(server="core", limits=given) as site, socket.socket() as late:
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        late.connect(("127.0.0.1", site.line.port))
+        late.settimeout(PATIENCE)
+        late.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        said = b""
+        while b"session_id=" not in said or not said.endswith(b"\n\n\r\n"):
+            said += late.recv(1000)
+        site.line.names["sse"] = re.search(rb"data: (\S+)", said)[1].decode()
+        site("POST - /{sse} initialize {INIT} -> 202")
+        yield site, late
+
+
+def test_a_post_of_http_sse_waits_for_no_reader():
+    with unread_sse() as (site, _):
+        for ident in range(4):  # too much for the buffers of a connection
+            call = {"name": "big"}
+            message = {"jsonrpc": "2.0", "id": ident, "method": "tools/call"}
+            body = json.dumps({**message, "params": call})
+            begin(site, f"POST - /{{sse}} {body} -> 202").result(PATIENCE)
+        begin(site, "POST - /{sse} ping -> 202").result(PATIENCE)
+
+
+@parametrize("limit", ["AHEAD_BYTES", "MAX_KEPT_BYTES"])
+def test_a_stream_that_nobody_reads_ends_when_too_much_waits(limit):
+    with unread_sse(**{limit: 3 * 2**20}) as (site, late):
+        for ident in range(4):
+            call = {"name": "big"}
+            message = {"jsonrpc": "2.0", "id": ident, "method": "tools/call"}
+            body = json.dumps({**message, "params": call})
+            with contextlib.suppress(AssertionError):  # 404
+                site(f"POST - /{{sse}} {body} -> 202")
+        site("until POST - /{sse} ping -> 404")
+
+
+def test_what_a_stream_keeps_is_bounded_in_bytes():
+    outbox, reader = mcp.Outbox(keeps=1000), object()
+    outbox.attach(reader)
+    for number in range(900):
+        outbox.add_change(mcp.encode({"uri": f"x://{number:0500}"}))
+        assert outbox.take(reader)
+    assert sum(map(len, outbox.events)) == outbox.size <= 1000
 
 
 def test_a_connection_takes_one_step_after_another():
@@ -6073,7 +6217,7 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
 def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         headers = {"Host": "evil.example", "Content-Type": "application/json"}
         answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
         assert answer[0] == 403
@@ -6083,7 +6227,7 @@ def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
 def test_the_rule_for_hosts_holds_at_each_loopback_address():
     httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
     with contextlib.closing(httpd):
-        begin(httpd.serve_forever, 0.01)
+        begin(httpd.serve_forever)
         statuses = []
         for host in ("127.0.0.2", "localhost", "evil.example"):
             link = http.client.HTTPConnection(
@@ -6493,7 +6637,7 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
     module.write_text("raise SystemExit('this copy')")  # the next lines run the copy
     assert "this copy" in command(str(everything), path=tmp_path).stderr
     module.write_text(part_one, "utf-8")
-    run = "import mcp_ref; server = mcp_ref.Server('s'); server.run"
+    run = "from mcp_ref import *; server = Server('s'); server.run"
     hello = mcp.encode(modern("server/discover")).decode()
     for options, status, word in (
         ("[]", 0, ""),

@@ -248,7 +248,7 @@ def public_names() -> dict[str, Any]:
         for name in module.__all__:
             value = getattr(module, name)
             value = found[name] = getattr(value, "__wrapped__", value)
-            if not isinstance(value, type) or value.__name__.lower() != name.lower():
+            if not isinstance(value, type) or name == "connect":
                 continue  # connect() is another name for Client
             for base in value.__mro__:
                 # A public base has its own entry.

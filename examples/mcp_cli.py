@@ -674,6 +674,8 @@ TYPES = {
     "object": "dict",
     "null": "None",
 }
+# ... of an `enum` that does not say its type
+JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 # In which order the types of a union are tried; text is always possible.
 TRIED = ("boolean", "integer", "number", "array", "object")
 # what people type for a boolean
@@ -758,9 +760,8 @@ class Parameters:
             said = part.get("type")
             named = [one for one in [said, *as_list(said)] if isinstance(one, str)]
             values = [*as_list(part.get("enum")), part.get("const")]
-            if not named and any(isinstance(one, str) for one in values):
-                named = ["string"]
-            names += named
+            found = [JSON_TYPES[type(one)] for one in values if type(one) in JSON_TYPES]
+            names += named or found
         return list(dict.fromkeys(names))
 
     def spelled(self, schema: Any, depth: int = DEEPEST) -> str:
@@ -835,6 +836,8 @@ class Parameters:
         while rest:
             word = rest.pop(0)
             if word.startswith("{") or word == "-":
+                if values:
+                    raise UsageError(f"{self.owner}: expected one JSON object")
                 values.update(json_object(read_input() if word == "-" else word))
                 continue
             name, text = self._pair(word, rest)

@@ -206,12 +206,11 @@ _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
 # ==== 2. Checks of the server's data ==========================
-# Pure functions: no connection, no state.
+# Pure functions.
 
 
 def _object(value: Any, *names: str) -> Message:
-    """Return a value, or a member at any depth, if it is an object, else an empty
-    one."""
+    """Return a value, or its member at any depth, if it is an object, else {}."""
     for name in names:
         value = _object(value).get(name)
     return value if isinstance(value, dict) else {}
@@ -235,7 +234,7 @@ def _result(response: Message) -> Any:
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
-    # A daemon: it holds nobody up at the end of the process.
+    # A daemon does not delay the end of the process.
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
@@ -259,7 +258,7 @@ def _called(function: Any, *arguments: Any) -> Any:
 # The keywords of a form's fields; others, such as `pattern`, are ignored: a pattern can
 # take for ever to match.
 _FIELD = """
-    type minLength maxLength minimum maximum enum oneOf const items anyOf minItems maxItems
+    type minLength maxLength minimum maximum enum const items minItems maxItems
 """.split()
 
 
@@ -268,9 +267,9 @@ def _known_keywords(part: Message) -> Message:
     Schema. Choices with titles become an `enum`, which is fast to check."""
     known = {name: part[name] for name in _FIELD if name in part}
     for name in ("oneOf", "anyOf"):
-        choices = known.get(name)
-        if choices and all(list(one) == ["const"] for one in choices):
-            known["enum"] = [one["const"] for one in known.pop(name)]
+        choices = part.get(name, [{}])
+        if all("const" in one for one in choices):
+            known["enum"] = [one["const"] for one in choices]
     return known
 
 
@@ -577,8 +576,8 @@ class Transport:
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
-    # True after start() if the server was not reached, or lost before it had read
-    # anything.
+    # True while the server has served nothing: it was not reached, exited before it had
+    # read anything, or wants a login.
     unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
@@ -630,7 +629,6 @@ class MemoryTransport(Transport):
         self.up = True
 
     def stop(self) -> None:
-        # The server abandons the requests of a peer that is closed.
         if self.up:
             self.up = False
             self.peer.close()
@@ -1030,9 +1028,8 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Any failure means no: nothing has been sent yet. (TypeError and
-        # ValueError: http.client, of a stream that was cut; select(), of a process with
-        # a thousand open files.)
+        # Any failure means no. (TypeError: the stream was cut; ValueError: select() in a
+        # process with a thousand open files.)
         with suppress(OSError, HTTPException, ValueError, TypeError):
             self.socket.settimeout(0)
             self.response.read(65536)  # the end of a stream, if it has come
@@ -1124,9 +1121,8 @@ class HttpTransport(Transport):
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
-        self.idle: Any = []  # kept connections; a list's pop and append are atomic
-        # Cookies, as they came, by name. (Reading and setting one is atomic.)
-        self.cookies: Message = {}
+        self.idle: Any = []  # kept connections
+        self.cookies: Message = {}  # "name=value", by name
 
     def start(self) -> None:
         # Nothing is connected yet: the first message does that.
@@ -1298,7 +1294,8 @@ class HttpTransport(Transport):
     # ---- [legacy] the session's stream
 
     def listen(self, seconds: float = COURTESY_SECONDS) -> None:
-        """[legacy] Open the session's stream. ([2025-11-25] basic/transports §Listening for Messages from the Server)"""
+        """[legacy] Open the session's stream: [2025-11-25] basic/transports §Listening
+        for Messages from the Server."""
         if self.stream is None or self.stream.over.is_set():
             stream = self.stream = Request(self.client, "GET", seconds)
             self._run("mcp-stream", stream, lambda: self._hold_stream(stream))
@@ -1333,8 +1330,7 @@ class HttpTransport(Transport):
             raise
 
     def _take_endpoint(self, wire: _Wire, path: str) -> None:
-        """Take the URL that messages are posted to: [2024-11-05] basic/transports §HTTP
-        with SSE."""
+        """Store the URL for messages: [2024-11-05] basic/transports §HTTP with SSE."""
         with wire.failing(Malformed):
             url = urljoin(self.url, path)
             if _origin(url) != self.origin:
@@ -1407,6 +1403,7 @@ class HttpTransport(Transport):
         request.deadline += LOGIN_SECONDS  # a user may have to log in
         with self.lock:  # threads that wait here use the same headers
             if self.authorized is refused:  # else another thread has new ones
+                self.unread = True
                 headers = _called(self.authorize, refusal)
                 if headers is None:
                     raise refusal
@@ -1426,11 +1423,11 @@ class HttpTransport(Transport):
             shown["message"] = call.message
             body = encode(call.message)[:-1]
         headers = {"User-Agent": "mcp_ref", **call.headers}
-        if session:
-            headers["Mcp-Session-Id"] = session
         if call.request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
         shown["headers"] = {**headers}  # the next ones may be secret
+        if session:
+            headers["Mcp-Session-Id"] = session
         if self.cookies:
             headers["Cookie"] = "; ".join(self.cookies.values())
         for more in (self.headers, authorized):
@@ -1709,8 +1706,8 @@ class Client(AbstractContextManager["Client"]):
         self.open()
 
     def _prepare(self, modes: Message) -> None:
-        """Check the options, and make the tables. `modes`: functions that elicit, by the
-        protocol's names."""
+        """Check the options, and make the tables. `modes`: functions, by the protocol's
+        names."""
         if self._pinned not in ("", *versions()):
             raise ValueError(
                 f"unknown revision {self._pinned!r}; expected one of {versions()}"
@@ -1796,7 +1793,7 @@ class Client(AbstractContextManager["Client"]):
         -32022                                      take a version that it names
         -32020, -32021                              raise it: no legacy one knows these
         401, 403                                    raise it: a login was not possible
-        not connected; exited without reading       raise it: nothing has been asked yet
+        not connected; exited without reading       raise it: nothing was served
         any other error, status, page or silence    initialize, unless a revision is
                                                     wanted"""
         code = getattr(problem, "code", 0)
@@ -1901,8 +1898,8 @@ class Client(AbstractContextManager["Client"]):
 
     @contextmanager
     def _optional(self, method: str) -> Iterator[None]:
-        """Report the failure of a message that the caller did not ask for; raise it only
-        if the connection is lost."""
+        """Report the failure of a message that no caller waits for; raise it only if the
+        connection is lost."""
         try:
             yield
         except _FAILURES as problem:
@@ -2105,7 +2102,7 @@ class Client(AbstractContextManager["Client"]):
                 request = self._running(ident)
             elif "error" not in message:
                 request = None
-            # An error without an id: our message was unreadable. HTTP tells which.
+            # An error without an id, over HTTP: our message was unreadable.
             if request:
                 request.settle(message)
             else:
@@ -2152,7 +2149,7 @@ class Client(AbstractContextManager["Client"]):
             if fits or not waiting:
                 request.put({"method": name, "params": params})
             elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:
-                # Its reader must know that it missed something.
+                # Its reader must learn of the gap.
                 request.put(Malformed("changes were not read, or too large"))
         if self._on_log and name == "notifications/message":
             _called(self._on_log, params, self._tags(came_for))
@@ -2220,8 +2217,7 @@ class Client(AbstractContextManager["Client"]):
             answer = {"error": {"message": f"{problem}", "code": code}}
 
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
-        # Until it is sent, the question counts as open. If it cannot be sent, nobody
-        # waits for it.
+        # Until it is sent, the question counts as open.
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
         self._questions.release()

@@ -2073,3 +2073,23 @@ def test_a_call_needs_no_list(run, monkeypatch, failure):
 def test_a_proxy_of_another_kind_is_refused_by_name(run):
     status, _, err = run("list", "--proxy", "socks5://h:1", "http://localhost:1/mcp")
     assert status == 2 and "SOCKS" in err
+
+
+@parametrize("choices, sent", [([1, 2], 1), ([True], True), ([0.5], 0.5), (["1"], "1")])
+def test_a_choice_without_a_type_is_sent_as_what_it_is(run, choices, sent):
+    asked = []
+    schema = {"properties": {"a": {"anyOf": [{"enum": choices}, {"type": "null"}]}}}
+    with odd(
+        tools_list=tools({"inputSchema": schema}),
+        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
+    ) as site:
+        assert (
+            run("call", site.url, "t", f"a={json.dumps(sent).strip(chr(34))}")[0] == 0
+        )
+    assert asked == [{"a": sent}] and type(asked[0]["a"]) is type(sent)
+
+
+def test_two_json_objects_are_not_merged_in_silence(run):
+    with odd(tools_list=tools({}), tools_call=text("x")) as site:
+        status, _, err = run("call", site.url, "t", '{"a": 1}', '{"b": 2}')
+    assert status == 2 and "one JSON object" in err

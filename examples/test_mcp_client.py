@@ -969,6 +969,18 @@ def test_client_records_what_passes(tmp_path):
     assert lines[0]["on"] == lines[1]["on"] and re.fullmatch(TIME, lines[0]["time"])
 
 
+def test_client_does_not_record_its_session(tmp_path):
+    def answer(verb: str, headers: dict, method: str, text: str):
+        head = {**JSON, "Mcp-Session-Id": "s3cret"}
+        yield http_answer(200 if text else 202, head, text)
+
+    with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
+        with client.connect(site.url, revision=LEGACY[0], record=file) as one:
+            one.list_prompts()
+    assert site.asked[-1][1]["mcp-session-id"] == "s3cret"
+    assert "s3cret" not in (tmp_path / "t").read_text()
+
+
 def test_client_records_that_it_hangs_up(tmp_path):
     with open(tmp_path / "t", "ab", 0) as file, http_serving(fixture(Stage())) as httpd:
         with client.connect(httpd.url, record=file) as one:
@@ -2173,7 +2185,8 @@ def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
     assert (server.ran, server.opened) == (2, 2)
 
 
-def test_a_subscriber_learns_that_its_session_is_gone():
+@parametrize("status", [400, 404, 405, 500])
+def test_a_subscriber_learns_that_its_session_is_gone(status):
     """... by Disconnected, whatever the server says to the GET."""
     ended = threading.Event()
 
@@ -2183,7 +2196,7 @@ def test_a_subscriber_learns_that_its_session_is_gone():
             ended.set()
             yield STREAM + b"retry: 50\nid: 1\ndata:\n\n"
         elif verb == "GET":
-            yield http_answer(404, {}, "gone")
+            yield http_answer(status, {}, "gone")
         else:
             yield http_answer(200 if text else 202, JSON, text)
 
@@ -2409,8 +2422,9 @@ def test_http_sse_is_used_at_once_if_it_is_said():
 
 
 @parametrize("word", ["oneOf", "anyOf", "enum"])
-def test_a_form_with_many_choices_is_checked_fast(word):
-    choices = [{"const": n, "title": str(n)} for n in range(3000)]
+@parametrize("more", [{"title": "x"}, {"type": "integer"}])
+def test_a_form_with_many_choices_is_checked_fast(word, more):
+    choices = [{"const": n, **more} for n in range(3000)]
     if word == "enum":
         choices = list(range(3000))
     field = {"type": "array", "items": {word: choices}, "default": [2999] * 20_000}
@@ -2421,3 +2435,22 @@ def test_a_form_with_many_choices_is_checked_fast(word):
         began = time.process_time()
         assert one.answer(question)["action"] == "accept"
         assert time.process_time() - began < 5  # it was more than 100
+
+
+class Refused(mcp.HttpError):
+    code = "access_denied"
+
+
+@parametrize("status", [400, 401, 403, 500, 503])
+def test_a_refused_login_is_tried_once(status):
+    """... whatever its status, which may be that of another server."""
+    asked = []
+
+    def authorize(refusal):
+        asked.append(refusal)
+        raise Refused(status, "the user said no")
+
+    with answering(lambda *_: [http_answer(401, {})]) as site:
+        with pytest.raises(Refused, match="^the user said no$"):
+            client.connect(site.url, authorize=authorize)
+    assert len(asked) == len(site.asked) == 1

@@ -239,7 +239,7 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
     # A name that no code page has; the copy beside a file serves it.
     file = tmp_path / "given\u2603\U0001f600.py"
     file.write_text(source)
-    shutil.copy(HERE / "examples" / "mcp_cli.py", tmp_path)
+    shutil.copy(HERE / "examples" / "mcp_cli.py", tmp_path / "mcp_cli.py")
     done = command(str(TOOLS / "config.py"), str(file), "it")
     if isinstance(words, str):
         assert done.returncode == 1 and words in done.stderr

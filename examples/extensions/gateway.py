@@ -1759,7 +1759,7 @@ class Profile(Server):
             ref = {**ref, "uri": theirs}
         client = upstream.client
         # The oldest revision has completions, but no capability for them.
-        is_told = client and "completions capability" in rules(client.version).features
+        is_told = client and rules(client.version).has("completions capability")
         if client and is_told and "completions" not in client.capabilities:
             return {"completion": {"values": []}}
         return upstream.call(ctx, {**params, "ref": ref})

@@ -348,18 +348,23 @@ GROUPS = {
             "Messages and transports",
             "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
         ),
-        ("Tables of the protocol", "versions rules"),
+        ("Tables of the protocol", "versions rules meta_for"),
     ),
     "mcp_client": (
         ("Connect and call", "connect Client"),
         ("Requests and changes", "Request Subscription"),
         ("Errors", "Disconnected Malformed ServerLacks RequestCancelled"),
         ("Transports", "Transport StdioTransport HttpTransport MemoryTransport"),
-        ("HTTP", "fetch url_warnings"),
+        ("HTTP", "fetch url_warnings merge_headers"),
     ),
 }
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
+    "2.0": """CHECK_SECONDS COMMENT DIFFERENCES Endpoint.begin_checks
+        Exchange.comment LISTS META Peer.check_questions Peer.disconnect Peer.register
+        Pipe STALL_SECONDS Schema.errors Server(show_errors=)
+        Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
+        Client(sse=) HttpTransport(sse=) MAX_RETRIES merge_headers""",
     "1.1": """keywords printable MAX_ID_LENGTH MAX_VALUES Context.ask(take=)
         Exchange.hang_up Peer.prepare Peer.push Server.entries Client(cacert=)
         Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES
@@ -505,6 +510,9 @@ TABLES = {
     "METHODS": "the methods, by name",
     "NOTIFICATIONS": "the notifications, by name",
     "FEATURES": "the other differences between revisions, by name",
+    "DIFFERENCES": "those that this file need not read, by name",
+    "META": "the reserved keys of `_meta`",
+    "LISTS": "the methods that list something, by name",
     "ERRORS": "the errors, by code",
     "LOG_LEVELS": "the names of log levels, least urgent first",
 }
@@ -720,13 +728,14 @@ def constants(source: Source) -> str:
         value = getattr(source.module, name)
         if not name.isupper():
             continue
-        if name in TABLES:
+        if name in TABLES or isinstance(value, dict):
             row = next(iter(value.values()), "") if isinstance(value, dict) else ""
             columns = code(" ".join(getattr(row, "_fields", [])))
-            tables.append((f"`{name}`", TABLES[name], columns))
-        elif isinstance(value, str) or (isinstance(value, int) and value < 0):
-            known = mcp_ref.ERRORS.get(value)
-            names.append((f"`{name}`", f"`{value}`", known.sent if known else ""))
+            tables.append((f"`{name}`", TABLES.get(name, ""), columns))
+        elif isinstance(value, (str, bytes)) or (isinstance(value, int) and value < 0):
+            known: Any = mcp_ref.ERRORS.get(value)
+            shown = value if isinstance(value, str) else repr(value)
+            names.append((f"`{name}`", f"`{shown}`", known.sent if known else ""))
         else:
             rows.append((f"`{name}`", value_of(value), source.comment(name)))
     rows.sort()

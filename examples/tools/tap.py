@@ -190,8 +190,11 @@ class Events:
     def found(self, data: bytes) -> Iterator[dict[str, Any]]:
         if self.is_stream:
             lines = data.replace(b"\r\n", b"\n").split(b"\n")
+            is_endpoint = b"endpoint" in (line[6:].strip() for line in lines)
             lines = [line for line in lines if line.startswith(b"data:")]
             data = b"\n".join(line[5:] for line in lines)
+            if is_endpoint:  # of HTTP+SSE: its query names the session
+                data = data.partition(b"?")[0]
         if self.is_cut:
             self.is_cut = False
             yield {"text": "(longer than what is kept to record it)"}

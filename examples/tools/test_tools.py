@@ -458,6 +458,17 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
     assert "What is wrong" in draw(tmp_path / "log")
 
 
+def test_the_tap_does_not_record_who_has_a_session_of_http_sse(tmp_path):
+    with http_serving(mcp.Server("tapped")) as httpd:
+        with tapped(tmp_path, httpd.url.replace("mcp", "sse")) as (url, records):
+            with open(tmp_path / "own", "ab", 0) as own:
+                with client.connect(url, sse=True, record=own) as one:
+                    place = one.transport.post_to
+            text = json.dumps(records()) + (tmp_path / "own").read_text()
+    ident = place.rpartition("=")[2]
+    assert len(ident) > 20 and ident not in text and "endpoint" not in text
+
+
 def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
     gone = client.Event()
 
@@ -997,7 +1008,7 @@ def test_what_is_known_is_still_said_at_the_end_of_a_message():
     page, parts = walked("10")
     second = page.partition('<h2 id="s2">')[2].partition("<h2")[0]
     after = second.rpartition("back in <b>Context.")[2]
-    assert "_shape(" in after and "_finish(" in after  # which send the answer
+    assert "check(" in after and "_finish(" in after  # which sends the answer
 
 
 @pytest.mark.slow

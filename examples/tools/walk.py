@@ -230,7 +230,7 @@ class Recorder:
 
     def _name_thread(self, name: str) -> str:
         """Return the name of a thread on the page: each has its own."""
-        is_connection = re.fullmatch(r"Thread-\d+( \(process_request_thread\))?", name)
+        is_connection = name == "mcp-connection"
         if is_connection:
             name = "connection"
         self.names[name] += 1

@@ -29,11 +29,10 @@ FINDINGS = {"half-spoken", "no-answer", "server-ended"}  # ids of what no vector
 WRITE_SECONDS, TELL_SECONDS, LIVE_SECONDS = 1.0, 5.0, 0.1
 MEMBERS = set(
     "id clause places level rule says doubtful harms follows checks carriers needs client own "
-    "alone foreign server steps never every".split()
+    "alone foreign server steps never every since until".split()
 )
-SET = "3.1"  # the version of the vectors, servers' and clients'; CHANGES.md has it
-# The members that say in which revisions a vector holds, by the format of the file.
-DATES = {2: {"revisions"}, 3: {"since", "until"}}
+SET = "4.0"  # the version of the vectors, servers' and clients'; CHANGES.md has it
+FORMATS = [3, 4]  # versions of the format that are read
 
 
 def say(*words: Any) -> None:
@@ -64,6 +63,9 @@ def make_parser(text: str) -> argparse.ArgumentParser:
     add("--only", action="append", default=[], help="a vector or a page")
     add("--baseline", help="a file that lists known failures, one on each line")
     add("--write-baseline", metavar="FILE", help="write what fails now to this file")
+    levels = ["broken", "harms", "unwise"]
+    text = "what fails the run: a broken MUST, harm as well, or a SHOULD as well"
+    add("--fail-on", choices=levels, default="broken", help=text)
     add("--limit", type=float, help="seconds for the whole run")
     text = "write all outcomes to this file, with what was said"
     add("--json", type=new_file, help=text)
@@ -128,25 +130,25 @@ def choose(vectors: list[Json], only: list[str]) -> list[Json]:
 def read_file(path: pathlib.Path) -> list[Json]:
     """Read the vectors of a file; each gets its page and a list of its revisions."""
     file = json.loads(path.read_text("utf-8"))
-    if not isinstance(file, dict) or file.get("format") not in DATES:
-        raise BadVector(f"{path.name}: the format must be one of {[*DATES]}")
+    if not isinstance(file, dict) or file.get("format") not in FORMATS:
+        raise BadVector(f"{path.name}: the format must be one of {FORMATS}")
     if unknown := set(file) - {"format", "vectors"}:
         raise BadVector(f"{path.name}: unknown member {sorted(unknown)}")
     found = []
     for vector in file["vectors"]:
-        check_vector(vector, file["format"])
+        check_vector(vector)
         head = {"page": path.stem, "steps": [], "revisions": revisions_of(vector)}
         found.append({**head, **vector})
     return found
 
 
-def check_vector(vector: Json, form: int) -> None:
+def check_vector(vector: Json) -> None:
     """Raise BadVector unless a vector is one that a runner knows how to play."""
-    unknown = set(vector) - MEMBERS - DATES[form]
+    unknown = set(vector) - MEMBERS
     if unknown:
         raise BadVector(f"{vector.get('id')}: unknown member {sorted(unknown)}")
     dates = {"since": REVISIONS[0], "until": REVISIONS[-1], **vector}
-    for date in (dates["since"], dates["until"], *vector.get("revisions", [])):
+    for date in (dates["since"], dates["until"]):
         if date not in REVISIONS:
             raise BadVector(f"{vector['id']}: unknown revision {show(date)}")
     check_pattern(vector.get("every"))
@@ -173,7 +175,11 @@ def read_baseline(path: str, vectors: list[Json]) -> list[str]:
     revision; `#` begins a comment. An id that no vector has is refused."""
     known = {vector["id"] for vector in vectors} | FINDINGS
     found = []
-    for line in pathlib.Path(path).read_text("utf-8").splitlines():
+    try:
+        text = pathlib.Path(path).read_text("utf-8")
+    except OSError as problem:
+        raise SystemExit(f"--baseline: {problem}") from None
+    for line in text.splitlines():
         if words := line.partition("#")[0].split():
             if words[0] not in known:
                 raise SystemExit(f"{path}: {unknown_name(words[0], known)}")
@@ -337,12 +343,12 @@ def plain(text: Any) -> str:
     return re.sub("[^ -~]", "?", show(text))
 
 
-def as_json(rows: list[Json], stopped: str) -> str:
+def as_json(rows: list[Json], stopped: str, head: Json) -> str:
     """Write all outcomes, those of failures with what was sent and received."""
-    return json.dumps(rows, indent=1)
+    return json.dumps({"set": SET, **head, "stopped": stopped, "rows": rows}, indent=1)
 
 
-def as_junit(rows: list[Json], stopped: str) -> str:
+def as_junit(rows: list[Json], stopped: str, head: Json) -> str:
     """Write all outcomes as JUnit does: only a broken MUST is a failure.
 
     A SHOULD that is not kept, a remark and a known failure are skipped, and say why;
@@ -370,7 +376,7 @@ def as_junit(rows: list[Json], stopped: str) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(suite, "unicode")
 
 
-def as_tap(rows: list[Json], stopped: str) -> str:
+def as_tap(rows: list[Json], stopped: str, head: Json) -> str:
     """Write all outcomes as TAP 13: what is not broken but failed is a TODO."""
     lines = ["TAP version 13", f"1..{len(rows)}"]
     for number, row in enumerate(rows, 1):
@@ -399,6 +405,11 @@ class Recorder:
             as_junit: options.junit,
             as_tap: options.tap,
         }
+        # No report has the values of headers.
+        secret = {"header", "other", "known", "json", "junit", "tap", "quiet"}
+        given = {name: value for name, value in vars(options).items() if value}
+        options_ = {name: given[name] for name in set(given) - secret}
+        self.head: Json = {"server": {}, "options": options_}
         self.rows: list[Json] = []
         self.quiet = options.quiet
         self.total = 0  # outcomes to come in all, once the servers are known
@@ -434,7 +445,7 @@ class Recorder:
         for make, path in self.files.items():
             if path:
                 new = pathlib.Path(f"{path}.new")
-                new.write_text(make(self.rows, stopped), "utf-8")
+                new.write_text(make(self.rows, stopped, self.head), "utf-8")
                 new.replace(path)
 
     def finish(
@@ -462,7 +473,12 @@ class Recorder:
         self.write(stopped)
         if options.write_baseline:
             write_baseline(options.write_baseline, rows)
+            return not stopped
         verdicts = {row["verdict"] for row in rows}
         judged = verdicts - {"skipped", NOT_SET_UP}
-        bad = verdicts & {"broken", NOT_SET_UP} or stale or stopped
+        fatal = {"broken", NOT_SET_UP}
+        if options.fail_on == "unwise":
+            fatal.add("unwise")
+        harm = options.fail_on != "broken" and any(map(is_harmful, rows))
+        bad = verdicts & fatal or harm or stale or stopped
         return bool(judged) and not bad

@@ -33,6 +33,7 @@ from patterns import ABSENT, Json, Missing, fits, inside, show
 from play import (
     CLIENT,
     LISTS,
+    META,
     MODERN,
     PAGES,
     REVISIONS,
@@ -75,6 +76,7 @@ class Server(Scene):
         self.other = dict(line.partition(":")[::2] for line in options.other)
         self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
+        self.info: Json = {}  # what the server says of itself
         self.offered: Any = None  # the version that answered an initialize, if another
         self.supported: list[str] = []  # the versions that server/discover names
         self.silences = 0  # vectors in a row without an answer
@@ -140,6 +142,10 @@ class Server(Scene):
                 if not self.legacy:
                     result = self._discover(talk)
                 self.has = {"capabilities": result.get("capabilities", {})}
+                meta = result.get("_meta") or {}
+                self.info = result.get("serverInfo") or meta.get(
+                    META + "serverInfo", {}
+                )
                 if not any([self._read_list(talk, method) for method in LISTS]):
                     raise TimeoutError("no list is answered")
         except (Failed, NotSetUp, OSError) as failure:
@@ -238,6 +244,7 @@ class Server(Scene):
             self.silences = 0
         except Missing as missing:
             row.update(verdict="skipped", why=f"the server has no {missing}")
+            clean = talk is not None and talk.leaves_nothing()
         except (Ended, NotAnswered) as failure:
             ended = isinstance(failure, Ended)
             self.silences = 0 if ended else self.silences + 1
@@ -466,6 +473,8 @@ class Run:
         why = dict(
             self.pool.each(self.servers, lambda one, put: put((one, one.survey())))
         )
+        names = [server.info for server in self.servers if server.info]
+        self.recorder.head["server"] = names[0] if names else {}
         for server in self.servers:
             report.say(f"{server.carrier} {server.revision}:", why[server] or "spoken")
         return why
@@ -526,7 +535,7 @@ def main() -> int:
     vectors = report.choose(vectors, options.only)
     sentences: dict[tuple[str, str], str] = {}
     if options.spec:
-        index = spec.Index(pathlib.Path(options.spec), FOLDER / "CLAUSES.md")
+        index = spec.Index(pathlib.Path(options.spec))
         sentences = index.sentences(vectors)
         if not options.target:
             for path in sorted((FOLDER / "clients").glob("*.json")):
