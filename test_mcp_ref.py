@@ -58,6 +58,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Uni
 from unittest import mock
 
 import pytest
+from testing import revisions
 from testing.places import (
     CHUNKED,
     DEEP,
@@ -281,6 +282,31 @@ quiet
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
+
+
+def test_the_tables_are_those_of_the_specification():
+    """The referee has rows of its own."""
+    for name in ("METHODS", "NOTIFICATIONS", "ERRORS"):
+        ours = {str(key): row for key, row in getattr(mcp, name).items()}
+        theirs = getattr(revisions, name)
+        assert ours.keys() == theirs.keys(), name
+        for key, row in theirs.items():
+            assert (ours[key].since, ours[key].until) == (row.since, row.until), key
+            if name != "ERRORS":
+                assert set(ours[key].way) == set(row.way), key
+            if name == "METHODS":
+                flags = [flag for flag in ("asks", "cacheable") if flag in row.flags]
+                assert flags == [
+                    one for one in ("asks", "cacheable") if getattr(ours[key], one)
+                ]
+    members = {}
+    for row in mcp.FEATURES.values():
+        members.update(
+            {member: (row.since, row.until) for member in row.fields.split()}
+        )
+    assert members == {
+        one.name: (one.since, one.until) for one in revisions.MEMBERS.values()
+    }
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
@@ -2443,6 +2469,14 @@ def test_generic_classes_and_aliases_of_members():
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="typing.ReadOnly is new in 3.13")
+def test_read_only_members_are_members():
+    read_only, not_required = typing.ReadOnly, typing.NotRequired
+    members = {"a": read_only[int], "b": not_required[read_only[int]]}
+    schema = mcp.schema_of(TypedDict("members", members))
+    assert schema["properties"] == {"a": INT, "b": INT} and schema["required"] == ["a"]
+
+
 def test_a_signature_that_a_decorator_shows_hides_parameters():
     def with_database(function):
         @functools.wraps(function)
@@ -2656,6 +2690,16 @@ def test_many_texts_are_read_in_few_passes():
     assert count < 2000
     some = dict(list(many.items())[:100])
     assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_the_values_of_all_texts_of_a_call_are_counted(monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_VALUES", 1000)
+    lists = {"type": "object", "additionalProperties": {"type": "array"}}
+    server, _ = serve_tool(lambda **others: str(len(others)), input_schema=lists)
+    text = "[" + "[]," * 150 + "1]"  # 301 values
+    assert server.call("t", **dict.fromkeys("abc", text))["content"][0]["text"] == "3"
+    told = server.call("t", **dict.fromkeys("abcde", text))["content"][0]["text"]
+    assert "/e: must be of type array" in told and "/a" not in told
 
 
 def test_titled_choices_are_one_look_up():
@@ -2958,7 +3002,8 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
         ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
         ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
         ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
-        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": True}}, []),
+        ({"default": {"enum": 5}}, []),
     ],
     ids=str,
 )
