@@ -1645,7 +1645,9 @@ def check_mutants(vectors: list[Json], quick: bool) -> int:
                 for name in set(rows).intersection(names):
                     del rows[name]
         notes = {**kept, **choose(caught, vectors)}
-        lines = [f" {json.dumps(one)}: {json.dumps(notes[one])}" for one in sorted(notes)]
+        lines = [
+            f" {json.dumps(one)}: {json.dumps(notes[one])}" for one in sorted(notes)
+        ]
         NOTES.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
     return len(left)
 
