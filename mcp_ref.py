@@ -5828,9 +5828,10 @@ class Endpoint:
         """
         answer.is_early = False
         with self.lock:
-            streams = [one for one in self.answers if one.listens]
-            if answer.listens and len(streams) >= (max_connections() // 2 or 1):
-                raise HttpError(503, "too many streams", {"Retry-After": "1"})
+            if answer.listens:
+                streams = [one for one in self.answers if one.listens]
+                if len(streams) >= (max_connections() // 2 or 1):
+                    raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
         self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
@@ -6303,15 +6304,15 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
 # slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
-# The steps that may follow each one.
-_NEXT_STEPS = {
-    Step.CLOSES: (),
-    Step.WAITS: (Step.READS, Step.CLOSES),
-    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
-}
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
+CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
+_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+    (),
+    (READS, CLOSES),
+    (SERVES, SENDS, CLOSES),
+    (SERVES, WAITS, SENDS, READS, CLOSES),
+    (SENDS, READS, WAITS, CLOSES),
+)
 
 
 def hang_up(sock: Any) -> None:
@@ -6402,10 +6403,10 @@ class HttpServer:
                 lowest = min(self.steps, key=self.steps.__getitem__)
                 step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
-                if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
+                if step == SERVES or (step == SENDS and not has_stalled):
                     return False
                 self._evict(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
+            self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
     def _evict(self, sock: Any) -> None:
@@ -6447,7 +6448,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         closing = exchange.closing
                         if not closing:
-                            self.step(sock, Step.WAITS, SEND_SECONDS)
+                            self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
         except Exception as problem:
             _log(f"a connection of {address[0]} failed: {problem!r:.200}")
@@ -6461,7 +6462,7 @@ class HttpServer:
         line, up to the empty line, and not a byte more: the body is read later.
         """
         begin = stream.peek(1)
-        self.step(sock, Step.READS, SEND_SECONDS)
+        self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
         if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
@@ -6477,7 +6478,7 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, Step.SERVES)
+        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:
@@ -6487,7 +6488,7 @@ class HttpServer:
         why its request was refused.
         """
         with suppress(OSError):  # it is closed, or has lost its place
-            self.step(sock, Step.CLOSES, 2)
+            self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
             while sock in self.steps and sock.recv(2**16):
                 pass
@@ -6521,7 +6522,7 @@ class HttpServer:
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
         return any(
-            step > Step.WAITS or is_ready(sock, to_write=False)
+            step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
         )
 
@@ -6569,9 +6570,9 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.server.step(self.sock, Step.READS, BODY_SECONDS)
+        self.server.step(self.sock, READS, BODY_SECONDS)
         data = super().body()
-        self.server.step(self.sock, Step.SERVES)
+        self.server.step(self.sock, SERVES)
         self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
@@ -6604,10 +6605,10 @@ class SocketExchange(Exchange):
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.server.step(self.sock, SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
-            self.server.step(self.sock, Step.SERVES)
+            self.server.step(self.sock, SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
