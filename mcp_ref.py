@@ -812,6 +812,8 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
+    if source.isprintable():  # nearly always, and this is fast
+        return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
     )
