@@ -6312,8 +6312,8 @@ _NEXT_STEPS = (  # the steps that may follow each one, likely ones first
     (),
     (READS, CLOSES),
     (SERVES, SENDS, CLOSES),
-    (SERVES, WAITS, SENDS, READS, CLOSES),
-    (SENDS, READS, WAITS, CLOSES),
+    (WAITS, SERVES, SENDS, READS, CLOSES),
+    (SENDS, READS, CLOSES),
 )
 
 
@@ -6601,6 +6601,8 @@ class SocketExchange(Exchange):
         if self.method == "HEAD":
             data = b""
         self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
+        if body is None or self.closing:  # events follow; or a handler of HTTP+SSE
+            self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
@@ -6610,7 +6612,6 @@ class SocketExchange(Exchange):
                 self.server.step(self.sock, SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
-            self.server.step(self.sock, SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
@@ -6620,6 +6621,7 @@ class SocketExchange(Exchange):
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
+        self.server.step(self.sock, SERVES)
 
     def end(self, hang_up: bool = False) -> None:
         if self.chunked:
