@@ -5977,7 +5977,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and their outboxes.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -6019,7 +6019,6 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
-            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -6049,7 +6048,6 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
-            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -6165,7 +6163,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
-    outbox = endpoint.sessions.outbox(name) if is_own else None
+    outbox: Outbox | None = session.own
+    if name != session.id:
+        outbox = endpoint.sessions.outbox(name) if is_own else None
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
