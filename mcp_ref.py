@@ -5835,7 +5835,9 @@ class Endpoint:
                 if len(streams) >= (max_connections() // 2 or 1):
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-        self.begin_checks()
+            checks = self._checks  # if so, mcp-check will see this answer
+        if not checks:
+            self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
