@@ -3749,7 +3749,7 @@ class Peer:
         opening     [legacy] held while another session replaces it
         null_ids    [legacy] true while errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
-                    function that takes its answer
+                    Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
     may call any method. A transport overrides push() if sending might block, prepare()
@@ -4581,36 +4581,40 @@ class Session:
             self.peer.push(message, self.peer.send)
 
 
-# ---- open questions are in peer.questions, each with a function that takes its answer,
-# or an AskError. Any thread may take a question out, and must then call the function.
+# ---- open questions are in peer.questions, each with a Future of its answer or of an
+# AskError. A thread that takes a question out must set its result.
 def take_response(peer: Peer, response: Message) -> None:
     """Pass a response to the question that it answers; ignore any other response."""
-    question, settle = peer.questions.pop(response["id"], (None, drop))
+    taken = peer.questions.pop(response["id"], None)
+    if not taken:
+        return
+    question, future = taken
     error = response.get("error")
     try:
         if isinstance(error, dict):
             raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
-        if question:
-            settle(usable_answer(question, response.get("result")))
+        future.set_result(usable_answer(question, response.get("result")))
     except AskError as problem:
-        settle(problem)
+        future.set_result(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Pass an AskError to those of these questions that are still open."""
+    """Answer those of these questions that are open with an AskError."""
     for ident in idents:
-        _, settle = peer.questions.pop(ident, (None, drop))
-        settle(AskError(reason))
+        question = peer.questions.pop(ident, None)
+        if question:
+            question[1].set_result(AskError(reason))
 
 
-def answers_in(outcome: Any) -> Message:
+def answers_in(futures: Message) -> Message:
     """Return the answers by key; AskError: one is missing, or not usable."""
-    if not outcome.done():
-        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-    answers: Message = outcome.result()
-    for answer in answers.values():
-        if isinstance(answer, AskError):
-            raise answer
+    answers = {}
+    for key, future in futures.items():
+        if not future.done():
+            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
+        answers[key] = future.result()
+        if isinstance(answers[key], AskError):
+            raise answers[key]
     return answers
 
 
@@ -4667,43 +4671,34 @@ class LegacyContext(Context):
         """Send the questions as requests, and wait for the answers."""
         from concurrent.futures import wait
 
-        with self._asking(questions) as outcome:
-            wait([outcome], ASK_SECONDS)
-            return answers_in(outcome)
+        with self._asking(questions) as futures:
+            wait(futures.values(), ASK_SECONDS)
+            return answers_in(futures)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
         from asyncio import wait, wrap_future
 
-        with self._asking(questions) as outcome:
-            await wait([wrap_future(outcome)], timeout=ASK_SECONDS)
-            return answers_in(outcome)
+        with self._asking(questions) as futures:
+            waiting = [wrap_future(future) for future in futures.values()]
+            if waiting:
+                await wait(waiting, timeout=ASK_SECONDS)
+            return answers_in(futures)
 
     @contextmanager
-    def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests. The Future gets the answers, by key, when all are
-        there, or at the first AskError. Then open questions are cancelled."""
+    def _asking(self, questions: Message) -> Iterator[Message]:
+        """Send questions as requests, and make the Futures of their answers, by key. At
+        the end, cancel the open ones."""
         from concurrent.futures import Future
 
         peer = self.peer
-        outcome: Future[Any] = Future()
-        answers: Message = dict.fromkeys(questions)  # None: it has not come
+        futures: Message = {key: Future() for key in questions}
         idents = []
-
-        def settle(key: str, answer: Any) -> None:
-            with self._ending:  # two answers may come at the same moment
-                if outcome.done():
-                    return
-                answers[key] = answer
-                if isinstance(answer, AskError) or None not in answers.values():
-                    outcome.set_result(answers)
-
         peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
                 idents.append(ident)
-                peer.questions[ident] = question, partial(settle, key)
+                peer.questions[ident] = question, futures[key]
                 request = as_asked(self._rules, question)
                 request = {"jsonrpc": "2.0", "id": ident, **request}
                 # [2025-11-25] client/elicitation
@@ -4713,9 +4708,7 @@ class LegacyContext(Context):
             self._wake_with(partial(fail_questions, peer, idents, "it was cancelled"))
             if peer.closed:  # close() may not have seen them
                 fail_questions(peer, idents, "the session is closing")
-            if not questions:
-                outcome.set_result(answers)
-            yield outcome
+            yield futures
         finally:
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
