@@ -1861,15 +1861,15 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of a generated schema, as _LIMITS names them."""
+    """Return the types of values, as _LIMITS names them, that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
-    if "anyOf" in schema:
-        return set().union(*map(_kinds, schema["anyOf"]))
-    kind = schema.get("type")
-    if kind is None:
-        return {"number", "string", "array", "object"}
-    return {"number" if kind == "integer" else kind}
+    check = Schema(schema)
+    kinds = set()
+    for kind, value in _EMPTY.items():
+        if _WRONG_TYPE not in str(check.flaw(value)):
+            kinds.add(kind)
+    return kinds
 
 
 _PYDANTIC = "pydantic", "annotated_types"
@@ -1891,7 +1891,8 @@ def _read_pydantic(hint: Any) -> Reader:
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
     """A type that has a schema of its own, and checks its values."""
-    schema = _without_refs(schema_in(mode="validation"))
+    schema = schema_in(mode="validation")
+    schema = _without_refs(schema, schema)
 
     def convert(value: Any) -> Any:
         try:
@@ -1907,44 +1908,33 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
 
-    return TypedSchema(
-        schema, convert, partial(schema_in, mode="serialization")
-    ), convert
+    for_results = partial(schema_in, mode="serialization")
+    return TypedSchema(schema, convert, for_results), convert
 
 
-def _without_refs(root: Any) -> Any:
-    """Return a model's schema with each $ref written out in place."""
+def _without_refs(root: Any, part: Any) -> Any:
+    """Return a part of a model's schema with each $ref written out in place."""
 
-    def write_out(node: Any) -> Any:
-        if isinstance(node, list):
-            return list(map(write_out, node))
-        if not isinstance(node, dict):
+    def write_out(node: Message) -> Message:
+        node.pop("$defs", None)
+        if "$ref" not in node:
             return node
-        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
-        if "$ref" in node:
-            return write_out({**_target(root, node["$ref"]), **parts})
-        return {key: write_out(part) for key, part in parts.items()}
+        target = _target(root, node.pop("$ref"))
+        return {**_without_refs(root, target), **node}
 
-    return write_out(root)
+    return json.loads(json.dumps(part), object_hook=write_out)
 
 
-def _nodes(node: Any) -> list[Message]:
-    """List the objects in a schema, and the schema."""
-    if isinstance(node, dict):
-        return [node, *_nodes(list(node.values()))]
-    parts = node if isinstance(node, list) else ()
-    return [found for part in parts for found in _nodes(part)]
-
-
-def _show_results(schema: Message) -> None:
-    """Give the models in a schema their schema for results, which also checks them."""
-    for node in _nodes(schema):
-        if isinstance(node, TypedSchema) and node.for_results:
-            shown = _without_refs(node.for_results())
-            node.for_results = None
-            node.convert = _keep
-            node.clear()
-            node.update(shown)
+def _for_results(node: Any) -> Any:
+    """Return a schema in which models have their schema for results."""
+    if isinstance(node, TypedSchema) and node.for_results:
+        schema = node.for_results()
+        return _without_refs(schema, schema)
+    if type(node) is dict:
+        return {key: _for_results(part) for key, part in node.items()}
+    if isinstance(node, list):
+        return list(map(_for_results, node))
+    return node
 
 
 _TEXT = {"type": "string"}
@@ -2336,8 +2326,8 @@ class Entry:
 
     def _read_result(self, hints: Message) -> Message | None:
         """Return the schema of structured results; None: the hint asks for none."""
-        whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
-        _show_results(whole)
+        returned = {"result": hints.get("return", Any)}
+        whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
@@ -2669,7 +2659,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
             refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
-    for node in _nodes(schema):
+    nodes: list[Message] = []
+    json.loads(json.dumps(schema), object_hook=nodes.append)
+    for node in nodes:
         choices = node.get("enum")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
