@@ -1835,12 +1835,14 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _package(kind: Any) -> str:
+    return str(getattr(kind, "__module__", "")).split(".")[0]
+
+
 def _text_type(kind: Any) -> Any:
     """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+        if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
     return None
 
@@ -1874,10 +1876,6 @@ def _kinds(schema: Message) -> set[str]:
 
 _PYDANTIC = "pydantic", "annotated_types"
 _SDK = "mcp", "mcp_types"  # its models are content, or complete results
-
-
-def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
-    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1980,10 +1978,10 @@ def _read_hint(hint: Any) -> Reader:
     if hasattr(kind, "__members__"):  # an Enum
         return _read_choices([member.value for member in kind]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
-        if _is_from(kind, _SDK):
+        if _package(kind) in _SDK:
             return {"type": "object"}, _keep
         return _read_model(kind.model_json_schema, kind.model_validate)
-    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+    if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
         return _read_typed_dict(kind, args)
@@ -2001,7 +1999,7 @@ def _read_annotated(hint: Any) -> Reader:
     """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
-    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+    if any(_package(type(note)) in _PYDANTIC for note in notes):
         schema, convert = _read_pydantic(hint)
     else:
         schema, convert = _read_hint(inner)
@@ -2170,7 +2168,7 @@ def _read_object(
     return schema, convert_members
 
 
-# What to do with a value that has no JSON form, by an attribute that it has.
+# The remedy for a value without a JSON form, by an attribute of the value.
 _REMEDIES = {
     "__await__": "await it",
     "__next__": "make a list of it",
@@ -2180,6 +2178,7 @@ _REMEDIES = {
     "iterrows": 'use .to_dict("records")',
     "tolist": "use .tolist()",
     "keys": "use dict() of it",
+    "__class__": "use a dict, a list, text or a number",
 }
 
 
@@ -2192,7 +2191,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
         return to_json(value.model_dump(mode="json", **options), place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
@@ -2208,8 +2207,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
-    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    remedy = next(words for name, words in _REMEDIES.items() if hasattr(value, name))
     raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
@@ -2316,11 +2314,10 @@ class Entry:
             raise TypeError(f"{self.name}(): {problem}") from None
         self.stays = signature.is_async
         self.input_schema = input_schema
-        self.input = Schema(input_schema)
-        if signature.bound:  # refused, unless the schema has them
-            hidden = dict.fromkeys(signature.bound, False)
-            properties = {**hidden, **input_schema.get("properties", {})}
-            self.input = Schema({**input_schema, "properties": properties})
+        # Bound parameters are refused, unless the schema has them.
+        hidden = dict.fromkeys(signature.bound, False)
+        properties = {**hidden, **input_schema.get("properties", {})}
+        self.input = Schema({**input_schema, "properties": properties})
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
@@ -2342,16 +2339,14 @@ class Entry:
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
-        left = MAX_VALUES  # in all texts together
-        for _ in range(10):  # of at most MAX_ERRORS texts
-            if not errors:
-                break
-            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
+        room = MAX_VALUES  # for all texts together
+        for _ in range(10):  # times MAX_ERRORS texts
             decoded = {}
-            for name, value in values.items():
-                is_text = isinstance(value, str) and left > 0
-                if is_text and _at(name, "") in wrong:
-                    left -= sum(map(value.count, ",[{"))
+            for error in errors:
+                name = error.split(_WRONG_TYPE)[0][1:]
+                value = values.get(name)
+                if isinstance(value, str) and room > 0:
+                    room -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
