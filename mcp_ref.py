@@ -1611,14 +1611,13 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered. It has the schema
-# that clients see, and checks and converts the arguments of each call; `schema_of()`,
-# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
-# known only here: skip on first reading.
+# `Entry(function)` reads a function's hints when it is registered: it has the schema
+# that clients see, and checks and converts the arguments of each call. `schema_of()`,
+# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
+# here: skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
-# the hints of
+# type that the function expects. For example, the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1630,10 +1629,9 @@ _RULES: dict[str, Func] = {
 #      "additionalProperties": false}
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
-# examples/api.md lists all hints.
 #
-# Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and without $ref. So a type that contains itself is refused.
+# Many hosts accept only schemas that are an object, without anyOf at the root, and
+# without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1646,8 +1644,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     type(None): "null",
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
-# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
-# type. A datetime or a time may lack a zone, which the formats of these names require.
+# that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
+# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
+# with a long one, int() would not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1656,7 +1655,7 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
@@ -1671,18 +1670,15 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
-    are unwrapped.
-
-        names      the parameters that a caller may pass, in order
-        bound      those that a partial, a method or a decorator passes
-        defaults   default values, by name
-        is_open    true if it takes `**others`
-        is_async   true for an `async def`
+    names      the parameters that a caller may pass, in order
+    bound      those that a partial, a method or a decorator passes
+    defaults   default values, by name
+    is_open    true if it takes `**others`
+    is_async   true for an `async def`
     """
 
     def __init__(self, function: Any) -> None:
-        places = 0  # parameters that are passed already, by place
+        places = 0  # parameters that are bound by position
         given: set[str] = set()  # ... and by name
         shown: Any = None  # the signature that a decorator shows
         while True:
@@ -1724,7 +1720,7 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
+        """Return the hints by name. If one is invalid: TypeError, or only ctx."""
         # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
@@ -1760,8 +1756,8 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, and its text, with all further
-# lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with the lines
+# that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -1771,8 +1767,8 @@ _SECTION = (
 def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring into a description and a note on each parameter.
 
-    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
-    names are dropped; everything else stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`. Those on `hidden`
+    names are dropped; all other text stays in the description.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1799,10 +1795,10 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 
 
 # ---- one function for each kind of hint
-class keywords(dict[str, Any]):  # it is used like a function
+class keywords(dict[str, Any]):
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except in Optional[...] before Python 3.13.
+    A dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1879,7 +1875,6 @@ _SDK = "mcp", "mcp_types"  # its models are content, or complete results
 
 
 def _read_pydantic(hint: Any) -> Reader:
-    """A hint that only pydantic understands."""
     try:  # the author's program has imported it
         adapter = sys.modules["pydantic"].TypeAdapter(hint)
     except Exception as problem:
@@ -1939,7 +1934,7 @@ _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema says no more than text, objects, or a list."""
+    """Tell whether a result's schema only says text, object, null, or a list."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -2003,19 +1998,16 @@ def _read_annotated(hint: Any) -> Reader:
         schema, convert = _read_pydantic(hint)
     else:
         schema, convert = _read_hint(inner)
-    kinds = _kinds(schema)
     for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
-            may_be_decimal = {"string", "number"} <= kinds
+            kinds = _kinds(schema)
             for name in note.keys() & _LIMITS:
-                # 1e-999999999 is a Decimal, and would take for ever.
-                endless = name == "multipleOf" and may_be_decimal
-                if endless or _LIMITS[name][0] not in kinds:
+                if _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
-            if may_be_decimal:
+            if {"string", "number"} <= kinds:  # a Decimal, perhaps
                 schema = TypedSchema(schema, convert)
     return schema, convert
 
@@ -2088,7 +2080,6 @@ def _member_hints(kind: Any, args: Any) -> Message:
 
 
 def _read_typed_dict(kind: Any, args: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
     hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
@@ -2107,8 +2098,7 @@ def _read_class(kind: Any, args: Any) -> Reader:
     """A dataclass or a NamedTuple."""
     hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
-    # Its first parameter is the class or the instance.
-    fields = {name: hints.get(name, Any) for name in maker.names[1:]}
+    fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # Results also have the fields that the class computes itself.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
@@ -2122,7 +2112,6 @@ def _read_class(kind: Any, args: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -2213,7 +2202,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
 
 # ---- forms
 def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a form's field, and whether it may be left empty."""
+    """Return the schema of a form's field, and whether the field is optional."""
     if isinstance(hint, dict):
         return dict(hint), True
     if isinstance(hint, list):
@@ -2233,8 +2222,7 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
 def form_of(fields: dict[str, Any]) -> Message:
     """Return the schema of a form: client/elicitation §Requested Schema.
 
-    A field is a hint, a pair of hint and default, or a schema; Optional ones may be
-    left empty.
+    A field is a hint, a pair of hint and default, or a schema.
     """
     properties = {}
     required = []
@@ -2258,18 +2246,16 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    With an `input_schema`, hints only say which parameter takes the Context: arguments
-    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
-    any thread may call it.
+    With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
+    none. An entry never changes, so any thread may call it.
 
-        name, description            of the function
         parameters                   the names that clients pass
         context                      the parameter that takes the Context; "": none
-        input_schema, input          what the arguments must match, and its Schema
-        output_schema, output        the same for the result; None: anything will do
+        input_schema, input          for the arguments, and compiled
+        output_schema, output        the same for the result; None: any result
         wrapped                      the result is put into an object, under "result"
         stays                        it runs on the request's thread, in spite of `run=`
-        definition                   what lists show
+        definition                   the entry in lists
         pattern, cache_hints         of a resource: its URIs, and caching hints
     """
 
@@ -2285,7 +2271,6 @@ class Entry:
         output_schema: Message | None = None,
     ) -> None:
         self.function = function
-        # A partial has no name of its own; an object has its class's.
         named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
         doc = named.__doc__ or ""
@@ -2322,7 +2307,7 @@ class Entry:
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none."""
+        """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
@@ -2333,7 +2318,7 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, and the errors that are left.
+        """Return the arguments, and their errors.
 
         A text of the wrong type is read as JSON: prompts and templates get only text,
         and some clients send lists, objects or numbers as text.
@@ -2365,7 +2350,7 @@ class Entry:
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
-        """Call the function with valid arguments; `values` are passed by position."""
+        """Call the function with valid arguments; `values` come by position."""
         arguments = self._convert(arguments)
         arguments.update(zip(self.parameters, values))
         if self.context:
