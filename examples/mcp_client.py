@@ -1090,6 +1090,7 @@ class HttpTransport(Transport):
 
     mirrors = True
     session = ""
+    lost_session = ""  # sent until another is open: the refusal says that it is lost
     sse = False
     post_to = ""  # where messages are posted, if not to `url`
     stream: Any = None  # [legacy] the request that keeps the session's stream open
@@ -1193,6 +1194,7 @@ class HttpTransport(Transport):
         if is_opening and status == 200:
             # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
+            self.lost_session = ""
         # The body of a refusal may be the response, which says more.
         if self.client.modern:
             answers: Any = b'"error"' in wire.body
@@ -1282,6 +1284,7 @@ class HttpTransport(Transport):
         other reasons, too. So each request opens one other session at most."""
         lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
+            self.lost_session = self.session
             self.session = ""
             self.up = False  # the next request reconnects
             self._end_stream(lost)
@@ -1413,6 +1416,8 @@ class HttpTransport(Transport):
         """Send an HTTP request, and read the head of the response."""
         verb = call.verb
         session = self.session
+        if call.request.reopens:
+            session = session or self.lost_session
         shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
         body = None
         if call.message:
@@ -1946,10 +1951,10 @@ class Client(AbstractContextManager["Client"]):
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
-            request.reopens = not attempt
             if started:
                 started(request)
             self.open(request.timeout)
+            request.reopens = not (attempt or self.modern)
             try:
                 result = self._exchange(request, {**(params or {}), **more})
             except _SessionLost:
