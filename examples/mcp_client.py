@@ -2262,20 +2262,22 @@ class Client(AbstractContextManager["Client"]):
 
         answer = _called(function, params, tags)
         action = _object(answer).get("action")
-        is_ours = action not in ("accept", "decline", "cancel") or "action" in fields
-        if mode == "url" and is_ours:
-            return {"action": "accept" if answer is True else "decline"}
-        if is_ours and answer in (None, False, "decline", "cancel"):
-            return {"action": answer or "decline"}
-        if not is_ours:
-            if mode == "url" or action != "accept":
-                return {"action": action}
+        if action in ("accept", "decline", "cancel") and "action" not in fields:
             answer = answer.get("content", {})
+        elif mode == "url":
+            action = "accept" if answer is True else "decline"
+        elif answer in (None, False, "decline", "cancel"):
+            action = answer or "decline"
+        else:
+            action = "accept"
+        if mode == "url" or action != "accept":
+            return {"action": action}
 
-        content = {}
-        for name, part in fields.items():
-            if "default" in _object(part):
-                content[name] = part["default"]
+        content = {
+            name: part["default"]
+            for name, part in fields.items()
+            if "default" in _object(part)
+        }
         content.update(answer)
         flaw = schema.flaw(content)
         if flaw:
