@@ -534,6 +534,9 @@ def versions(era: str = "") -> list[str]:
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
+_MODERN = versions("modern")
+
+
 def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
     the keys that are required."""
@@ -855,8 +858,8 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded. The first record describes
-    this run. Without MCP_TRACE, trace() does nothing.
+    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
+    The first record describes this run. Without MCP_TRACE, trace() does nothing.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -876,14 +879,18 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        more.update((name, headers[name]) for name in headers if name[:4] == "mcp-")
-        for line in re.findall(b"(?m)^data: (.*)", data) or [data]:  # of events
+        shown = [name for name in headers if name[:4] == "mcp-"]
+        shown = [name for name in shown if name != "mcp-session-id"]
+        more.update((name, headers[name]) for name in shown)
+        events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
+        for line in events or [data]:
             said = {}
             if line:
                 try:
                     said["message"] = decode(line)
                 except RpcError:
-                    said["text"] = line.decode("utf-8", "backslashreplace")
+                    text = line.decode("utf-8", "backslashreplace")
+                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -1175,9 +1182,6 @@ def guard_stdio() -> list[int]:
     return _guarded
 
 
-# ---- to be deleted with the old HTTP model
-
-
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
@@ -1304,11 +1308,12 @@ def _limit(keyword: str, limit: Any) -> Check:
     test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
 
     def check(value: Any) -> Errors:
-        if not applies(value):
-            return ()
-        # 0.1 as a float is more than Decimal("0.1").
-        exact = type(value)(str(limit)) if _is_decimal(value) else limit
-        return () if test(value, exact) else errors
+        exact = limit
+        if _is_decimal(value):  # 0.1 as a float is more than Decimal("0.1")
+            exact = type(value)(str(limit))
+        if applies(value) and not test(value, exact):
+            return errors
+        return ()
 
     return check
 
@@ -1506,7 +1511,9 @@ class Schema:
 
         def check(value: Any) -> Errors:
             errors: list[str] = []
-            for index, item in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(value, list):
+                return errors
+            for index, item in enumerate(value):
                 if len(errors) >= MAX_ERRORS:
                     break
                 # `items` is for the items after those of `prefixItems`.
@@ -1536,7 +1543,9 @@ class Schema:
         one = self._compile(node["propertyNames"])
 
         def check(value: Any) -> Errors:
-            for name in value if isinstance(value, dict) else ():
+            if not isinstance(value, dict):
+                return ()
+            for name in value:
                 if errors := one(name):
                     return [_at(name, f": its name{error[1:]}") for error in errors]
             return ()
@@ -1548,10 +1557,8 @@ class Schema:
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has_it = {"type": "object", "required": [name]}
-            implied.append({"if": has_it, "then": part})
+        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
+        implied = [{"if": has[name], "then": part} for name, part in parts]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
@@ -2147,8 +2154,7 @@ def _read_object(
         properties[name] = schema
         if convert is not _keep:
             converters[name] = convert
-        notes = getattr(hint, "__metadata__", ())
-        if not any(isinstance(n, str) or hasattr(n, "description") for n in notes):
+        if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
@@ -2346,11 +2352,16 @@ class Entry:
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
+        left = MAX_VALUES  # in all texts together
         for _ in range(10):  # of at most MAX_ERRORS texts
+            if not errors:
+                break
+            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
             decoded = {}
-            for name, value in values.items() if errors else ():
-                wrong = _at(name, _WRONG_TYPE)
-                if isinstance(value, str) and any(e.startswith(wrong) for e in errors):
+            for name, value in values.items():
+                is_text = isinstance(value, str) and left > 0
+                if is_text and _at(name, "") in wrong:
+                    left -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
@@ -2573,17 +2584,15 @@ def tool_result(entry: Entry, value: Any) -> Message:
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
         result = plain
-    elif plain is None and not entry.output:
-        result = {"content": []}
-    elif not entry.output and not all(map(block_error, items)):
-        some = [item for item in items if item is not None]
-        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
-    else:
+    elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
             result["structuredContent"] = {"result": plain}
         elif entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
+    else:  # some content
+        some = [item for item in items if item is not None]
+        result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
     if entry.output and not result.get("isError"):
         if error := entry.output.flaw(result.get("structuredContent")):
@@ -2661,7 +2670,8 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     for node in _nodes(schema):
-        for choice in node.get("enum", ()):
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
     if len(description) > 1024:
@@ -3500,8 +3510,8 @@ class Context:
         """Start the handler; RpcError if the request may not be served. The order of the
         checks is that of section 13."""
         version = self.meta[META_VERSION]
-        is_served = version in versions("modern")
-        seen = rules(version if is_served else versions()[0])
+        is_served = version in _MODERN
+        seen = rules(version if is_served else _MODERN[0])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3835,10 +3845,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl,
-    icons. To unregister, delete from the dicts `tools`, `resources`, `templates`,
-    `prompts`, and call changed(). `on_watch` is called with the URI and the Context of
-    each subscription to a resource; it refuses one by raising.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it refuses one by raising.
 
         brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
@@ -4000,7 +4010,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = meta_for(versions("modern")[0])
+        meta = meta_for(_MODERN[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
         ctx._admit(drop)
         return ctx._result()
@@ -4885,9 +4895,9 @@ class Pipe(Peer):
         try:
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=start)
-        except RpcError as flaw:
-            _log(f"{flaw}, in: {line!s:.200}")
-            self.send(error_response(flaw, None, self.null_ids))
+        except RpcError as error:
+            _log(f"{error}, in: {line!s:.200}")
+            self.send(error_response(error, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
@@ -4910,13 +4920,13 @@ class Pipe(Peer):
                 self._handler = None
         return is_reader
 
-    def _stand_by(self, seen: Func) -> None:
-        """Be the deputy; end if no handler runs: an idle server must not wake up."""
+    def _stand_by(self, seen: Func | None) -> None:
+        """Be the deputy, until the same handler, or none, runs at two checks."""
         while True:
             time.sleep(BLINK_SECONDS / 10 if self._slow else BLINK_SECONDS)
             with self._lock:
                 handler = self._handler
-                if handler is not None and handler is not seen:
+                if handler is not seen:
                     seen = handler
                     continue
                 self._has_deputy = False
@@ -5029,9 +5039,9 @@ def serve_stdio(server: Server) -> None:
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
-    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES SEND_SECONDS STALL_SECONDS
-    MAX_SENDING_BYTES
-    Endpoint Exchange HttpError bearer event http_server mirror serve_http unmirror
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
+    SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
+    mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
@@ -5228,9 +5238,8 @@ class Outbox:
         reader     the Answer that takes events; None: none, now
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. No thread
-    writes to a connection, or calls an author's code, while holding it. Any thread may
-    call any method; only wait() waits.
+    `_moved`, a condition, guards all fields and is notified of each change. Any thread
+    may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -5368,8 +5377,8 @@ class Answer:
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
 
-    Why not always a stream? Most calls send nothing but their result. JSON has a
-    Content-Length, and an error can have a status of its own.
+    Why not always a stream? Most calls send nothing but their result, and an error in
+    JSON can have a status of its own.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5630,7 +5639,7 @@ def bearer(
 
 def check_principal(who: Any) -> Any:
     """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False:
+    if who is None or who is False or who in ("", [], {}):
         raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
     digest(who)  # sessions and request state need it
     return who
@@ -6261,7 +6270,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# http.server accepts them all, and takes half the time of a call.
+# parser accepts them all, and takes half the time of a call.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6282,29 +6291,19 @@ _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
 
-class Step(IntEnum):
-    """What a connection does.
-
-        step      the connection                              until
-        CLOSES    gives its client time to read an answer     2 s have passed
-        WAITS     waits for a request                         SEND_SECONDS
-        READS     has begun to receive a head                 SEND_SECONDS
-                  ... or a body                               BODY_SECONDS
-        SENDS     sends up to 64 KiB of an answer             SEND_SECONDS
-        SERVES    runs a handler, or waits for an event       no limit
-
-    If all places are taken, a new connection takes that of another one, in this order;
-    but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So
-    a slow reader makes room as a slow sender does.
-    """
-
-    CLOSES = 0
-    WAITS = 1
-    READS = 2
-    SENDS = 3
-    SERVES = 4
-
-
+# What a connection does, and until when:
+#
+#     CLOSES    it gives its client time to read an answer     2 s have passed
+#     WAITS     it waits for a request                         SEND_SECONDS
+#     READS     a head arrives                                 SEND_SECONDS
+#               a body arrives                                 BODY_SECONDS
+#     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
+#     SERVES    a handler runs, or an event is awaited         no limit
+#
+# If all places are taken, a new connection takes that of another one, in this order;
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
+# slow reader makes room as a slow sender does.
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
 # The steps that may follow each one.
 _NEXT_STEPS = {
     Step.CLOSES: (),
@@ -6359,16 +6358,18 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(0.05)  # then serve_forever() looks around
+        self.socket.settimeout(1)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self) -> None:
+    def serve_forever(self, poll_interval: float = 0.05) -> None:
         """Accept connections until close(). Handlers see the context of this call."""
         self._context = copy_context()
+        with suppress(OSError):  # it is closed
+            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):

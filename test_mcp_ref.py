@@ -58,6 +58,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Uni
 from unittest import mock
 
 import pytest
+from testing import revisions
 from testing.places import (
     CHUNKED,
     DEEP,
@@ -281,6 +282,31 @@ quiet
 [2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
+
+
+def test_the_tables_are_those_of_the_specification():
+    """The referee has rows of its own."""
+    for name in ("METHODS", "NOTIFICATIONS", "ERRORS"):
+        ours = {str(key): row for key, row in getattr(mcp, name).items()}
+        theirs = getattr(revisions, name)
+        assert ours.keys() == theirs.keys(), name
+        for key, row in theirs.items():
+            assert (ours[key].since, ours[key].until) == (row.since, row.until), key
+            if name != "ERRORS":
+                assert set(ours[key].way) == set(row.way), key
+            if name == "METHODS":
+                flags = [flag for flag in ("asks", "cacheable") if flag in row.flags]
+                assert flags == [
+                    one for one in ("asks", "cacheable") if getattr(ours[key], one)
+                ]
+    members = {}
+    for row in mcp.FEATURES.values():
+        members.update(
+            {member: (row.since, row.until) for member in row.fields.split()}
+        )
+    assert members == {
+        one.name: (one.since, one.until) for one in revisions.MEMBERS.values()
+    }
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
@@ -2443,6 +2469,14 @@ def test_generic_classes_and_aliases_of_members():
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="typing.ReadOnly is new in 3.13")
+def test_read_only_members_are_members():
+    read_only, not_required = typing.ReadOnly, typing.NotRequired
+    members = {"a": read_only[int], "b": not_required[read_only[int]]}
+    schema = mcp.schema_of(TypedDict("members", members))
+    assert schema["properties"] == {"a": INT, "b": INT} and schema["required"] == ["a"]
+
+
 def test_a_signature_that_a_decorator_shows_hides_parameters():
     def with_database(function):
         @functools.wraps(function)
@@ -2656,6 +2690,16 @@ def test_many_texts_are_read_in_few_passes():
     assert count < 2000
     some = dict(list(many.items())[:100])
     assert server.call("t", **some)["content"][0]["text"] == "100"
+
+
+def test_the_values_of_all_texts_of_a_call_are_counted(monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_VALUES", 1000)
+    lists = {"type": "object", "additionalProperties": {"type": "array"}}
+    server, _ = serve_tool(lambda **others: str(len(others)), input_schema=lists)
+    text = "[" + "[]," * 150 + "1]"  # 301 values
+    assert server.call("t", **dict.fromkeys("abc", text))["content"][0]["text"] == "3"
+    told = server.call("t", **dict.fromkeys("abcde", text))["content"][0]["text"]
+    assert "/e: must be of type array" in told and "/a" not in told
 
 
 def test_titled_choices_are_one_look_up():
@@ -2958,7 +3002,8 @@ def test_options_of_a_tool_or_resource_have_their_types(members, word):
         ({"anyOf": [{"required": ["a"]}, {}]}, ["anyOf at the root"]),
         ({"properties": {"n": {"enum": [1, 2]}}}, ["the choice 1", "the choice 2"]),
         ({"properties": {"n": {"items": {"enum": ["a", ""]}}}}, ["the choice ''"]),
-        ({"properties": {"n": {"enum": ["a", None]}, "enum": STR}}, []),
+        ({"properties": {"n": {"enum": ["a", None]}, "enum": True}}, []),
+        ({"default": {"enum": 5}}, []),
     ],
     ids=str,
 )
@@ -4138,14 +4183,25 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
     assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
 
 
-def test_a_principal_that_is_not_json_is_named(capsys):
-    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: object())
+@parametrize(
+    "principal, status, said",
+    [
+        (object(), 500, "must be a JSON value"),
+        *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
+        # 415: the next check
+        *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
+    ],
+)
+def test_a_principal_is_a_json_value_that_names_somebody(
+    principal, status, said, capsys
+):
+    site = mcp.Endpoint(mcp.Server("s"), authorize=lambda headers: principal)
     exchange = mcp.Exchange("POST", "/mcp", [], io.BytesIO())
     answers = []
     exchange.start = lambda *answer: answers.append(answer)
     site.serve(exchange)
-    assert answers[0][0] == 500
-    assert "must be a JSON value" in capsys.readouterr().err
+    assert answers[0][0] == status
+    assert said in capsys.readouterr().err
 
 
 @parametrize("opening, closing", ["[]", ('{"a":', "}")])
@@ -5092,6 +5148,30 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     )
     assert {one["on"] for one in events} == {sent["on"]} and "result" in str(events)
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
+
+
+def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MCP_TRACE", str(tmp_path / "trace"))
+    with exchanges() as site:
+        port = site.line.port
+        body = json.dumps(OPENING)
+        headers = {"Content-Type": "application/json"}
+        name = exchange(port, "POST", "/mcp", headers, body)[1]["mcp-session-id"]
+        ping = '{"jsonrpc": "2.0", "id": 2, "method": "ping"}'
+        exchange(port, "POST", "/mcp", {**headers, "Mcp-Session-Id": name}, ping)
+        exchange(port, "POST", "/mcp", headers, "data: 1\ndata: 2\n")
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.settimeout(PATIENCE)
+            link.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with link.makefile("rb") as answer:
+                line = next(one for one in answer if b"session_id=" in one)
+        other = line.decode().strip().rpartition("=")[2]
+    text = (tmp_path / "trace").read_text()
+    assert len(name) > 20 and name not in text
+    assert len(other) > 20 and other not in text and "session_id=..." in text
+    assert text.count("data: 1") == text.count("data: 2") == 1
 
 
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):

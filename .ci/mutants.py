@@ -1333,6 +1333,16 @@ class PagesOverlap(strange.Pages, Mutant):
         return found
 
 
+class PagesLose(Mutant):
+    """a list lacks every second item"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        name = strange.MEMBERS.get(request.get("method", ""), "")
+        if name and isinstance((message.get("result") or {}).get(name), list):
+            message["result"][name] = message["result"][name][1::2]
+        return [message]
+
+
 class NullCursors(Mutant):
     """the last page has the cursor null"""
 
@@ -1635,7 +1645,10 @@ def check_mutants(vectors: list[Json], quick: bool) -> int:
                 for name in set(rows).intersection(names):
                     del rows[name]
         notes = {**kept, **choose(caught, vectors)}
-        NOTES.write_text(json.dumps(notes, indent=1, sort_keys=True) + "\n", "utf-8")
+        lines = [
+            f" {json.dumps(one)}: {json.dumps(notes[one])}" for one in sorted(notes)
+        ]
+        NOTES.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
     return len(left)
 
 

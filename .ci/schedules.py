@@ -202,13 +202,15 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         task = me()
+        seconds = None if timeout < 0 else timeout
         if not blocking:
-            if self.owner is not None and not self._mine(task):
-                return False
-        else:
-            seconds = None if timeout < 0 else timeout
-            if not task.wait(lambda: self.owner is None or self._mine(task), seconds):
-                return False
+            seconds = 0
+
+        def is_free() -> bool:
+            return self.owner is None or self._mine(task)
+
+        if not (is_free() if seconds == 0 else task.wait(is_free, seconds)):
+            return False
         self.owner, self.count = task, self.count + 1
         return True
 
@@ -240,29 +242,24 @@ class RLock(Lock):
 class Condition:
     def __init__(self, lock: Any = None) -> None:
         self.lock = lock or RLock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
         self.waiting: list[Any] = []
 
-    def acquire(self) -> None:
-        self.lock.acquire()
-
-    def release(self) -> None:
-        self.lock.release()
-
     def __enter__(self) -> None:
-        self.lock.acquire()
+        self.acquire()
 
     def __exit__(self, *_: Any) -> None:
-        self.lock.release()
+        self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         token = [False]
         self.waiting.append(token)
         count, self.lock.count = self.lock.count, 1
-        self.lock.release()
+        self.release()
         told = me().wait(lambda: token[0], timeout)
         if token in self.waiting:
             self.waiting.remove(token)
-        self.lock.acquire()
+        self.acquire()
         self.lock.count = count
         return told
 
@@ -297,17 +294,18 @@ class Event:
         return self.flag
 
     def wait(self, timeout: float | None = None) -> bool:
-        return me().wait(lambda: self.flag, timeout)
+        return me().wait(self.is_set, timeout)
 
 
 class Thread:
     ident: Any = None
+    owner: Any = None
+    task: Any = None
 
     def __init__(
         self, target: Any, args: Any = (), name: str = "", daemon: bool = True
     ) -> None:
-        self.name, self.task = name, None  # type: str, Any
-        self.target = lambda: target(*args)
+        self.name, self.target = name, lambda: target(*args)
 
     def start(self) -> None:
         if self.task:
@@ -317,11 +315,11 @@ class Thread:
         if scheduler.starts in scheduler.refused:
             raise RuntimeError("can't start new thread")
         self.task = scheduler.spawn(self.target, self.name)
-        self.task.owner = getattr(self, "owner", None)
+        self.task.owner = self.owner
         self.ident = self.task.ident
 
     def join(self, timeout: float | None = None) -> None:
-        me().wait(lambda: self.task.done, timeout)
+        self.task.join(timeout)
 
 
 THREADING = types.SimpleNamespace(
@@ -337,11 +335,9 @@ THREADING = types.SimpleNamespace(
     main_thread=lambda: None,
 )
 TIME = types.SimpleNamespace(
+    **{name: getattr(time, name) for name in ("time", "strftime", "gmtime")},
     monotonic=lambda: getattr(running, "task", None) and me().scheduler.now or 0.0,
-    time=time.time,
     sleep=lambda seconds: me().wait(lambda: False, seconds),
-    strftime=time.strftime,
-    gmtime=time.gmtime,
 )
 
 
@@ -456,127 +452,105 @@ def mentions(node: Any, name: str) -> bool:
     return False
 
 
-def drops_lock(path: str, name: str) -> Edit:
+def edits(kind: Any, lacks: str) -> Callable[[Any], Callable[..., Edit]]:
+    """Make a maker of Edits of one function: it is given a node of a kind, a name, and
+    what else it needs; it returns what stands there instead, or None: the same node."""
+
+    def decorate(change: Any) -> Callable[..., Edit]:
+        def make(path: str, name: str, *more: Any) -> Edit:
+            def replace(node: Any) -> Any:
+                found = change(node, name, *more) if isinstance(node, kind) else None
+                return node if found is None else found
+
+            return Edit(path, lacks.format(name, *more), replace)
+
+        return make
+
+    return decorate
+
+
+@edits(ast.With, "does not take {}")
+def drops_lock(node: Any, name: str) -> Any:
     """Have a function do without a lock what it does with it."""
-
-    def change(node: Any) -> Any:
-        if not isinstance(node, ast.With):
-            return node
-        kept = [one for one in node.items if not mentions(one, name)]
-        if len(kept) == len(node.items):
-            return node
-        if kept:
-            return ast.With(items=kept, body=node.body)
-        return ast.If(test=ast.Constant(True), body=node.body, orelse=[])
-
-    return Edit(path, f"does not take {name}", change)
+    kept = [one for one in node.items if not mentions(one, name)]
+    if len(kept) < len(node.items):
+        return ast.With(items=kept, body=node.body) if kept else node.body
+    return None
 
 
-def drops_call(path: str, name: str) -> Edit:
+@edits(ast.Expr, "does not call {}()")
+def drops_call(node: Any, name: str) -> Any:
     """Have a function leave out a call whose result it does not use."""
-
-    def change(node: Any) -> Any:
-        is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-        return ast.Pass() if is_call and mentions(node.value.func, name) else node
-
-    return Edit(path, f"does not call {name}()", change)
+    if isinstance(node.value, ast.Call) and mentions(node.value.func, name):
+        return ast.Pass()
+    return None
 
 
-def drops_assignment(path: str, name: str) -> Edit:
+@edits((ast.Assign, ast.AugAssign, ast.AnnAssign), "does not assign {}")
+def drops_assignment(node: Any, name: str) -> Any:
     """Have a function leave out what it assigns to a name, or below it."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-            targets = [node.target]
-        else:
-            return node
-        return ast.Pass() if any(mentions(one, name) for one in targets) else node
-
-    return Edit(path, f"does not assign {name}", change)
+    targets = getattr(node, "targets", None) or [node.target]
+    return ast.Pass() if any(mentions(one, name) for one in targets) else None
 
 
-def drops_condition(path: str, name: str) -> Edit:
-    """Have a function leave out one of several conditions, with what it calls."""
-
-    def change(node: Any) -> Any:
-        if not isinstance(node, ast.BoolOp):
-            return node
-        kept = [one for one in node.values if not mentions(one, name)]
-        if len(kept) in (0, len(node.values)):
-            return node
-        return kept[0] if len(kept) == 1 else ast.BoolOp(op=node.op, values=kept)
-
-    return Edit(path, f"has no condition with {name} beside others", change)
-
-
-def drops_handler(path: str, name: str) -> Edit:
-    """Have a function let exceptions pass that it handles, in a `try` with a name."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, ast.Try) and mentions(node, name) and node.handlers:
-            return [*node.body, *node.orelse, *node.finalbody]
-        return node
-
-    return Edit(path, f"handles no exception of {name}", change)
-
-
-def decides(path: str, name: str, value: bool) -> Edit:
-    """Have an `if` whose test has a name decide one way, whatever is the case."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, (ast.If, ast.IfExp)) and mentions(node.test, name):
-            changed = copy.copy(node)
-            changed.test = ast.copy_location(ast.Constant(value), node.test)
-            return changed
-        return node
-
-    return Edit(path, f"has no `if` with {name}", change)
-
-
-def assigns(path: str, name: str, value: bool) -> Edit:
+@edits(ast.Assign, "does not assign {}")
+def assigns(node: Any, name: str, value: bool) -> Any:
     """Have a function assign something else to a name, once it has found its value."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, ast.Assign) and mentions(node.targets[0], name):
-            return [node, ast.Assign(targets=node.targets, value=ast.Constant(value))]
-        return node
-
-    return Edit(path, f"does not assign {name}", change)
+    if mentions(node.targets[0], name):
+        return [node, ast.Assign(targets=node.targets, value=ast.Constant(value))]
+    return None
 
 
-def calls_instead(path: str, name: str, other: str) -> Edit:
+@edits(ast.BoolOp, "has no condition with {} beside others")
+def drops_condition(node: Any, name: str) -> Any:
+    """Have a function leave out one of several conditions, with what it calls."""
+    kept = [one for one in node.values if not mentions(one, name)]
+    if len(kept) in (0, len(node.values)):
+        return None
+    return kept[0] if len(kept) == 1 else ast.BoolOp(op=node.op, values=kept)
+
+
+@edits(ast.Try, "handles no exception of {}")
+def drops_handler(node: Any, name: str) -> Any:
+    """Have a function let exceptions pass that it handles, in a `try` with a name."""
+    if mentions(node, name) and node.handlers:
+        return [*node.body, *node.orelse, *node.finalbody]
+    return None
+
+
+@edits((ast.If, ast.IfExp), "has no `if` with {}")
+def decides(node: Any, name: str, value: bool) -> Any:
+    """Have an `if` whose test has a name decide one way, whatever is the case."""
+    if not mentions(node.test, name):
+        return None
+    changed = copy.copy(node)
+    changed.test = ast.copy_location(ast.Constant(value), node.test)
+    return changed
+
+
+@edits(ast.Attribute, "does not call {}()")
+def calls_instead(node: Any, name: str, other: str) -> Any:
     """Have a function call another method: notify() in place of notify_all()."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, ast.Attribute) and node.attr == name:
-            return ast.Attribute(value=node.value, attr=other, ctx=node.ctx)
-        return node
-
-    return Edit(path, f"does not call {name}()", change)
+    if node.attr == name:
+        return ast.Attribute(value=node.value, attr=other, ctx=node.ctx)
+    return None
 
 
-def delays(path: str, name: str, behind: str) -> Edit:
+@edits(ast.AST, "does not have {} before {}")
+def delays(node: Any, name: str, behind: str) -> Any:
     """Have a function take one step, which has a name, only after another one."""
-
-    def change(node: Any) -> Any:
-        block = getattr(node, "body", None)
-        if not isinstance(block, list):
-            return node
-        firsts = [one for one in block if mentions(one, name)]
-        seconds = [one for one in block if mentions(one, behind)]
-        if not firsts or not seconds or firsts[0] is seconds[0]:
-            return node
-        if block.index(firsts[0]) > block.index(seconds[0]):
-            return node
-        order = [one for one in block if one is not firsts[0]]
-        order.insert(order.index(seconds[0]) + 1, firsts[0])
-        changed = copy.copy(node)
-        changed.body = order
-        return changed
-
-    return Edit(path, f"does not have {name} before {behind}", change)
+    block = getattr(node, "body", None)
+    if not isinstance(block, list):
+        return None
+    first = next((one for one in block if mentions(one, name)), None)
+    second = next((one for one in block if mentions(one, behind)), None)
+    if not first or not second or block.index(first) >= block.index(second):
+        return None
+    order = [one for one in block if one is not first]
+    order.insert(order.index(second) + 1, first)
+    changed = copy.copy(node)
+    changed.body = order
+    return changed
 
 
 def load(planted: Any = None) -> Any:
@@ -1036,10 +1010,11 @@ def response_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     """A request is cancelled while its handler registers a function: it runs once."""
-    server, told = mcp.Server("s"), []  # type: Any, list[int]
+    server, begun, told = mcp.Server("s"), [], []  # type: Any, list[int], list[int]
     peer = mcp.Peer()
 
     def tool(ctx: Any) -> str:
+        begun.append(1)
         ctx.on_cancel(lambda: told.append(1))
         me().wait(lambda: ctx.cancelled)
         return ""
@@ -1048,7 +1023,7 @@ def cancel_meets_on_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     scheduler.functions = "on_cancel _wake_with _cancel _become cancel_all".split()
 
     def cancel() -> None:
-        me().wait(lambda: peer.running or told)
+        me().wait(lambda: begun)
         peer.cancel_all()
 
     call = request(mcp, "tools/call", name="tool")
@@ -1119,6 +1094,7 @@ def server_that_asks(mcp: Any, ask: Any = None) -> tuple[Any, list[str]]:
     server, got = mcp.Server("s"), []  # type: Any, list[str]
 
     def tool(ctx: Any) -> str:
+        ctx.peer.begun = True
         try:
             got.append(str(ask(ctx) if ask else ctx.list_roots()))
         except mcp.AskError as problem:
@@ -1166,7 +1142,7 @@ def question(
 
     def once_it_runs(act: Any) -> Any:
         def wait_and_act() -> None:
-            me().wait(lambda: peer.running or got)
+            me().wait(lambda: hasattr(peer, "begun"))
             act()
 
         return wait_and_act
@@ -1426,7 +1402,7 @@ def waiting_call_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
     one behind it is."""
     line = mcp.encode(cancellation()).decode()
     host = Host(mcp, scheduler, [5, 3, 0, -4, line], 1)
-    scheduler.functions = [*PIPE, *"take_notification _perform _end _cancel".split()]
+    scheduler.functions = [*PIPE, *"take_notification _perform _become _cancel".split()]
     return lambda: sorted(host.answered) == [0, 2] and not host.pipe.running
 
 
@@ -1870,10 +1846,10 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("a session listens after close()", initialize_meets_close, decides("LegacyContext._initialize", "peer.closed", False)),
     ("close() leaves the session a listener", initialize_meets_close, drops_call("Peer.close", "listeners.pop")),
     ("two sessions of a peer are left", initializes_meet, drops_lock("LegacyContext._initialize", "opening")),
-    ("a request ends twice", response_meets_cancel, decides("Context._end", "_ended", False)),
+    ("a request ends twice", response_meets_cancel, decides("Context._become", "state", False)),
     ("on_cancel() after the cancellation is lost", cancel_meets_on_cancel, drops_call("Context._wake_with", "wake")),
     ("on_cancel() looks without the lock", cancel_meets_on_cancel, drops_lock("Context._wake_with", "_ending")),
-    ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.call", "set_running_or_notify_cancel", False)),
+    ("what was cancelled runs all the same", run_meets_cancel, decides("RunHook.run_next", "set_running_or_notify_cancel", False)),
     ("what is given up may still run", run_meets_cancel, drops_condition("RunHook.call", "cancel")),
     ("a response does not take its question", question_meets_all, calls_instead("take_response", "pop", "get")),
     ("a new question does not hear of the cancellation", question_meets_cancel, drops_call("LegacyContext._asking", "_wake_with")),
@@ -1901,7 +1877,7 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("a replaced reader does not count itself out", slow_calls_wait, drops_assignment("Pipe._empty_queue", "_slow")),
     ("the queue is empty under one lock, and left under the next", slow_calls_wait, Patch("Pipe._empty_queue", empty_in_two_steps)),
     ("a handler is put into the queue when the lock is free again", slow_calls_wait, drops_lock("Pipe._run", "_lock")),
-    ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._end", "_ended", False)),
+    ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._finish", "_become", False)),
     ("serve() returns while an answer is sent", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: bool(pipe.running))),
     ("serve() does not wait for slow handlers", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: False)),
     ("what is abandoned is not cancelled", answer_meets_stop, drops_call("Pipe._finish", "cancel_all")),

@@ -22,7 +22,7 @@ elsewhere, such as `../secret`, are refused.
     $ python3 examples/mcp_cli.py read examples/course/03_resources_and_prompts.py note:///ideas/boat
     Paint the boat blue.
     $ python3 examples/mcp_cli.py read examples/course/03_resources_and_prompts.py note:///ideas/plane
-    the server answered with error ...: Resource not found
+    the server answered with error ...: Resource not found ...
     $ python3 examples/mcp_cli.py read examples/course/03_resources_and_prompts.py note:///../passwd
     the server answered with error ...
 

@@ -125,6 +125,7 @@ from mcp_ref import (
     Schema,
     Server,
     bearer,
+    decode,
     elicitation,
     log,
     rules,
@@ -281,6 +282,11 @@ def prefix_of(name: str, taken: Iterable[str]) -> str:
         if prefix not in taken:
             return prefix
     return f"s{prefix[: MAX_NAME // 2 - 10]}-{digest(name)}"
+
+
+def bare(url: str) -> str:
+    """Return a URL without user, password and query."""
+    return re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
 
 
 def place_of(url: str) -> tuple[str, int] | None:
@@ -534,16 +540,31 @@ class Bounded(Client):
 class Call:
     """A client's request, for one upstream.
 
-    `client` and `principal` say whose it is. `ctx` is the request, None when the call
-    has ended: an upstream that has not answered it may still ask. `sent` is the
-    upstream's request.
+        client, principal  whose it is
+        ctx                the request
+        sent               the upstream's request
+        talk               its Talk, if the client is not asked by a request
+
+    After end(), the last three are None. It is still needed to know who an upstream
+    that has not answered it asks, so it must not keep the request.
     """
 
-    def __init__(self, ctx: Context) -> None:
-        self.ctx: Context | None = ctx
+    def __init__(self, ctx: Context, talk: Talk | None = None) -> None:
         self.client = weakref.ref(ctx.peer)
         self.principal = json.dumps(ctx.principal, sort_keys=True)
+        self.ctx: Context | None = ctx
         self.sent: Any = None
+        self.talk = talk
+
+    def end(self) -> None:
+        """Forget the request."""
+        self.ctx = self.sent = self.talk = None
+
+    def cancel(self) -> None:
+        """Cancel the upstream's request, unless it has ended."""
+        sent = self.sent
+        if sent:
+            sent.cancel()
 
 
 def latest(tags: list[Any]) -> Call:
@@ -597,13 +618,16 @@ class Connection:
         self.client: Client | None = None
         self.transport: Transport | None = None
 
-    def is_barred(self, call: Call) -> bool:
-        """Tell whether it cannot take a call."""
+    def barred_by(self, call: Call) -> str | None:
+        """Return the principal whose calls bar another call, or None."""
+        if self.retired:
+            return self.principal
         if self.client is None or self.client.modern:  # which asks in its answers
-            return self.retired
-        given_up = list(self.client.unanswered.values())
-        is_foreign = any(one.principal != call.principal for one in given_up)
-        return self.retired or is_foreign or len(given_up) > MAX_GIVEN_UP
+            return None
+        given_up = [one.principal for one in list(self.client.unanswered.values())]
+        if len(given_up) > MAX_GIVEN_UP:
+            return call.principal
+        return next((one for one in given_up if one != call.principal), None)
 
     def open(self) -> Client:
         """Connect, or return what is connected."""
@@ -675,9 +699,9 @@ class Connection:
             self.asked.remove(call.principal)
 
     def _ask_client(self, call: Call, question: Message) -> Message:
-        if isinstance(call, Talk):  # Upstream.call() says who asks
-            return call.ask(question)
-        ctx = call.ctx
+        ctx, talk = call.ctx, call.talk
+        if talk:  # Upstream.call() says who asks
+            return talk.ask(question)
         if ctx is None or rules(ctx.version).modern:
             raise RpcError(INTERNAL, "The client cannot be asked")
         self._note_visit(question.get("params"), call)
@@ -743,12 +767,15 @@ class Connection:
                 return
             total = total if isinstance(total, (int, float)) else None
             text = None if message is None else str(message)[:MAX_PROGRESS]
+            hearer = call.ctx
             with contextlib.suppress(Malformed):
-                (call.ctx or ctx).progress(*sound([done, total, text]))
+                if hearer:
+                    hearer.progress(*sound([done, total, text]))
 
         def started(sent: Any) -> None:
             call.sent = sent
-            (call.ctx or ctx).on_cancel(sent.cancel)
+            if call.ctx:
+                call.ctx.on_cancel(call.cancel)
 
         result: Message = client.request(
             ctx.method,
@@ -761,7 +788,7 @@ class Connection:
         return dict(sound(result))
 
 
-class Talk(Call):
+class Talk:
     """A call of a modern client to a legacy upstream, which may ask meanwhile.
 
         running    the upstream works on it     a handler waits in next()
@@ -769,12 +796,13 @@ class Talk(Call):
         ended      there is a result or error   the handler has it
 
     The call runs on a thread of its own, because the client answers a question with
-    another request, which is another handler: `ctx` is the latest. `token` names the
-    call in the client's request state.
+    another request, which is another handler: `call.ctx` is the latest. `token` names
+    the call in the client's request state.
     """
 
     def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx)
+        self.call = Call(ctx, self)
+        self.principal = self.call.principal
         self.size = len(repr(ctx.params))  # about
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -786,7 +814,7 @@ class Talk(Call):
 
         def run() -> None:
             try:
-                self.events.put(("result", upstream.send(self, params)))
+                self.events.put(("result", upstream.send(self.call, params)))
             except BaseException as problem:  # the handler raises it
                 self.events.put(("problem", problem))
 
@@ -795,13 +823,14 @@ class Talk(Call):
     def give_up(self) -> None:
         """End a call whose client does not answer."""
         self.answer.cancel()
-        self.sent.cancel()
+        self.call.cancel()
 
     def ask(self, question: Message) -> Message:
         """Ask the client, on the connection's thread; return its answer."""
         from concurrent.futures import CancelledError, Future, TimeoutError as TooLate
 
-        if not (self.ctx and can_ask(self.ctx, question)):
+        ctx = self.call.ctx
+        if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
         self.events.put(("question", (question, answer)))
@@ -845,11 +874,11 @@ class Talk(Call):
 
     def resume(self, ctx: Context, upstream: Upstream) -> Message:
         """Go on, with the answer in a request."""
-        self.ctx = ctx
+        self.call.ctx = ctx
         answers = ctx.params.get("inputResponses", {})
         if "question" not in answers:
             return self.asked(upstream)
-        ctx.on_cancel(self.sent.cancel)
+        ctx.on_cancel(self.call.cancel)
         self.answer.set_result(answers["question"])
         return self.next(upstream)
 
@@ -1065,19 +1094,10 @@ class Upstream:
         """End the connections of clients that have left, or do not call."""
         long_ago = time.monotonic() - OWN_SECONDS
         with self.lock:
-            unused = [
-                key
-                for key, one in self.own.items()
-                if not one.calls
-                and (
-                    one.retired
-                    or getattr(key[0], "closed", False)
-                    or one.used < long_ago
-                )
-            ]
-            connections = [self.own.pop(key) for key in unused]
-        for connection in connections:
-            connection.close()
+            for key, one in list(self.own.items()):
+                has_left = one.retired or getattr(key[0], "closed", False)
+                if not one.calls and (has_left or one.used < long_ago):
+                    self._end(key)
 
     def _subscribe(self, client: Client) -> None:
         """Open the subscriptions that are wanted and missing.
@@ -1321,7 +1341,7 @@ class Upstream:
             with self.lock:
                 connection.calls.remove(call)
                 connection.used = time.monotonic()
-            call.ctx = None
+            call.end()
 
     def _claim(self, call: Call) -> Connection:
         """Return the connection for a call, which counts as in progress on it."""
@@ -1341,10 +1361,9 @@ class Upstream:
         with self.lock:
             is_shared = key == (None, ())
             found = self.own.pop(key, self.main if is_shared else None)
-            if found and found.is_barred(call):
-                found.retired = True
-                if found is not self.main:
-                    self.own[found, ()] = found  # until its calls have ended
+            barred_by = found.barred_by(call) if found else None
+            if found and barred_by is not None:
+                self._retire(found, barred_by)
                 found = None
             if found is None:
                 self._make_room(call.principal)
@@ -1353,6 +1372,22 @@ class Upstream:
                 self.own[key] = found  # behind those that are used less
             found.calls.append(call)
             return found
+
+    def _retire(self, connection: Connection, principal: str) -> None:
+        """Keep a connection until its calls have ended, as one of the principal that
+        barred it; end the principal's oldest if there are too many."""
+        connection.retired = True
+        if connection is self.main:
+            return
+        connection.principal = principal
+        own = keys_of(self.own, principal)
+        for key in [one for one in own if self.own[one].retired][: 1 - MAX_OWN]:
+            self._end(key)
+        self.own[connection, ()] = connection
+
+    def _end(self, key: Any) -> None:
+        """End a connection, on a thread: a program may take seconds to end."""
+        threading.Thread(target=self.own.pop(key).close, daemon=True).start()
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""
@@ -1372,7 +1407,7 @@ class Upstream:
         idle = [key for key in own if not self.own[key].calls]
         if not idle:
             raise RpcError(INTERNAL, "Too many clients use this server: try again")
-        threading.Thread(target=self.own.pop(idle[0]).close, daemon=True).start()
+        self._end(idle[0])
 
     def with_our_uris(self, result: Message) -> Message:
         """Return a result with our URIs in place of theirs."""
@@ -1468,7 +1503,7 @@ class Login:
     @property
     def how(self) -> str:
         """What says how to log in, where we cannot ask a user."""
-        url = re.split("[?#]", self.upstream.options.get("url", ""))[0]
+        url = bare(self.upstream.options.get("url", ""))
         return f"it needs a login: python3 mcp_cli.py login {url}"
 
     @property
@@ -1794,14 +1829,10 @@ def find_tools(tools: list[Message], query: str) -> Message:
     words = re.findall(r"\w+", query.lower())[:MAX_WORDS]
 
     def score(tool: Message) -> int:
-        name, schema = tool["name"].lower(), tool["inputSchema"]
-        said = (
-            tool.get("title"),
-            tool.get("description"),
-            *schema.get("properties", ()),
-        )
-        text = f"{name} {said}".lower()
-        return sum((word in text) + 2 * (word in name) for word in words)
+        name, properties = tool["name"].lower(), tool["inputSchema"].get("properties")
+        named = list(properties) if isinstance(properties, dict) else []
+        said = f"{name} {tool.get('title')} {tool.get('description')} {named}".lower()
+        return sum((word in said) + 2 * (word in name) for word in words)
 
     scores = [(score(tool), tool) for tool in tools]
     scores.sort(key=lambda pair: pair[0], reverse=True)
@@ -1818,6 +1849,9 @@ def find_tools(tools: list[Message], query: str) -> Message:
 def called_tool(given: Message) -> Message:
     """Return name and arguments in the arguments of call_tool."""
     name, arguments = given.get("name"), given.get("arguments", {})
+    if isinstance(arguments, str):  # models write objects as text
+        with contextlib.suppress(RpcError):
+            arguments = decode(arguments.encode("utf-8", "replace"))
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise RpcError(INVALID, "call_tool: name must be a string, arguments an object")
     return {"name": name, "arguments": arguments}
@@ -2058,7 +2092,7 @@ def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
     if not re.match("https?://[^/]", url):
         raise ValueError("expected a file or an http(s) URL")
-    name = re.split("[?#]", re.sub("//[^/]*@", "//", url))[0]
+    name = bare(url)
     upstream = Upstream(name, {"url": url}, prefix="")
     return Setup({name: upstream}, {"all": Profile("all", [(upstream, ["*"])])})
 
@@ -2109,7 +2143,7 @@ def main() -> None:
     host, _, port = (options.http or "0").rpartition(":")
     if not re.fullmatch(r"[0-9]{1,5}", port):
         parser.error(f"--http must be [HOST:]PORT, not {options.http!r}")
-    shown = re.split("[?#]", str(options.config))[0]
+    shown = bare(str(options.config))
     try:
         setup = read_config(str(options.config))
     except (OSError, ValueError) as problem:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import itertools
 import json
 import os
@@ -363,6 +364,12 @@ def test_gateway_leaves_out_a_server_that_cannot_be_understood(
 def test_gateway_names_what_is_wrong_with_its_command_line(words, keyword, tmp_path):
     configure(tmp_path, {"servers": {"x": X}})
     is_refused([*GATEWAY[1:], *words.split()], keyword, tmp_path)
+
+
+def test_a_url_that_is_refused_is_shown_without_secrets(tmp_path):
+    for url in (f"ftp://ann:{SECRET}@x/mcp?key={SECRET}", f"http:///x?{SECRET}"):
+        done = subprocess.run([*GATEWAY, url], capture_output=True, text=True)
+        assert done.returncode == 2 and SECRET not in done.stderr + done.stdout
 
 
 @needs_posix
@@ -1401,6 +1408,33 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
         upstream.close()
 
 
+@parametrize("key, word", [("one key for all workers", "Two?"), ("", "not valid")])
+def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkeypatch):
+    monkeypatch.setenv("MCP_STATE_KEY", key)
+    server, gate = asking_server()
+    with http_serving(server) as serving:
+        upstreams = [gw.Upstream("up", {"url": serving.url}) for _ in "12"]
+        workers = [gw.Profile("all", [(upstream, ["*"])]) for upstream in upstreams]
+        for upstream in upstreams:
+            upstream.keeper.start()
+
+        def call(worker, **more):
+            out = []
+            named = {"name": "up__twice", "arguments": {}, **more}
+            request = modern_request("tools/call", **named)
+            worker.handle(request, out.append, principal="ann")
+            return out[-1].get("result") or out[-1]["error"]
+
+        first = call(workers[0])
+        answers = dict.fromkeys(
+            first["inputRequests"], {"action": "accept", "content": {"n": 1}}
+        )
+        state = first["requestState"]
+        given = {"requestState": state, "inputResponses": answers}
+        assert word in json.dumps(call(workers[1], **given))
+        gw.close_all(upstreams)
+
+
 def test_a_cancelled_call_that_has_asked_is_cancelled():
     server, gate = asking_server()
     with http_serving(server) as serving:
@@ -1771,8 +1805,35 @@ def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
         with pytest.raises(client.Disconnected):
             running.result(PATIENCE)
         for call in given_up.calls:
-            call.sent.cancel()
+            call.cancel()
         wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
+
+
+@needs_posix
+def test_a_user_who_gives_up_calls_uses_up_their_own_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(gw, "MAX_OWN", 2)
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann, bob = person("ann"), person("bob")
+        running = []
+        for _ in range(4):  # each time, bob keeps the connection with another call
+            running.append(begin(bob.call, "up__late"))
+            with pytest.raises(TimeoutError):
+                bob.call("up__late", timeout=0.05)
+            wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
+            assert "accept" in ann.call("up__ask")
+        principals = [one.principal for one in upstream.own.values()]
+        assert sorted(principals) == ['"ann"', '"bob"', '"bob"']
+        with pytest.raises(mcp.RpcError, match="closed"):  # the oldest has ended
+            running[1].result(PATIENCE)
+
+
+def live_clients(upstream):
+    """Return the clients of the connections that take calls."""
+    connections = [upstream.main, *upstream.own.values()]
+    return [one.client for one in connections if one.client and not one.retired]
 
 
 def clients_of(upstream):
@@ -1919,6 +1980,28 @@ def test_clients_without_a_session_share_a_process_with_an_end(tmp_path, monkeyp
         wait_until(lambda: not upstream.own)
 
 
+def requests_for(tool):
+    """Return the calls of a tool that are kept, with their arguments."""
+    gc.collect()
+    found = [one for one in gc.get_objects() if isinstance(one, mcp.Context)]
+    return [one for one in found if one.params.get("name") == tool]
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_call_that_was_given_up_keeps_no_arguments(tmp_path, version):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann", version)
+        with pytest.raises(TimeoutError):
+            ann.call("up__late", timeout=0.05)
+        wait_until(lambda: upstream.main.client.unanswered)
+        wait_until(lambda: not requests_for("up__late"))
+        assert upstream.main.client.unanswered
+
+
 def test_a_page_belongs_to_the_session_that_was_sent_to_it():
     server, heard = mcp.Server("pages"), []
     page = {
@@ -1952,8 +2035,7 @@ def test_a_page_belongs_to_the_session_that_was_sent_to_it():
             ]
             with pytest.raises(mcp.RpcError, match="visit it"):
                 ann.call_tool("up__refuse", {"more": "x" * 10000})
-            # What is kept of the call is small.
-            assert all(one.ctx is None for one in upstream.main.visits.values())
+            wait_until(lambda: not requests_for("up__refuse"))
             server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
             wait_until(lambda: ("ann", "complete") in heard)
             profile.changed("tools")
@@ -2109,9 +2191,10 @@ def test_two_tools_stand_for_many(version):
         assert len(tools) == gw.MAX_FOUND and f"of {many} tools" in head
         assert found("nothing-like-this")[1] == []
         for tool in ("up__add", "old__add"):
-            given = {"name": tool, "arguments": {"a": 1, "b": 2}}
-            result = front.call_tool("call_tool", given)
-            assert result["content"][0]["text"] == "3"
+            for arguments in ({"a": 1, "b": 2}, '{"a": 1, "b": 2}'):
+                given = {"name": tool, "arguments": arguments}
+                result = front.call_tool("call_tool", given)
+                assert result["content"][0]["text"] == "3"
         for given in ({}, {"name": 7}, {"name": "x", "arguments": []}):
             with pytest.raises(mcp.RpcError, match="must be a string|Unknown tool"):
                 front.call_tool("call_tool", given)
@@ -2119,7 +2202,7 @@ def test_two_tools_stand_for_many(version):
 
 def test_the_answer_of_a_search_is_bounded(monkeypatch):
     monkeypatch.setattr(gw, "MAX_FOUND_BYTES", 1000)
-    tool = {"name": "t", "description": "x" * 600, "inputSchema": {}}
+    tool = {"name": "t", "inputSchema": {"properties": 7}}
     for size, shown in ((600, 1), (2000, 1), (100, 6)):
         tools = [{**tool, "description": "x" * size}] * 6
         text = gw.find_tools(tools, "x")["content"][0]["text"]

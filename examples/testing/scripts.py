@@ -114,6 +114,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from testing import revisions
 
 # ---- what is tested
 
@@ -174,13 +175,13 @@ else:
     Context = mcp.Context
 
 
+# Tests name revisions by what they mean, never by their place.
 ORDER = list(mcp.REVISIONS)  # newest first
-
-
 LEGACY = mcp.versions("legacy")
-
-
 MODERN = mcp.versions("modern")
+NEWEST = ORDER[0]
+NEWEST_LEGACY = LEGACY[0]
+OLDEST = ORDER[-1]
 
 
 CARRIERS = ["memory", "pipe", "http"]
@@ -832,7 +833,7 @@ class Referee:
 
     def note(self, message, arrow: str):
         """Remember requests until they are answered or cancelled."""
-        batches = exists(mcp.FEATURES["batches"], self.version or MODERN[0])
+        batches = exists(revisions.OTHERS["batches"], self.version or NEWEST)
         for one in message if isinstance(message, list) and batches else [message]:
             if not isinstance(one, dict) or {"result", "error"} & set(one):
                 continue
@@ -841,7 +842,7 @@ class Referee:
                 self.open.pop(arrow + json.dumps(params.get("requestId")), None)
             elif mcp.is_id(one.get("id")):
                 asked = self.open.setdefault(arrow + json.dumps(one["id"]), [])
-                asked.append((one.get("method"), version is not None))
+                asked.append((one.get("method"), version))
 
     def check(self, message, arrow: str):
         """Check what the side under test sends."""
@@ -852,7 +853,8 @@ class Referee:
                 continue
             params, meta, modern = params_of(one)
             version = modern or self.version
-            row = (mcp.METHODS if "id" in one else mcp.NOTIFICATIONS).get(one["method"])
+            table = revisions.METHODS if "id" in one else revisions.NOTIFICATIONS
+            row = table.get(one["method"])
             assert set(one) <= {"jsonrpc", "id", "method", "params"}, one
             assert params == one.get("params", {}), "params must be an object"
             assert (
@@ -875,7 +877,8 @@ class Referee:
     def response(self, message: dict, asker: str):
         assert ("result" in message) != ("error" in message), message
         if "error" in message:
-            error, row = message["error"], mcp.ERRORS.get(message["error"]["code"])
+            error = message["error"]
+            row = revisions.ERRORS.get(str(error["code"]))
             assert type(error["code"]) is int and isinstance(error["message"], str), (
                 error
             )
@@ -885,7 +888,7 @@ class Referee:
                 "not this revision's"
             )
         if message.get("id") is None:
-            null = exists(mcp.FEATURES["null id in errors"], self.version or MODERN[0])
+            null = exists(revisions.OTHERS["null-id-in-errors"], self.version or NEWEST)
             assert "error" in message and ("id" in message) is null, (
                 "null, or absent since then"
             )
@@ -894,35 +897,32 @@ class Referee:
         assert self.open.get(key), (
             "a response that nobody waits for, or to a cancelled request"
         )
-        method, modern = self.open[key].pop()
+        method, version = self.open[key].pop()
         if "result" in message and asker == ">":
-            self.result(method, modern, message["result"])
+            self.result(method, version, message["result"])
 
-    def result(self, method: str, modern: bool, result: dict):
-        """Check the result of a server: its members are those of the revision."""
-        row, kind = mcp.METHODS.get(method), result.get("resultType")
+    def result(self, method: str, modern: str | None, result: dict):
+        """Check the result of a server: its members are those of the revision.
+        `modern`: the revision that the request names."""
+        row, kind = revisions.METHODS.get(method), result.get("resultType")
         hints = len({"ttlMs", "cacheScope"} & set(result))
-        assert (kind is not None) == modern, "resultType is of the modern era"
-        assert not row or hints == 2 * (row.cacheable and kind == "complete"), (
-            "caching hints"
-        )
+        assert (kind is not None) == (modern is not None), "resultType is modern"
+        if row:
+            cacheable = "cacheable" in row.flags and kind == "complete"
+            assert hints == 2 * cacheable, "caching hints"
         if kind == "input_required":
-            asked = result["inputRequests"].values()
-            assert not row or row.asks, "may not ask"
-            assert all(
-                "<" in mcp.METHODS[one["method"]].way and "id" not in one
-                for one in asked
-            )
-        if modern:
+            assert not row or "asks" in row.flags, "may not ask"
+            for one in result["inputRequests"].values():
+                assert "<" in revisions.METHODS[one["method"]].way and "id" not in one
+        if modern is not None:
             assert isinstance(result["_meta"][META + "serverInfo"]["name"], str), result
         elif method == "initialize":
             self.version = result["protocolVersion"]
-        version = MODERN[0] if modern else self.version
+        version = modern or self.version
         hidden = {
-            name
-            for row in mcp.FEATURES.values()
+            row.name
+            for row in revisions.MEMBERS.values()
             if version and not exists(row, version)
-            for name in row.fields.split()
         }
         shown = {
             f"{kind}.{key}"
@@ -1268,7 +1268,7 @@ class Talk:
         assert not self.calls, "a call was not settled"
         if not self.played:
             for key, asked in list(self.referee.open.items()):
-                if ("subscriptions/listen", True) in asked:
+                if any(method == "subscriptions/listen" for method, _ in asked):
                     self.send(f'- notifications/cancelled {{"requestId": {key[1:]}}}')
             self.stack.close()
             owed = [

@@ -355,11 +355,17 @@ GROUPS = {
         ("Requests and changes", "Request Subscription"),
         ("Errors", "Disconnected Malformed ServerLacks RequestCancelled"),
         ("Transports", "Transport StdioTransport HttpTransport MemoryTransport"),
-        ("HTTP", "fetch url_warnings"),
+        ("HTTP", "fetch url_warnings merge_headers"),
     ),
 }
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
+    "2.0": """CHECK_SECONDS COMMENT MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
+        ON_CANCEL_SECONDS DIFFERENCES Endpoint.begin_checks
+        Exchange.comment LISTS META Peer.check_questions Peer.disconnect Peer.register
+        Pipe STALL_SECONDS Schema.errors Server(show_errors=)
+        Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
+        Client(sse=) HttpTransport(sse=) MAX_RETRIES merge_headers""",
     "1.1": """keywords printable MAX_ID_LENGTH MAX_VALUES Context.ask(take=)
         Exchange.hang_up Peer.prepare Peer.push Server.entries Client(cacert=)
         Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES

@@ -68,13 +68,12 @@ OPTIONAL = {
 }
 
 
-def meta_for(version: str, capabilities: Json, **more: Any) -> Json:
+def meta_for(version: str, capabilities: Json) -> Json:
     """Make the `_meta` of a request in a modern revision."""
     return {
         VERSION: version,
         META + "clientInfo": CLIENT,
         META + "clientCapabilities": capabilities,
-        **more,
     }
 
 
@@ -340,7 +339,11 @@ class Talk:
             member = member if isinstance(member, dict) else {}
             if "method" in member and is_a(member.get("id"), "string|integer"):
                 ids.append(member["id"])
-                self.link.methods[json.dumps(member["id"])] = str(member["method"])
+                sound = fits(SOUND, member, {}) and is_a(
+                    member.get("params", {}), "object"
+                )
+                method = member["method"] if sound else ""
+                self.link.methods[json.dumps(member["id"])] = method
             if verbatim and ("id" in member or "method" not in member):
                 self.loose += 1
         self.link.waiting |= {json.dumps(name) for name in ids}
@@ -499,6 +502,9 @@ class Talk:
                 raise Failed(f"the cursor {show(cursor)} leads back to itself", answer)
             cursors.append(cursor)
             params = {"cursor": cursor}
+        distinct = {json.dumps(item, sort_keys=True) for item in items}
+        if len(distinct) < len(items):
+            raise Failed("pages do not end, and their items come again", answer)
         raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:
@@ -539,8 +545,8 @@ class Talk:
                 raise Missing(step["given"]) from None
             if isinstance(problem, Silent):
                 talk.explain(problem, step)
-            if "waits" in step:
-                talk.refused.clear()  # -32601 is no excuse where an answer is the rule
+            if {"waits", "request"} <= set(step):
+                talk.refused.clear()  # -32601 is no excuse where its answer is the rule
             if ended:
                 raise Failed(str(problem)) from None
             raise
