@@ -167,7 +167,7 @@ MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
-MAX_LINES = 20  # lines in the log per second, and log messages to a client
+MAX_LINES = 20  # lines in the log per second, and log messages of a call
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
 MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
@@ -544,9 +544,10 @@ class Call:
         ctx                the request
         sent               the upstream's request
         talk               its Talk, if the client is not asked by a request
+        logs               the rate of its log messages
 
-    After end(), the last three are None. It is still needed to know who an upstream
-    that has not answered it asks, so it must not keep the request.
+    After end(), ctx, sent and talk are None. A call that the upstream has not answered
+    is still needed, to know whom it asks, so it must not keep the request.
     """
 
     def __init__(self, ctx: Context, talk: Talk | None = None) -> None:
@@ -555,6 +556,7 @@ class Call:
         self.ctx: Context | None = ctx
         self.sent: Any = None
         self.talk = talk
+        self.logs = Rate(MAX_LINES, 2 * MAX_LINES)
 
     def end(self) -> None:
         """Forget the request."""
@@ -612,7 +614,6 @@ class Connection:
         self.retired = False
         self.visits: dict[str, Call] = {}
         self.asked: list[str] = []
-        self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
         self.lock = threading.Lock()  # held while it is opened
         self.used = time.monotonic()
         self.client: Client | None = None
@@ -738,13 +739,18 @@ class Connection:
 
     def _log(self, params: Message, tags: list[Any]) -> None:
         logger = params.get("logger")
-        if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
+        if not isinstance(logger, (str, type(None))):
             return
         # What is not JSON, or not for certain a client's, is left out: raised here, it
         # would end the call.
         with contextlib.suppress(RpcError, Malformed, RecursionError):
-            ctx = latest(tags).ctx
-            if ctx and params.get("level") in LOG_LEVELS:
+            call = latest(tags)
+            ctx = call.ctx
+            if (
+                ctx
+                and params.get("level") in LOG_LEVELS
+                and call.logs.take() is not None
+            ):
                 data = self.upstream.redactor.value(params.get("data"))
                 ctx.log(params["level"], *sound([data, logger]))
 

@@ -979,6 +979,25 @@ def test_a_flood_of_log_messages_is_left_out():
     assert 2 * gw.MAX_LINES <= len(heard) < 400
 
 
+def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_LINES", 1)
+    server = mcp.Server("loud")
+
+    @server.tool
+    def shout(ctx: mcp.Context, times: int) -> str:
+        for _ in range(times):
+            ctx.log("error", "said")
+        return "done"
+
+    with http_serving(server) as serving:
+        with crowd(gw.Upstream("up", {"url": serving.url})) as person:
+            ann, bob = person("ann"), person("bob")
+            ann.client.call_tool("up__shout", {"times": 100})
+            bob.client.call_tool("up__shout", {"times": 1})
+            wait_until(lambda: bob.logs == ["said"])
+            assert 2 <= len(ann.logs) < 90
+
+
 def test_many_changes_of_a_resource_are_told_once(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
     told, server = [], mcp.Server("restless")
