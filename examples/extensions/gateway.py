@@ -944,6 +944,7 @@ class Upstream:
         self.main = Connection(self)
         # By client and forwarded headers, the one used last at the end.
         self.own: dict[Any, Connection] = {}
+        self.ending: list[threading.Thread] = []  # each ends one of these
         self.talks: dict[str, Talk] = {}  # those that ask, by token
         self.lock = threading.Lock()  # guards own, talks, changed and said
         self.login = Login(self)
@@ -967,7 +968,7 @@ class Upstream:
         threads.append(threading.Thread(target=self.login.give_up, daemon=True))
         for thread in threads:
             thread.start()
-        return [*threads, self.keeper]
+        return [*threads, *self.ending, self.keeper]
 
     def await_first(self, seconds: float = 0) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
@@ -1393,7 +1394,10 @@ class Upstream:
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""
-        threading.Thread(target=self.own.pop(key).close, daemon=True).start()
+        thread = threading.Thread(target=self.own.pop(key).close, daemon=True)
+        self.ending = [one for one in self.ending if one.is_alive()]
+        thread.start()
+        self.ending.append(thread)
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""

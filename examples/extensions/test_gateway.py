@@ -2365,6 +2365,30 @@ def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
 
 
 @needs_posix
+def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    begun, gate, done = [threading.Event() for _ in range(3)]
+    with crowd(upstream) as person:
+        person("ann", MODERN[0]).call("pid__pid")
+        (connection,) = upstream.own.values()
+        close = connection.close
+        monkeypatch.setattr(
+            connection,
+            "close",
+            lambda: [begun.set(), gate.wait(PATIENCE), close(), done.set()],
+        )
+        monkeypatch.setattr(gw, "OWN_SECONDS", 0)
+        assert begun.wait(PATIENCE)
+        closing = begin(upstream.close)
+        wait_until(lambda: not upstream.keeper.is_alive())
+        gate.set()
+        closing.result(PATIENCE)
+        assert done.is_set()
+
+
+@needs_posix
 def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
