@@ -635,7 +635,6 @@ class Connection:
         with self.lock:
             if self.client is None or self.client.closed or not self.is_up:
                 self.client = self._connect()
-                self.retired = False
             return self.client
 
     def close(self) -> None:
@@ -1058,6 +1057,7 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
+        self.main.retired = False
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
