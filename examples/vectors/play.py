@@ -43,7 +43,7 @@ MIRRORED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"
 
 
 class List(NamedTuple):
-    """A list of the server: what vectors need by it, its member, the name of an item."""
+    """A list of a server: the kind of its items, its member, the name of an item."""
 
     kind: str
     member: str

@@ -625,6 +625,7 @@ def test_what_fails_the_run_can_be_chosen(tmp_path, fail_on, failed):
         "text": {**wrong, "level": "text"},
         "harm": {**wrong, "level": "text", "harms": "it hurts"},
         "should": {**wrong, "level": "SHOULD"},
+        "doubt": {**wrong, "harms": "it hurts", "doubtful": "pages disagree"},
     }
     for name, vector in kinds.items():
         done = play_copy(tmp_path, {name: vector}, "--fail-on", fail_on, *SERVE)
