@@ -4895,9 +4895,9 @@ class Pipe(Peer):
         try:
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=start)
-        except RpcError as flaw:
-            _log(f"{flaw}, in: {line!s:.200}")
-            self.send(error_response(flaw, None, self.null_ids))
+        except RpcError as error:
+            _log(f"{error}, in: {line!s:.200}")
+            self.send(error_response(error, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))

@@ -540,16 +540,31 @@ class Bounded(Client):
 class Call:
     """A client's request, for one upstream.
 
-    `client` and `principal` say whose it is. `ctx` is the request, None when the call
-    has ended: an upstream that has not answered it may still ask. `sent` is the
-    upstream's request.
+        client, principal  whose it is
+        ctx                the request
+        sent               the upstream's request
+        talk               its Talk, if the client is not asked by a request
+
+    After end(), the last three are None. It is still needed to know who an upstream
+    that has not answered it asks, so it must not keep the request.
     """
 
-    def __init__(self, ctx: Context) -> None:
-        self.ctx: Context | None = ctx
+    def __init__(self, ctx: Context, talk: Talk | None = None) -> None:
         self.client = weakref.ref(ctx.peer)
         self.principal = json.dumps(ctx.principal, sort_keys=True)
+        self.ctx: Context | None = ctx
         self.sent: Any = None
+        self.talk = talk
+
+    def end(self) -> None:
+        """Forget the request."""
+        self.ctx = self.sent = self.talk = None
+
+    def cancel(self) -> None:
+        """Cancel the upstream's request, unless it has ended."""
+        sent = self.sent
+        if sent:
+            sent.cancel()
 
 
 def latest(tags: list[Any]) -> Call:
@@ -684,9 +699,9 @@ class Connection:
             self.asked.remove(call.principal)
 
     def _ask_client(self, call: Call, question: Message) -> Message:
-        if isinstance(call, Talk):  # Upstream.call() says who asks
-            return call.ask(question)
-        ctx = call.ctx
+        ctx, talk = call.ctx, call.talk
+        if talk:  # Upstream.call() says who asks
+            return talk.ask(question)
         if ctx is None or rules(ctx.version).modern:
             raise RpcError(INTERNAL, "The client cannot be asked")
         self._note_visit(question.get("params"), call)
@@ -752,12 +767,15 @@ class Connection:
                 return
             total = total if isinstance(total, (int, float)) else None
             text = None if message is None else str(message)[:MAX_PROGRESS]
+            hearer = call.ctx
             with contextlib.suppress(Malformed):
-                (call.ctx or ctx).progress(*sound([done, total, text]))
+                if hearer:
+                    hearer.progress(*sound([done, total, text]))
 
         def started(sent: Any) -> None:
             call.sent = sent
-            (call.ctx or ctx).on_cancel(sent.cancel)
+            if call.ctx:
+                call.ctx.on_cancel(call.cancel)
 
         result: Message = client.request(
             ctx.method,
@@ -770,7 +788,7 @@ class Connection:
         return dict(sound(result))
 
 
-class Talk(Call):
+class Talk:
     """A call of a modern client to a legacy upstream, which may ask meanwhile.
 
         running    the upstream works on it     a handler waits in next()
@@ -778,12 +796,13 @@ class Talk(Call):
         ended      there is a result or error   the handler has it
 
     The call runs on a thread of its own, because the client answers a question with
-    another request, which is another handler: `ctx` is the latest. `token` names the
-    call in the client's request state.
+    another request, which is another handler: `call.ctx` is the latest. `token` names
+    the call in the client's request state.
     """
 
     def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx)
+        self.call = Call(ctx, self)
+        self.principal = self.call.principal
         self.size = len(repr(ctx.params))  # about
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -795,7 +814,7 @@ class Talk(Call):
 
         def run() -> None:
             try:
-                self.events.put(("result", upstream.send(self, params)))
+                self.events.put(("result", upstream.send(self.call, params)))
             except BaseException as problem:  # the handler raises it
                 self.events.put(("problem", problem))
 
@@ -804,13 +823,14 @@ class Talk(Call):
     def give_up(self) -> None:
         """End a call whose client does not answer."""
         self.answer.cancel()
-        self.sent.cancel()
+        self.call.cancel()
 
     def ask(self, question: Message) -> Message:
         """Ask the client, on the connection's thread; return its answer."""
         from concurrent.futures import CancelledError, Future, TimeoutError as TooLate
 
-        if not (self.ctx and can_ask(self.ctx, question)):
+        ctx = self.call.ctx
+        if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
         self.events.put(("question", (question, answer)))
@@ -854,11 +874,11 @@ class Talk(Call):
 
     def resume(self, ctx: Context, upstream: Upstream) -> Message:
         """Go on, with the answer in a request."""
-        self.ctx = ctx
+        self.call.ctx = ctx
         answers = ctx.params.get("inputResponses", {})
         if "question" not in answers:
             return self.asked(upstream)
-        ctx.on_cancel(self.sent.cancel)
+        ctx.on_cancel(self.call.cancel)
         self.answer.set_result(answers["question"])
         return self.next(upstream)
 
@@ -1321,7 +1341,7 @@ class Upstream:
             with self.lock:
                 connection.calls.remove(call)
                 connection.used = time.monotonic()
-            call.ctx = None
+            call.end()
 
     def _claim(self, call: Call) -> Connection:
         """Return the connection for a call, which counts as in progress on it."""
