@@ -1082,7 +1082,7 @@ def run_meets_cancel(mcp: Any, scheduler: Scheduler) -> Any:
 
 # ---- ... of questions to a session
 QUESTIONS = """
-    take_response fail_questions _obtain _asking settle answers_in _become _cancel
+    take_response fail_questions _obtain _asking answers_in _become _cancel
     _wake_with cancel_all close take_notification _finish
 """
 
@@ -1856,7 +1856,6 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("closing is not seen by a new question", question_meets_close, decides("LegacyContext._asking", "peer.closed", False)),
     ("close() leaves questions open", question_meets_close, drops_call("Peer.close", "fail_questions")),
     ("a question that is given up can be answered", question_meets_its_limit, calls_instead("LegacyContext._asking", "pop", "get")),
-    ("two answers are both the last", answers_meet, drops_lock("LegacyContext._asking.settle", "_ending")),
     ("the first close() fails a question", question_meets_drain, decides("Endpoint.close", "peer.questions", True)),
     ("the second close() leaves a question", question_meets_the_end, decides("Endpoint.close", "peer.questions", False)),
     ("the table of connections has no lock", connections, drops_lock("HttpServer.admit", "lock")),
