@@ -5998,8 +5998,7 @@ class Sessions:
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or someone else's.
 
-        A client that gets 404 opens another session. So nothing else may be 404 here: a
-        wrong version is 400, and a path that does not exist was refused before.
+        A client that gets 404 opens another session, so nothing else may be 404 here.
         """
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
@@ -6159,11 +6158,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
-    POST.
-
-    The session lives as long as this connection does: its stream cannot be resumed.
-    """
+    """Open a session that ends with this connection; its first event says where to
+    POST: [2024-11-05] basic/transports §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -6240,7 +6236,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all, and takes half the time of a call.
+# parser accepts them all.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6427,8 +6423,8 @@ class HttpServer:
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
         """Wait for a request, and read its head; OSError: none comes.
 
-        A head may come in pieces, or two requests together. So the head is read line by
-        line, up to the empty line, and not a byte more: the body is read later.
+        A head may come in pieces, or two requests together. So it is read line by line,
+        up to the empty line: the body is read later.
         """
         begin = stream.peek(1)
         self.step(sock, READS, SEND_SECONDS)
@@ -6453,8 +6449,7 @@ class HttpServer:
     def _linger(self, sock: Any) -> None:
         """Read what still comes before a socket is closed, for 2 s at most.
 
-        If data met a closed socket, the client would get a reset, and might never see
-        why its request was refused.
+        Else the client might get a reset, and never see why its request was refused.
         """
         with suppress(OSError):  # it is closed, or has lost its place
             self.step(sock, CLOSES, 2)
@@ -6499,8 +6494,6 @@ class HttpServer:
 class SocketExchange(Exchange):
     """A request on a connection: RFC 9112 §2.2, §3, §5.
 
-    The status line has no reason, which is optional.
-
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
     """
@@ -6513,7 +6506,7 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression for the whole head: ten times as fast as the email parser.
+        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
         fields = []
