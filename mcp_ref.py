@@ -4567,7 +4567,7 @@ def take_response(peer: Peer, response: Message) -> None:
             raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
         future.set_result(usable_answer(question, response.get("result")))
     except AskError as problem:
-        future.set_result(problem)
+        future.set_exception(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
@@ -4575,18 +4575,14 @@ def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
     for ident in idents:
         question = peer.questions.pop(ident, None)
         if question:
-            question[1].set_result(AskError(reason))
+            question[1].set_exception(AskError(reason))
 
 
 def answers_in(futures: Message) -> Message:
     """Return the answers by key; AskError: one is missing, or not usable."""
-    answers = {}
-    for key, future in futures.items():
-        if not future.done():
-            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-        answers[key] = future.result()
-        if isinstance(answers[key], AskError):
-            raise answers[key]
+    answers = {key: one.result() for key, one in futures.items() if one.done()}
+    if len(answers) < len(futures):
+        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
     return answers
 
 
@@ -4644,7 +4640,7 @@ class LegacyContext(Context):
         from concurrent.futures import wait
 
         with self._asking(questions) as futures:
-            wait(futures.values(), ASK_SECONDS)
+            wait(futures.values(), ASK_SECONDS, "FIRST_EXCEPTION")
             return answers_in(futures)
 
     async def _obtain_later(self, questions: Message) -> Message:
@@ -4652,8 +4648,10 @@ class LegacyContext(Context):
 
         with self._asking(questions) as futures:
             waiting = [wrap_future(future) for future in futures.values()]
+            for one in waiting:  # asyncio logs an exception that nobody has asked for
+                one.add_done_callback(lambda one: one.cancelled() or one.exception())
             if waiting:
-                await wait(waiting, timeout=ASK_SECONDS)
+                await wait(waiting, timeout=ASK_SECONDS, return_when="FIRST_EXCEPTION")
             return answers_in(futures)
 
     @contextmanager
