@@ -195,9 +195,8 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# Every difference between two revisions is a row of a table. Code outside the tables
-# names no date, and compares revisions by their position in REVISIONS. These columns
-# are in several tables:
+# Every difference between two revisions is a row of a table; other code names no date.
+# These columns are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -205,15 +204,14 @@ Send = Callable[[Any], None]  # sends one message
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
 
-# Short names of the revisions, from R1, the oldest, so that a row fits on a line.
+# The revisions by their short names, from R1, the oldest.
 _SHORT: dict[str, str] = {}
 
 
 def read_table(name: str, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a namedtuple, by their first cells.
+    """Return the rows of a table, each a namedtuple, by their first cells.
 
-    The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; R1, R2, ... become dates.
+    Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
@@ -229,8 +227,7 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
     return table
 
 
-# To add a revision: a row on top, then `since` and `until` in the rows that change. The
-# era says where a client declares itself: in each request, or in `initialize`.
+# To add a revision: a row on top, then `since` and `until` in the rows that change.
 REVISIONS = read_table(
     "Revision",
     """
@@ -275,8 +272,8 @@ METHODS = read_table(
 """,
 )
 
-# To add a list: a row. `member` of its result has the definitions; `item` is the name of
-# one in `fields` of FEATURES.
+# `member` of a list's result has the definitions; `item` is the name of one in `fields`
+# of FEATURES.
 LISTS = read_table(
     "List",
     """
@@ -291,7 +288,7 @@ LISTS = read_table(
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
+# The kinds of params; `?`: may be null.
 _KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
@@ -300,7 +297,6 @@ _KINDS_OF_PARAMS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -320,8 +316,8 @@ for _row in _PARAMS.strip().splitlines():
         PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
-# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
-# their values. To add a key: a row, and its name below.
+# The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
+# below.
 META = read_table(
     "Meta",
     """
@@ -343,8 +339,7 @@ META = read_table(
     META_SERVER,
 ) = META
 
-# To add a notification: a row. A server sends it with Context.notify, Server.notify or
-# Server.changed. `filter` is the member of a subscription's filter that asks for it.
+# `filter` is the member of a subscription's filter that asks for a notification.
 _NOTIFICATIONS = read_table(
     "Notification",
     """
@@ -364,12 +359,11 @@ _NOTIFICATIONS = read_table(
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
 UPDATED = "notifications/resources/updated"
-# The notifications of changes, which Server.changed() sends.
+# Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. For
-# members that are only added or removed, `fields` is enough: "kind.member" or
-# "*.member" (see downgrade() in section 6).
+# To add another difference: a row, and `rules.has("its name")` where it matters. If it
+# only adds members, name them in `fields` (see downgrade() in section 6).
 FEATURES = read_table(
     "Feature",
     """
@@ -394,8 +388,7 @@ FEATURES = read_table(
     null id in errors       R1     R3
 """,
 )
-# Differences that this file need not read: they follow from another row or from the
-# transport, or an older client ignores them.
+# Differences that this file need not read, for clients and tests.
 DIFFERENCES = read_table(
     "Feature",
     """
@@ -412,8 +405,8 @@ DIFFERENCES = read_table(
 """,
 )
 
-# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
-# types may have `_meta` and annotations. (server/tools §Tool Result)
+# Types of content: server/tools §Tool Result. To add one: a row, and its members in
+# _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
 BLOCKS = read_table(
     "Block",
     """
@@ -426,10 +419,9 @@ BLOCKS = read_table(
 """,
 )
 
-# To add an error: a row, and its name below. Every revision understands every code, but
-# each sends only its own (basic/index §Error Codes). Choose your own codes outside the
-# reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
-# started.
+# To add an error: a row, and its name below. A revision sends only its own codes
+# (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
+# `status` is the HTTP status, if no handler has started.
 ERRORS = read_table(
     "Error",
     """
@@ -459,18 +451,6 @@ ERRORS = read_table(
     URL_REQUIRED,
 ) = ERRORS
 
-# Wrong names from LSP and tutorials, and the right ones. A notification is understood;
-# a request gets an error that names the right method.
-_MISNAMED = """
-    $/cancelRequest  notifications/cancelled
-    $/progress       notifications/progress
-    initialized      notifications/initialized
-    resources/get    resources/read
-    prompts/read     prompts/get
-    tools/execute    tools/call
-"""
-MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
-
 
 class Rules:
     """The tables of one revision: see rules()."""
@@ -489,40 +469,29 @@ class Rules:
                     keys.add(key)
             return keys
 
-        # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
-        # The kinds of a request's `_meta`.
         self.meta: Message = {
             key: _KINDS_OF_PARAMS[META[key].kind]
             for key in served(META)
             if META[key].way == ">"
         }
 
-        # The `fields` that this revision lacks, as "kind.member".
+        # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks.
-        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
-        # True if this concerns more than the result's own members.
-        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
-            not name.startswith("result.") for name in self.hidden
-        )
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
-        """Tell whether a notification may be sent in this revision.
-
-        A name in no table belongs to an extension, and may be sent in every revision.
-        """
+        """Tell whether this revision has a notification, or it is an extension's."""
         return method not in NOTIFICATIONS or method in self.notifications
 
 
@@ -530,7 +499,7 @@ rules = cache(Rules)
 
 
 def versions(era: str = "") -> list[str]:
-    """List the revisions of an era, or all that are served, newest first."""
+    """List the revisions of an era, or all, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
@@ -538,8 +507,8 @@ _MODERN = versions("modern")
 
 
 def meta_for(version: str, given: Message | None = None) -> Message:
-    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
-    the keys that are required."""
+    """Make the `_meta` of a request: the required keys, and those of `given` that the
+    revision has."""
     kinds = rules(version).meta
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
     for key, value in (given or {}).items():
@@ -958,10 +927,8 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets run_next(), and must call it there once for each time: `run=` is
+    `run=` gets run_next(), which that thread must call once for each time: it is
     `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
 
         put         the value of `run=`; None: functions are called at once, here
         _waiting    functions that have not begun, each with the Future of its outcome
@@ -976,7 +943,7 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled first.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
@@ -994,12 +961,9 @@ class RunHook:
                 if self._threads:  # another function may take as long as it likes
                     deadline = time.monotonic() + RUN_SECONDS
                 elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
+                    raise RuntimeError(
+                        f"the application has not run this within {RUN_SECONDS} s:"
+                        " does the thread of run= run?"
                     )
             return outcome.result()
         finally:
@@ -1007,7 +971,7 @@ class RunHook:
                 self._waiting.remove(waiting)
 
     def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
+        """Run the function that has waited longest, if any."""
         with suppress(IndexError):
             outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
@@ -1025,12 +989,10 @@ class RunHook:
 
 # ---- the command line of a server; an option that is not known here is the program's own
 def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
     for word in words:
         option, _, place = word.partition("=")
-        if word == "--":
-            break
         if option == "--http":
             return place or next(words, "")
     return None
@@ -1039,25 +1001,21 @@ def find_place(arguments: list[str]) -> str | None:
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
     print(
-        *filter(None, [problem]),
+        f"{problem}\n"
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
         "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
         file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
 
 def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    """On a terminal, say what the program waits for."""
     if not os.isatty(0):
         return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
+    if {"-h", "--help"} & set(arguments):
+        usage()
     _log(
         "waiting for a client on standard input (end with Ctrl-C). To call it, run"
         f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
@@ -2602,8 +2560,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        is_deep = seen.is_nested and key in _KINDS
-        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
+        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
     return kept
 
 
@@ -2988,19 +2945,20 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the request is answered "input required", with the questions inside. The client sends
-# the request again, with the answers; the handler runs again from its first line, and
-# now finds them. Hence the rules for handlers:
+# the questions are the result, "input required". The client sends the request again,
+# with the answers; the handler runs again from its first line, and now finds them. Hence
+# the rules for handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
-#     do not trust the answer  the client sends it; maybe no user has seen the question
+#     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
 # Between two runs, the client keeps the answers so far, as *request state*. It can read
 # the state but not change it: the state expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
-# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# request and the *principal*, which is the caller, if the transport knows
+# (basic/patterns/mrtr §Server Requirements). A tool that calls `ctx.elicit("Which
+# branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -3009,8 +2967,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends `elicitation/create` as a request of its own, and
-# the handler waits (section 11).
+# In a legacy session, the server sends a request of its own, and the handler waits
+# (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model, an *error* for the program that sent the request. The rows are in
@@ -3029,9 +2987,6 @@ class Registry:
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
 #     a result breaks output_schema  isError
-#
-# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
-# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -3045,11 +3000,10 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user: a page to visit, or a form.
+    """Make a question to the user, a page to visit or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
-    (client/elicitation)
     """
     if not isinstance(url, str) or not isinstance(schema or {}, dict):
         raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
@@ -3059,9 +3013,14 @@ def elicitation(
     return {"method": "elicitation/create", "params": {"message": message, **form}}
 
 
+def only(answers: Message) -> Any:
+    (answer,) = answers.values()
+    return answer
+
+
 def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
-    (answer,) = answers.values()
+    answer = only(answers)
     content = dict(answer.get("content") or {})
     for name in fields.keys() & content.keys():
         field = fields[name]
@@ -3074,10 +3033,7 @@ def read_form(fields: Message, answers: Message) -> Message:
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
-    """Make a question to the client's model. [deprecated]
-
-    For the options, see client/sampling.
-    """
+    """Make a question to the client's model: client/sampling. [deprecated]"""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": text(messages)}]
     return {
@@ -3108,10 +3064,8 @@ _ANSWER_SCHEMAS = json.loads("""{
 
 
 def usable_answer(question: Message, answer: Any) -> Message:
-    """Return an answer, with the defaults of a form's fields that were left out.
-
-    AskError: it is not valid (client/elicitation §Form Mode Security).
-    """
+    """Return an answer, completed with a form's defaults; AskError: it is not valid
+    (client/elicitation §Form Mode Security)."""
     schema = _ANSWER_SCHEMAS[question["method"]]
     form = question.get("params", {}).get("requestedSchema")
     fields = {}
@@ -3126,33 +3080,16 @@ def usable_answer(question: Message, answer: Any) -> Message:
     return dict(answer)
 
 
-def only(answers: Message) -> Any:
-    """Return the only answer."""
-    (answer,) = answers.values()
-    return answer
-
-
 class InputRequired(BaseException):
     """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
     """Return a question as a revision has it."""
-    if not seen.reduces or "params" not in question:
+    if not seen.hidden or "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
-
-
-def with_reason(question: Message, problem: AskError) -> Message:
-    """Return a question that also says why its first answer was not usable."""
-    params = question.get("params", {})
-    if "message" not in params:
-        return question
-    return {
-        **question,
-        "params": {**params, "message": f"{problem}\n{params['message']}"},
-    }
 
 
 def keep_objects(result: Message) -> None:
@@ -3182,7 +3119,7 @@ class Questions:
         self.unawaited = 0
 
     def add(self, questions: Message) -> None:
-        """Note that these are asked; ValueError: a key is used twice."""
+        """Note that these are asked."""
         if self.digests.keys() & questions.keys():
             raise ValueError(
                 "the same question was asked twice: give each its own key="
@@ -3197,28 +3134,24 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError as problem:
-                if answer is not None:
-                    question = with_reason(question, problem)
+            except AskError:
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
         return found
 
     def check(self) -> None:
-        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        """Check that a handler that has returned lacks no answer."""
         if self.unawaited:
             raise RuntimeError("write `await` before ctx.elicit() and the like")
         if self.missing:
             raise InputRequired  # the handler has swallowed the first one
 
     def restore(self, ctx: Context) -> None:
-        """Take the answers from a request and its state; RpcError if invalid.
+        """Take the answers from a request and its state; RpcError: it is not valid.
 
-        The state is base64 of [time of expiry, digests, answers], a dot, and the
-        signature. A retry brings its answers by key. If the question was asked before,
-        its answer is kept by digest, so that another question with the same key does
-        not find it.
+        A request has its answers by key. If the question was asked before, its answer
+        is kept by digest, so that another question with the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3252,7 +3185,6 @@ class Questions:
 
 
 def _signed(ctx: Context, body: str) -> str:
-    """Sign request state, for this request and this principal only."""
     import hmac
 
     params = dict(ctx.params)
@@ -3266,13 +3198,12 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and their next states. False: another thread was first, so the
-# state stays, and nothing is sent. A step that is not here is a bug.
-_STEPS = {
-    "arrived": {"running": True, "answered": True, "cancelled": True},
-    "running": {"answered": True, "cancelled": True},
-    "answered": {"cancelled": False},
-    "cancelled": {"running": False, "answered": False, "cancelled": False},
+# The states of a request, and the states that may follow.
+_NEXT = {
+    "arrived": {"running", "answered", "cancelled"},
+    "running": {"answered", "cancelled"},
+    "answered": set(),
+    "cancelled": set(),
 }
 
 
@@ -3285,21 +3216,15 @@ class Context:
 
     The rest is for readers of this file.
 
-        _state         a state      meaning                           in peer.running
-                       "arrived"    it is checked, or waits for its   once admitted
-                                    handler to be called
-                       "running"    messages may be sent              yes
-                       "answered"   the response was the last one     no
-                       "cancelled"  nothing more is sent              until its handler
-                                                                      has returned
+        _state         "arrived"    it is checked, or waits for its handler to be called
+                       "running"    messages may be sent
+                       "answered"   the response was the last one
+                       "cancelled"  nothing more is sent
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _may_ask       true if its handler may ask the client
         _in_tool       true from the call of a tool's function on
-        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
-        _progress      the last value that was sent
         _wakes         functions for _cancel() to call
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
@@ -3374,10 +3299,8 @@ class Context:
                 )
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a JSON value, if the client asked for this level. [deprecated]
-
-        `level` is one of LOG_LEVELS.
-        """
+        """Send a JSON value, if the client asked for this level, one of LOG_LEVELS.
+        [deprecated]"""
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r}: expected one of {LOG_LEVELS}")
         wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
@@ -3387,7 +3310,6 @@ class Context:
                 without_none(level=level, logger=logger, data=data),
             )
 
-    # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
         """Call a function where `run=` calls handlers, or else here; return its result.
 
@@ -3447,7 +3369,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta."""
+        """Check that the client declared what a question needs."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3456,10 +3378,7 @@ class Context:
         if isinstance(declared, dict) and method in self._rules.methods:
             # client/elicitation §Capabilities: `elicitation: {}` means forms.
             means_forms = part == "form" and "url" not in declared
-            is_declared = (
-                part in declared and f"{name}.{part}" not in self._rules.hidden
-            )
-            if not part or is_declared or means_forms:
+            if not part or part in declared or means_forms:
                 return
         whole = f"{name}.{part}".rstrip(".")
         needed: Message = {name: {part: {}} if part else {}}
@@ -3470,18 +3389,18 @@ class Context:
         )
 
     def _obtain(self, questions: Message) -> Message:
-        """Take the answers in the request; stop the handler if one is missing."""
+        """Return the answers by key; InputRequired: one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
+        """Do the same in a coroutine, which must not block."""
         return self._obtain(questions)
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served. The order of the
+        """Start the handler; RpcError: the request may not be served. The order of the
         checks is that of section 13."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
@@ -3506,7 +3425,6 @@ class Context:
         self.client_capabilities = client[META_CAPABILITIES]
 
     def _resolve(self, version: str) -> None:
-        """Find the method's function; check the params."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3518,14 +3436,12 @@ class Context:
             and self._row.capability in self.server.declared
         )
         if function is None or not exists:
-            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
-        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3538,8 +3454,7 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, once, on the thread that the transport
-        chose. Raises only what `send` raises."""
+        """Run the handler and send the response. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3551,8 +3466,7 @@ class Context:
             self._finish(response)
 
     def _result(self) -> Message:
-        """Call the method's function; return its result, or its questions; or raise the
-        RpcError to be sent."""
+        """Return the method's result, or its questions; or raise the RpcError."""
         try:
             if self._may_ask:
                 self._questions.restore(self)
@@ -3583,7 +3497,7 @@ class Context:
             raise RpcError(
                 code,
                 str(problem) or "Resource not found",
-                without_none(uri=self.params.get("uri")) or None,
+                {"uri": self.params.get("uri")},
             )
 
         if not self.cancelled:
@@ -3596,19 +3510,16 @@ class Context:
         if not self.server.show_errors:
             return tool_error("the tool failed; see the server's log")
         text = str(problem)
-        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
-            text = f"{type(problem).__name__}: {text}"
-        is_clear = text and not isinstance(problem, KeyError)
-        return tool_error(text if is_clear else repr(problem))
+        if not text or isinstance(problem, KeyError):
+            text = repr(problem)
+        return tool_error(text)
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
-        """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
     def _failure(self, problem: BaseException) -> Message:
-        """Make an error response, whatever happens. A reserved code that the revision
-        lacks is -32603."""
+        """Make an error response. A reserved code that the revision lacks is -32603."""
         with suppress(BaseException):  # in an author's exception, or in logging
             if isinstance(problem, RpcError):
                 is_reserved = -32768 <= problem.code <= -32000
@@ -3624,7 +3535,7 @@ class Context:
         The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
         seen = self._rules
-        if seen.reduces and self._row:  # not the result of an extension's method
+        if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
             if not seen.has("any structured content"):
                 keep_objects(result)
@@ -3643,8 +3554,8 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. The caller must hold no
-        lock that others need: this may wait for the client."""
+        """Send a message of this request, unless it has ended. This may wait for the
+        client: the caller must hold no other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3667,17 +3578,12 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state, as _STEPS allows; False: another thread was first."""
+        """Enter a state, if it may follow; else another thread was first."""
         with self._ending:
-            steps = _STEPS[self._state]
-            if state not in steps:
-                raise RuntimeError(
-                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
-                    f" was {self._state}, and cannot become {state}"
-                )
-            if steps[state]:
+            may_follow = state in _NEXT[self._state]
+            if may_follow:
                 self._state = state
-            return steps[state]
+            return may_follow
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
@@ -3686,8 +3592,8 @@ class Context:
                 wake()
 
     def _wake_with(self, wake: Func) -> None:
-        """Have _cancel() call a function, once, which must not block; call it now if
-        the request is already cancelled."""
+        """Have _cancel() call a function, which must not block; call it now if the
+        request is cancelled already."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3696,18 +3602,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
-# over HTTP each legacy session, and each modern POST until it is answered. These events
-# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and of
+# each modern POST until it is answered. These events cancel a request
+# (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits, by functions that do not block: a coroutine
-# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
-# function. Other handlers can only be asked to stop: Python cannot end a thread.
+# A cancellation wakes everything that waits: a coroutine at its `await`, a question, a
+# subscription and, on a thread of its own, an on_cancel() function. Other handlers can
+# only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3718,15 +3624,13 @@ class Peer:
         running     requests that have not ended, by id
         closed      true once close() was called: the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        opening     [legacy] held while another session replaces it
         null_ids    [legacy] true while errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides push() if sending might block, prepare()
-    if a subscription needs a stream of its own, and check() if it has headers that must
-    agree with the message. It calls close() when the client has left.
+    may call any method. A transport overrides some, and calls close() when the client
+    has left.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3736,16 +3640,15 @@ class Peer:
         self.closed = False
         self.null_ids = False
         self.session: Session | None = None
-        self.opening = threading.Lock()
         self.questions: dict[Any, Any] = {}
         self.question_ids = itertools.count(1)
 
     def check(self, ctx: Context) -> None:
-        """Compare a modern request with its transport's headers, before its version."""
+        """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message outside of any request, with `send`. A transport overrides
-        this if it might wait for the client."""
+        """Send a message outside of any request. A transport overrides this if it might
+        wait for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3764,15 +3667,15 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification; most need nothing."""
-        name = MISNAMED.get(message["method"], message["method"])
+        """Act on a notification."""
+        method = message["method"]
         params = message.get("params")
-        if name == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId", params.get("id"))  # LSP has `id`
+        if method == "notifications/cancelled" and isinstance(params, dict):
+            ident = params.get("requestId")
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx:
                 ctx._cancel()
-        elif name == "notifications/initialized" and self.session:
+        elif method == "notifications/initialized" and self.session:
             self.session.ready = True
 
     def cancel_all(self) -> None:
@@ -3799,17 +3702,14 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller; over
-# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# Each message, with `authorize` over HTTP, is served in a copy of the context
+# (contextvars) of run()'s caller. So a variable that a handler sets is unknown to all
 # other calls.
-#
-# Most programs call run(). run_here() calls handlers on the thread that called it, for
-# an application that only one thread may touch. If you have a transport of your own,
-# call handle() with each message.
 
 
 class Server(Registry):
-    """An MCP server: register functions, then run() it, or call handle().
+    """An MCP server: register functions, then run() it. With a transport of your own,
+    call handle() with each message.
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
     lock, or run handlers on one thread (`run`), or make them `async def`.
@@ -3824,11 +3724,9 @@ class Server(Registry):
     call changed(). `on_watch` is called with the URI and the Context of each
     subscription to a resource; it refuses one by raising.
 
-        brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
-        hook           calls functions on the thread of `run=`
-        _loop          the event loop; None: no coroutine has run. _lock guards its
-                       start
+        _loop          the event loop; None: no coroutine has run
+        _lock          guards the start of the loop, and of a session
         _endings       functions that end each run() in progress
         _stops         true if stop() came before the run() that it ends
     """
@@ -3852,23 +3750,20 @@ class Server(Registry):
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
+        self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         checked(
-            {"instructions": instructions, "pageSize": page_size},
-            "instructions pageSize",
+            {"instructions": instructions, "pageSize": page_size, **self.cache_hints},
+            "instructions pageSize ttlMs cacheScope",
         )
         self.instructions = instructions
         self.page_size = page_size
         if state_key is None:
             state_key = os.urandom(32)
-        elif isinstance(state_key, str):
+        if isinstance(state_key, str):
             state_key = state_key.encode()
-        self.state_key = state_key
-        if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
+        if not isinstance(state_key, bytes) or len(state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
-        self.cache_hints = checked(
-            {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
-        )
-
+        self.state_key = state_key
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
@@ -3882,8 +3777,7 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Override it to hide entries from `ctx.principal`: for this caller they do not
-        exist.
+        Override it to hide entries from `ctx.principal`.
         """
         return self.entries(kind)
 
@@ -3910,9 +3804,7 @@ class Server(Registry):
         try:
             kind = kind_of(message)
             if kind == "request":
-                meta = message.get("params", {}).get("_meta")
-                if meta is None:
-                    meta = {}
+                meta = message.get("params", {}).get("_meta") or {}
                 if not isinstance(meta, dict):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
@@ -3944,8 +3836,7 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result. If the request is
-        cancelled, so is the coroutine, at its `await`."""
+        """Run a coroutine on the event loop, and wait for its result."""
         import asyncio
 
         with self._lock:
@@ -3962,11 +3853,8 @@ class Server(Registry):
         return future.result()
 
     def _run_loop(self, loop: Any) -> None:
-        """Run our own event loop for ever, on its thread."""
         while True:
-            with suppress(
-                SystemExit, KeyboardInterrupt
-            ):  # from a handler; its request gets it
+            with suppress(SystemExit, KeyboardInterrupt):  # its request gets it
                 loop.run_forever()
 
     def is_on_loop(self) -> bool:
@@ -3976,8 +3864,7 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
-        give the server to the client's connect().
+        RpcError: the answer is an error. ClientLacks: the tool asks.
         """
         request = {
             "id": 1,
@@ -3992,11 +3879,7 @@ class Server(Registry):
     # ---- notifications to all listeners
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
-        changed.
-
-        From any thread. Over HTTP this does not wait; a client that has not yet been
-        sent the same change is told only once.
-        """
+        changed, from any thread; over HTTP this does not wait."""
         if ":" in what:
             key = uri_key(what)
             for listener in list(self.listeners):
@@ -4011,10 +3894,11 @@ class Server(Registry):
                 listener.tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request, and is not a change.
+        """Send a notification that belongs to no request, and is not a change, from any
+        thread.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name. From any thread. ValueError: a server may not send it so.
+        for this name.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -4058,7 +3942,6 @@ class Server(Registry):
             )
 
     def _refuse_loop(self, name: str) -> None:
-        """Raise a RuntimeError if an event loop runs on this thread."""
         if running_loop():
             raise RuntimeError(
                 f"{name}() would block the event loop: await"
@@ -4066,11 +3949,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run() as a signal does; any thread or signal handler may call this.
-
-        It ends one run(): if none has begun, the next one. It sets a flag, then looks
-        for a run(); stoppable() does these in the opposite order, so none is lost.
-        """
+        """End run(), or the next one, as a signal does; any thread or signal handler may
+        call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -4081,7 +3961,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # A stop() that came before the line above has set the flag.
+            # This is the opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -4090,11 +3970,8 @@ class Server(Registry):
             self._endings.remove(end)
 
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
-        """Serve as run() does, on another thread, and call `def` handlers on this one.
-
-        For an application whose data only one thread may touch. Returns when run()
-        would, once no handler runs here. TypeError: there is a `run=`.
-        """
+        """Serve as run() does, on another thread, and call `def` handlers on this one,
+        for an application whose data only one thread may touch."""
         self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
@@ -4121,16 +3998,15 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result, or raises
-# an exception (see the table there).
+# Each function returns a result, or raises an exception (see the table in section 7).
 
 MAX_URIS = 1000  # that a session or a subscription watches
-_MAX_NAMES = 100  # other notifications that a subscription asks for
+_MAX_NAMES = 100  # notifications of extensions that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
 def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check the types of a request's params, or of its `_meta`."""
+    """Check a request's params, or its `_meta`."""
     for key, kind in kinds.items():
         value = params.get(key)
         is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
@@ -4155,7 +4031,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it.
+    index of the page's first item, as text.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4173,7 +4049,6 @@ def serve_list(server: Server, ctx: Context) -> Message:
 
 # ---- tools and prompts
 def find_entry(ctx: Context, kind: str, name: str) -> Entry:
-    """Return the "tool" or "prompt" of this name, or RpcError."""
     table = ctx.server.offered(f"{kind}s", ctx)
     if name not in table:
         raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
@@ -4185,7 +4060,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
     `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again with others; an unknown name, to the client, which must list again.
+    can call again; an unknown name, to the client, which must list again.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4225,7 +4100,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
 
 
 # ---- resources
-# server/resources §Security Considerations: a variable may become part of a path.
+# A variable may become part of a path (server/resources §Security Considerations).
 # Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
 # invalid characters.
 _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
@@ -4234,8 +4109,8 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template; of several templates, the first one registered
-    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template, and a template before those registered later.
+    RpcError: a variable escapes its path segment, or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -4258,31 +4133,26 @@ def serve_read(server: Server, ctx: Context) -> Message:
     """Read a resource: server/resources §Reading Resources.
 
     params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
-    One URI may have several contents, such as the files of a folder.
     """
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
     value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
+    if not (value and isinstance(value, list) and all(map(is_contents, value))):
+        value = [value]
     mime_type = entry.definition.get("mimeType")
-    found = [
-        contents(uri, mime_type, part) for part in (value if are_parts else [value])
-    ]
+    found = [contents(uri, mime_type, part) for part in value]
     return {**entry.cache_hints, "contents": found}
 
 
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        methods     the notifications that the client gets: of changed lists, and others
-                    that it named (see Server.notify())
+        methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
     A Session (section 11) is the other kind of listener.
-
-    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4290,30 +4160,27 @@ class Subscription:
         self.ctx = ctx
         self.methods: set[str] = set()
         self.uris: set[str] = set()
+        self._granted: Message = {}
         server = ctx.server
         wanted = ctx.params["notifications"]
         uris = wanted.get("resourceSubscriptions", [])
         if not isinstance(uris, list) or len(uris) > MAX_URIS:
             raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-        self._granted: Message = {}
         for method in CHANGES:
             row = NOTIFICATIONS[method]
-            if method not in ctx._rules.notifications:
-                continue
-            if row.capability not in server.declared:
-                continue
-            if method == UPDATED and uris:
-                self._granted[row.filter] = uris
-                self.uris = set(map(uri_key, uris))
-                for uri in uris:
-                    if uri in server.resources or any(
-                        one.pattern.fullmatch(uri) for one in server.templates.values()
-                    ):
-                        find_resource(ctx, uri)  # NotFound: hidden from this caller
-                    server.on_watch(uri, ctx)
-            elif wanted.get(row.filter) is True:
+            if row.capability in server.declared and wanted.get(row.filter) is True:
                 self._granted[row.filter] = True
                 self.methods.add(method)
+        if uris and "resources" in server.declared:
+            self._granted["resourceSubscriptions"] = uris
+            self.uris = set(map(uri_key, uris))
+            patterns = [entry.pattern for entry in server.templates.values()]
+            for uri in uris:
+                if uri in server.resources or any(
+                    one.fullmatch(uri) for one in patterns
+                ):
+                    find_resource(ctx, uri)  # NotFound: hidden from this caller
+                server.on_watch(uri, ctx)
         # Other names, with a slash, are for Server.notify().
         names = [name[:200] for name in wanted if "/" in name and wanted[name]]
         for name in names[:_MAX_NAMES]:
@@ -4324,8 +4191,7 @@ class Subscription:
         """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen before acknowledging, or a change in between would be lost. The lock
-        # keeps the order of the messages.
+        # Listen first, or a change would be lost; the acknowledgement must be sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -4357,8 +4223,7 @@ class Subscription:
         self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled. Only the first
-        call does anything."""
+        """Stop listening, and respond unless the client has cancelled."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
@@ -4375,7 +4240,7 @@ def serve_listen(server: Server, ctx: Context) -> Message:
     """Begin a subscription, which is answered when it ends.
 
     params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
-    [uris], ...}}. Each notification names the request, in `_meta`.
+    [uris], ...}}.
     """
     subscription = Subscription(ctx)
     ctx.peer.prepare(ctx)
@@ -4389,7 +4254,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
 
     params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
     "uri": a template}, "argument": {"name", "value": the text so far}}; result:
-    {"completion": {"values": [...]}}. Without a completer there are no values.
+    {"completion": {"values": [...]}}.
     """
     reference = ctx.params["ref"]
     argument = ctx.params["argument"]
@@ -4452,7 +4317,6 @@ def unsubscribe_resource(server: Server, ctx: Any) -> Message:
 
 # ---- extensions, and the table
 def serve_extension(server: Server, ctx: Context) -> Message:
-    """Serve a method that was registered with @server.method."""
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
@@ -4472,9 +4336,8 @@ SERVED: dict[str, Func] = {
 
 # ======== 11. Sessions, questions as requests, batches ================================
 # A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
-# in two things: how the client is known (_admit), and how it is asked (_obtain). A
-# session on the wire:
+# the keys of a modern `_meta`. LegacyContext differs from Context in how the client is
+# known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4486,9 +4349,6 @@ SERVED: dict[str, Func] = {
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
 #
-# The ids of the client's requests and of the server's are independent: both may use 1.
-
-
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
@@ -4501,7 +4361,7 @@ class Session:
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come; changes are sent then
-        methods    the notifications that its revision and its server have
+        methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
     It is one of `server.listeners` while its peer is open and can be sent messages.
@@ -4524,8 +4384,7 @@ class Session:
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
-            is_asked = row.way == "<" and row.name in self.rules.methods
-            if is_asked and isinstance(given, dict):
+            if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
                 usable = downgrade(self.rules, row.capability, parts)
                 self.meta[META_CAPABILITIES][row.capability] = usable
@@ -4538,7 +4397,7 @@ class Session:
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer, which follows its revision from now on."""
+        """Become the session of the peer."""
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
@@ -4556,7 +4415,7 @@ class Session:
 # ---- open questions are in peer.questions, each with a Future of its answer or of an
 # AskError. A thread that takes a question out must set its result.
 def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to the question that it answers; ignore any other response."""
+    """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
     if not taken:
         return
@@ -4571,7 +4430,7 @@ def take_response(peer: Peer, response: Message) -> None:
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Answer those of these questions that are open with an AskError."""
+    """Answer the open ones of these questions with an AskError."""
     for ident in idents:
         question = peer.questions.pop(ident, None)
         if question:
@@ -4599,8 +4458,6 @@ class LegacyContext(Context):
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
             return self._finish(self._success({}))
-        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
-        # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
         if session is None:
             raise invalid("send initialize first, or use _meta")
@@ -4609,8 +4466,8 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
-        §Initialization. An unknown revision is answered with our newest legacy one."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
+        revision is answered with our newest legacy one."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4620,7 +4477,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4638,9 +4495,7 @@ class LegacyContext(Context):
         with self._sending:
             self.peer.disconnect(self._send)
 
-    # ---- asking
     def _obtain(self, questions: Message) -> Message:
-        """Send the questions as requests, and wait for the answers."""
         from concurrent.futures import wait
 
         with self._asking(questions) as futures:
@@ -4687,29 +4542,7 @@ class LegacyContext(Context):
                     self.notify("notifications/cancelled", {"requestId": ident})
 
 
-# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
-# when the last request has ended; other messages are sent at once.
-class Batch:
-    """Sends the messages of a batch's requests; their responses are collected."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.responses: list[Message] = []
-        self.size = 0
-
-    def __call__(self, message: Message) -> None:
-        line = encode(message)  # a message that cannot be sent fails alone
-        if "method" in message:
-            self.send(message)
-            return
-        if self.size + len(line) > MAX_BATCH_BYTES:
-            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
-            message = error_response(error, message)
-        else:
-            self.size += len(line)
-        self.responses.append(message)
-
-
+# ---- batches: one revision allows arrays of messages
 def serve_batch(
     server: Server,
     batch: list[Any],
@@ -4718,7 +4551,10 @@ def serve_batch(
     principal: Any,
     start: Func,
 ) -> None:
-    """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
+    """Serve an array of messages: [2025-03-26] basic/index §Batching.
+
+    The responses are sent in one array, other messages at once.
+    """
     refusal = RpcError(
         INVALID_REQUEST,
         f"Invalid request: only {R2} has batches, of 1 to "
@@ -4727,7 +4563,19 @@ def serve_batch(
     has_batches = peer.session and peer.session.rules.has("batches")
     if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
-    collect = Batch(send)
+    responses: list[Message] = []
+    size = 0
+
+    def collect(message: Message) -> None:
+        nonlocal size
+        line = encode(message)  # a message that cannot be sent fails alone
+        if "method" in message:
+            return send(message)
+        size += len(line)
+        if size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        responses.append(message)
 
     def serve_all() -> None:
         for member in batch:
@@ -4735,14 +4583,10 @@ def serve_batch(
                 server.handle(member, collect, peer=peer, principal=principal)
             else:
                 collect(error_response(refusal, member, peer.null_ids))
-        try:
-            if collect.responses:
-                send(collect.responses)
-        except ValueError as problem:  # they are too large together
-            error = RpcError(INTERNAL_ERROR, str(problem))
-            send(error_response(error, None, peer.null_ids))
+        if responses:
+            send(responses)
 
-    # Without a request, nothing has to run: the answer over HTTP is 202.
+    # Without a request, the answer over HTTP is 202.
     if any(map(is_request, batch)):
         start(serve_all)
     else:
