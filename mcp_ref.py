@@ -554,12 +554,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
-# Every incoming message has limits:
-#
-#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
-#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
-#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH
+# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
+# and sixty in memory), depth (the decoder calls itself for each array in an array), and
+# the length of its id.
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
@@ -586,13 +583,12 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(message or name)
+        super().__init__(code, message or name, data)  # for pickle
         self.code = code
         self.data = data
 
-    def __reduce__(self) -> Any:
-        """Let pickle and copy rebuild the error from its parts."""
-        return type(self), (self.code, str(self), self.data)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class NotFound(Exception):
@@ -633,7 +629,6 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -645,7 +640,7 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
+    """Check the depth of JSON and the number of its values; ValueError: too large.
 
     This comes before decoding, which takes twenty times the memory.
     """
@@ -683,8 +678,8 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which os.fsdecode() makes, and many readers refuse.
+# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -716,7 +711,7 @@ def from_base64(source: str) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
+    """Return the SHA-256 of a JSON value; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -766,18 +761,15 @@ def is_request(message: Any) -> bool:
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make an error response to a message, with the message's id, if that is valid.
-
-    Else it has no id (basic/index §Error Responses), or null if `null_id`.
-    """
-    ident = message.get("id") if isinstance(message, dict) else None
-    told = without_none(code=error.code, message=str(error), data=error.data)
-    response = {"jsonrpc": "2.0", "id": ident, "error": told}
-    if not is_id(ident):
+    """Make an error response. If the message's id is not valid, the response has none
+    (basic/index §Error Responses), or null if `null_id`."""
+    response: Message = {"jsonrpc": "2.0"}
+    if isinstance(message, dict) and is_id(message.get("id")):
+        response["id"] = message["id"]
+    elif null_id:
         response["id"] = None
-        if not null_id:
-            del response["id"]
-    return response
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    return {**response, "error": told}
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
@@ -1184,12 +1176,12 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
-# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
+# and it is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
-# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
+# unknown keywords never make a value invalid. A schema that cannot be checked is
+# refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; every level prepends its location. For example,
@@ -1216,9 +1208,9 @@ def _is_decimal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or _is_decimal(value)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    return _is_decimal(value)
 
 
 # fmt: off
@@ -1237,8 +1229,7 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become bytes: a client could choose numbers with the same hash, which would
-    make a set slow.
+    Numbers become bytes: a client could choose many with the same hash, which is slow.
     """
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
@@ -1253,7 +1244,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    # 0.0075 is a multiple of 0.0001, but not as a float.
     from fractions import Fraction
 
     return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
@@ -1305,7 +1296,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
+    test(_EMPTY[kind], limit)  # a bad limit fails
 
     def check(value: Any) -> Errors:
         exact = limit
@@ -1326,7 +1317,7 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    Limits hold for the converted value, too, such as a Decimal from text. A model is
     checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
@@ -1349,16 +1340,15 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_choice(schema: Any) -> bool:
-    """Tell whether a schema is one of the titled choices of a form."""
+def _is_titled_choice(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): none, or several.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
+    the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1388,13 +1378,13 @@ def _target(schema: Any, ref: str) -> Any:
 
 
 class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+    """A compiled JSON Schema; ValueError if it cannot be checked."""
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
         # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
-        self._refs = ["#"]  # still to be compiled
+        self._checks: dict[str, Check] = {}  # of the targets, by $ref
+        self._refs = ["#"]  # to be compiled
         try:
             while self._refs:
                 ref = self._refs.pop()
@@ -1462,9 +1452,8 @@ class Schema:
             for test in tests:
                 if test(value):
                     return ()
-            return [
-                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
-            ]
+            found = reprlib.repr(value)
+            return [f"{_WRONG_TYPE}{' or '.join(kinds)}, found {found:.40}"]
 
         return check
 
@@ -1553,19 +1542,20 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        """Make the check of the keywords that apply if a certain member is there."""
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
-        implied = [{"if": has[name], "then": part} for name, part in parts]
+        implied = []
+        for name, part in parts:
+            has = {"type": "object", "required": [name]}
+            implied.append({"if": has, "then": part})
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match; `enough` end it."""
+        """Check that `wanted` of these schemas match; `enough` matches end the check."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_choice(part)]
+        choices = [part["const"] for part in parts if _is_titled_choice(part)]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
