@@ -2364,12 +2364,10 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, the value is always structuredContent, and its JSON
-# is the text.
+# With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, and none that its type lacks; it counts as a complete
-# result only if it has no members but a result's. Everything else is data:
+# Plain data may look like content. So a dict is content, or a complete result, only if
+# it has all members that its type requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2377,7 +2375,7 @@ Entries = dict[str, Entry]  # by name or URI
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# The schemas of members that are checked: of options, content and contents.
+# The schemas of members of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2431,7 +2429,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    """Return the Schema of an object with only these members."""
     return Schema(
         {
             "type": "object",
@@ -2471,7 +2469,7 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
+    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2575,8 +2573,7 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    A star in `fields` of FEATURES stands for all kinds except results and annotations,
-    which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2596,7 +2593,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 
 def older_block(block: Message) -> Message:
-    """Return a block for a revision that lacks its type: a resource, or text."""
+    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2604,7 +2601,7 @@ def older_block(block: Message) -> Message:
 
 
 # ---- the registry
-# The member of a definition that names the entry; "name" for the others.
+# The member of a definition that names the entry, if not "name".
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
@@ -2620,8 +2617,7 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
 
 
 def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it: the host drops
-    the tool, or all tools, or a model's API refuses every request."""
+    """Log what some hosts refuse, although the specification allows it."""
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2643,10 +2639,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return a pattern that matches the URIs of a template; also of a plain URI.
+    """Return a pattern that matches the URIs of a template, or a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path; {+path} matches several.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+); {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2672,7 +2667,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
+    """Return the key of a watched URI; RpcError: it is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2682,7 +2677,7 @@ class Registry:
     """The functions that a server offers.
 
     Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(), which tells the clients to list again.
+    Server.changed(). Only one thread at a time may do so.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2690,8 +2685,6 @@ class Registry:
         mirrored      their params that HTTP repeats in Mcp-Name
         extensions    the settings of extensions, by identifier
         declared      capabilities; those of deleted tools stay
-
-    Register before the server runs, or on any one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -2706,14 +2699,12 @@ class Registry:
         self.declared = {"", "logging"}
 
     def entries(self, kind: str) -> Entries:
-        """Return the table of a kind: "tools", "resources", "templates" or
-        "prompts"."""
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size.
-    # Decorators return the function unchanged. TypeError, ValueError: the function
-    # cannot be used.
+    # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
+    # the function cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2749,9 +2740,8 @@ class Registry:
         image(), ...), a list with content in it, a complete result, or any other value,
         which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
-        An exception becomes a result with `isError` and its text, for the model, and
-        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
-        client, as that error.
+        The model gets the text of an exception; the log a traceback, except of a
+        ToolError. The client gets an RpcError as it is.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2794,10 +2784,10 @@ class Registry:
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several.
+        one path segment, `{+path}` for several. `members` are icons, _meta and size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
-        exceptions are logged; the client learns nothing about them.
+        exceptions are only logged.
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
@@ -2881,10 +2871,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show.
-
-        `members` come from the author, `derived` from the function.
-        """
+        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2901,8 +2888,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others,
+        and returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2916,7 +2903,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist, when the server starts."""
+        """Log completers for arguments that do not exist."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2952,10 +2939,9 @@ class Registry:
         return register
 
     def capabilities(self, version: str, *, tells: bool = True) -> Message:
-        """Return the capabilities that the registered functions imply.
+        """Return the capabilities (basic/versioning §Capability Negotiation).
 
-        `tells`: the client can be told of changes. (basic/versioning §Capability
-        Negotiation)
+        `tells`: the client can be told of changes.
         """
         seen = rules(version)
         declared: Message = {}
