@@ -1470,6 +1470,9 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1490,6 +1493,9 @@ class Schema:
                 for one in checks or [rest]:
                     for error in one(item):
                         errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1525,19 +1531,6 @@ class Schema:
                 return ()
             count = sum(not one(item) for item in value)
             return () if least <= count <= most else errors
-
-        return check
-
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> Errors:
-            if not isinstance(value, dict):
-                return ()
-            for name in value:
-                if errors := one(name):
-                    return [_at(name, f": its name{error[1:]}") for error in errors]
-            return ()
 
         return check
 
@@ -1591,10 +1584,10 @@ _RULES: dict[str, Func] = {
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
+    "required properties patternProperties additionalProperties propertyNames":
+                         Schema._members,
     "prefixItems items": Schema._items,
     "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
     "dependentRequired dependentSchemas": Schema._dependent,
 }
 # fmt: on
@@ -1732,7 +1725,7 @@ def _find_context(names: list[str], hints: Message) -> str:
     takers = []
     for name in names:
         hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
+        if Context in (hint, *get_args(hint)):
             takers.append(name)
     if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
         raise TypeError(
@@ -1754,11 +1747,10 @@ _SECTION = (
 )
 
 
-def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into a description and a note on each parameter.
+def _documentation(doc: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into a description and a note on each of these parameters.
 
-    Notes are `name: text` under "Args:", and `:param name: text`. Those on `hidden`
-    names are dropped; all other text stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1768,7 +1760,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     def take(found: re.Match[str]) -> str:
         name = found[2]
         note = " ".join(found[3].split())
-        if name in hidden or (name in names and name not in notes and note):
+        if name in names and name not in notes and note:
             notes[name] = note
             return ""
         return found[0]
@@ -1969,9 +1961,9 @@ def _read_hint(hint: Any) -> Reader:
     if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind, args)
+        return _read_typed_dict(kind)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind, args)
+        return _read_class(kind)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -2057,20 +2049,8 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _member_hints(kind: Any, args: Any) -> Message:
-    """Return the hints of a class's members; in those of Page[int], T is int."""
+def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    given = dict(zip(getattr(kind, "__parameters__", ()), args))
-    for name, hint in hints.items():
-        if isinstance(hint, typing.TypeVar):
-            hints[name] = given.get(hint, Any)
-        elif wanted := getattr(hint, "__parameters__", ()):
-            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
-    return hints
-
-
-def _read_typed_dict(kind: Any, args: Any) -> Reader:
-    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
@@ -2084,9 +2064,9 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any, args: Any) -> Reader:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = _member_hints(kind, args)
+    hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # Results also have the fields that the class computes itself.
@@ -2126,7 +2106,7 @@ def _read_object(
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
-    description, notes = _documentation(doc or "", undescribed, hidden)
+    description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
     schema = {"type": "object", "properties": properties}
@@ -2280,7 +2260,7 @@ class Entry:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
-                self.description, _ = _documentation(doc, (), unseen)
+                self.description, _ = _documentation(doc, unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
