@@ -523,12 +523,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
-# Every incoming message has limits:
-#
-#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
-#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
-#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH
+# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
+# and sixty in memory), depth (the decoder calls itself for each array in an array), and
+# the length of its id.
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
@@ -555,13 +552,12 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(message or name)
+        super().__init__(code, message or name, data)  # for pickle
         self.code = code
         self.data = data
 
-    def __reduce__(self) -> Any:
-        """Let pickle and copy rebuild the error from its parts."""
-        return type(self), (self.code, str(self), self.data)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class NotFound(Exception):
@@ -602,7 +598,6 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -614,7 +609,7 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
+    """Check the depth of JSON and the number of its values; ValueError: too large.
 
     This comes before decoding, which takes twenty times the memory.
     """
@@ -652,8 +647,8 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which os.fsdecode() makes, and many readers refuse.
+# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -685,7 +680,7 @@ def from_base64(source: str) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
+    """Return the SHA-256 of a JSON value; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -735,18 +730,15 @@ def is_request(message: Any) -> bool:
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make an error response to a message, with the message's id, if that is valid.
-
-    Else it has no id (basic/index §Error Responses), or null if `null_id`.
-    """
-    ident = message.get("id") if isinstance(message, dict) else None
-    told = without_none(code=error.code, message=str(error), data=error.data)
-    response = {"jsonrpc": "2.0", "id": ident, "error": told}
-    if not is_id(ident):
+    """Make an error response. If the message's id is not valid, the response has none
+    (basic/index §Error Responses), or null if `null_id`."""
+    response: Message = {"jsonrpc": "2.0"}
+    if isinstance(message, dict) and is_id(message.get("id")):
+        response["id"] = message["id"]
+    elif null_id:
         response["id"] = None
-        if not null_id:
-            del response["id"]
-    return response
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    return {**response, "error": told}
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
@@ -1144,12 +1136,12 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
-# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
+# and it is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
-# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
+# unknown keywords never make a value invalid. A schema that cannot be checked is
+# refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; every level prepends its location. For example,
@@ -1176,9 +1168,9 @@ def _is_decimal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or _is_decimal(value)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    return _is_decimal(value)
 
 
 # fmt: off
@@ -1197,8 +1189,7 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become bytes: a client could choose numbers with the same hash, which would
-    make a set slow.
+    Numbers become bytes: a client could choose many with the same hash, which is slow.
     """
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
@@ -1213,7 +1204,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    # 0.0075 is a multiple of 0.0001, but not as a float.
     from fractions import Fraction
 
     return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
@@ -1265,7 +1256,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
+    test(_EMPTY[kind], limit)  # a bad limit fails
 
     def check(value: Any) -> Errors:
         exact = limit
@@ -1286,7 +1277,7 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    Limits hold for the converted value, too, such as a Decimal from text. A model is
     checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
@@ -1309,16 +1300,15 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_choice(schema: Any) -> bool:
-    """Tell whether a schema is one of the titled choices of a form."""
+def _is_titled_choice(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): none, or several.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
+    the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1348,13 +1338,13 @@ def _target(schema: Any, ref: str) -> Any:
 
 
 class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+    """A compiled JSON Schema; ValueError if it cannot be checked."""
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
         # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
-        self._refs = ["#"]  # still to be compiled
+        self._checks: dict[str, Check] = {}  # of the targets, by $ref
+        self._refs = ["#"]  # to be compiled
         try:
             while self._refs:
                 ref = self._refs.pop()
@@ -1422,9 +1412,8 @@ class Schema:
             for test in tests:
                 if test(value):
                     return ()
-            return [
-                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
-            ]
+            found = reprlib.repr(value)
+            return [f"{_WRONG_TYPE}{' or '.join(kinds)}, found {found:.40}"]
 
         return check
 
@@ -1441,6 +1430,9 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1461,6 +1453,9 @@ class Schema:
                 for one in checks or [rest]:
                     for error in one(item):
                         errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1499,33 +1494,21 @@ class Schema:
 
         return check
 
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> Errors:
-            if not isinstance(value, dict):
-                return ()
-            for name in value:
-                if errors := one(name):
-                    return [_at(name, f": its name{error[1:]}") for error in errors]
-            return ()
-
-        return check
-
     def _dependent(self, node: Message) -> Check:
-        """Make the check of the keywords that apply if a certain member is there."""
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
-        implied = [{"if": has[name], "then": part} for name, part in parts]
+        implied = []
+        for name, part in parts:
+            has = {"type": "object", "required": [name]}
+            implied.append({"if": has, "then": part})
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match; `enough` end it."""
+        """Check that `wanted` of these schemas match; `enough` matches end the check."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_choice(part)]
+        choices = [part["const"] for part in parts if _is_titled_choice(part)]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1561,10 +1544,10 @@ _RULES: dict[str, Func] = {
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
+    "required properties patternProperties additionalProperties propertyNames":
+                         Schema._members,
     "prefixItems items": Schema._items,
     "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
     "dependentRequired dependentSchemas": Schema._dependent,
 }
 # fmt: on
@@ -1702,7 +1685,7 @@ def _find_context(names: list[str], hints: Message) -> str:
     takers = []
     for name in names:
         hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
+        if Context in (hint, *get_args(hint)):
             takers.append(name)
     if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
         raise TypeError(
@@ -1724,11 +1707,10 @@ _SECTION = (
 )
 
 
-def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into a description and a note on each parameter.
+def _documentation(doc: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into a description and a note on each of these parameters.
 
-    Notes are `name: text` under "Args:", and `:param name: text`. Those on `hidden`
-    names are dropped; all other text stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1738,7 +1720,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     def take(found: re.Match[str]) -> str:
         name = found[2]
         note = " ".join(found[3].split())
-        if name in hidden or (name in names and name not in notes and note):
+        if name in names and name not in notes and note:
             notes[name] = note
             return ""
         return found[0]
@@ -1939,9 +1921,9 @@ def _read_hint(hint: Any) -> Reader:
     if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind, args)
+        return _read_typed_dict(kind)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind, args)
+        return _read_class(kind)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -2027,20 +2009,8 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _member_hints(kind: Any, args: Any) -> Message:
-    """Return the hints of a class's members; in those of Page[int], T is int."""
+def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    given = dict(zip(getattr(kind, "__parameters__", ()), args))
-    for name, hint in hints.items():
-        if isinstance(hint, typing.TypeVar):
-            hints[name] = given.get(hint, Any)
-        elif wanted := getattr(hint, "__parameters__", ()):
-            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
-    return hints
-
-
-def _read_typed_dict(kind: Any, args: Any) -> Reader:
-    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
@@ -2054,9 +2024,9 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any, args: Any) -> Reader:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = _member_hints(kind, args)
+    hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # Results also have the fields that the class computes itself.
@@ -2096,7 +2066,7 @@ def _read_object(
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
-    description, notes = _documentation(doc or "", undescribed, hidden)
+    description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
     schema = {"type": "object", "properties": properties}
@@ -2250,7 +2220,7 @@ class Entry:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
-                self.description, _ = _documentation(doc, (), unseen)
+                self.description, _ = _documentation(doc, unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
@@ -2334,12 +2304,10 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, the value is always structuredContent, and its JSON
-# is the text.
+# With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, and none that its type lacks; it counts as a complete
-# result only if it has no members but a result's. Everything else is data:
+# Plain data may look like content. So a dict is content, or a complete result, only if
+# it has all members that its type requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2347,7 +2315,7 @@ Entries = dict[str, Entry]  # by name or URI
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# The schemas of members that are checked: of options, content and contents.
+# The schemas of members of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2401,7 +2369,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    """Return the Schema of an object with only these members."""
     return Schema(
         {
             "type": "object",
@@ -2441,7 +2409,7 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
+    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2545,8 +2513,7 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    A star in `fields` of FEATURES stands for all kinds except results and annotations,
-    which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2565,7 +2532,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 
 def older_block(block: Message) -> Message:
-    """Return a block for a revision that lacks its type: a resource, or text."""
+    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2573,7 +2540,7 @@ def older_block(block: Message) -> Message:
 
 
 # ---- the registry
-# The member of a definition that names the entry; "name" for the others.
+# The member of a definition that names the entry, if not "name".
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
@@ -2589,8 +2556,7 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
 
 
 def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it: the host drops
-    the tool, or all tools, or a model's API refuses every request."""
+    """Log what some hosts refuse, although the specification allows it."""
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2612,10 +2578,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return a pattern that matches the URIs of a template; also of a plain URI.
+    """Return a pattern that matches the URIs of a template, or a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path; {+path} matches several.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+); {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2641,7 +2606,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
+    """Return the key of a watched URI; RpcError: it is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2651,7 +2616,7 @@ class Registry:
     """The functions that a server offers.
 
     Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(), which tells the clients to list again.
+    Server.changed(). Only one thread at a time may do so.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2659,8 +2624,6 @@ class Registry:
         mirrored      their params that HTTP repeats in Mcp-Name
         extensions    the settings of extensions, by identifier
         declared      capabilities; those of deleted tools stay
-
-    Register before the server runs, or on any one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -2675,14 +2638,12 @@ class Registry:
         self.declared = {"", "logging"}
 
     def entries(self, kind: str) -> Entries:
-        """Return the table of a kind: "tools", "resources", "templates" or
-        "prompts"."""
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size.
-    # Decorators return the function unchanged. TypeError, ValueError: the function
-    # cannot be used.
+    # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
+    # the function cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2718,9 +2679,8 @@ class Registry:
         image(), ...), a list with content in it, a complete result, or any other value,
         which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
-        An exception becomes a result with `isError` and its text, for the model, and
-        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
-        client, as that error.
+        The model gets the text of an exception; the log a traceback, except of a
+        ToolError. The client gets an RpcError as it is.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2763,10 +2723,10 @@ class Registry:
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several.
+        one path segment, `{+path}` for several. `members` are icons, _meta and size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
-        exceptions are logged; the client learns nothing about them.
+        exceptions are only logged.
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
@@ -2850,10 +2810,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show.
-
-        `members` come from the author, `derived` from the function.
-        """
+        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2870,8 +2827,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others,
+        and returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2885,7 +2842,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist, when the server starts."""
+        """Log completers for arguments that do not exist."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2921,10 +2878,9 @@ class Registry:
         return register
 
     def capabilities(self, version: str, *, tells: bool = True) -> Message:
-        """Return the capabilities that the registered functions imply.
+        """Return the capabilities (basic/versioning §Capability Negotiation).
 
-        `tells`: the client can be told of changes. (basic/versioning §Capability
-        Negotiation)
+        `tells`: the client can be told of changes.
         """
         seen = rules(version)
         declared: Message = {}
