@@ -489,12 +489,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
-# Every incoming message has limits:
-#
-#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
-#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
-#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH
+# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
+# and sixty in memory), depth (the decoder calls itself for each array in an array), and
+# the length of its id.
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
@@ -521,13 +518,12 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(message or name)
+        super().__init__(code, message or name, data)  # for pickle
         self.code = code
         self.data = data
 
-    def __reduce__(self) -> Any:
-        """Let pickle and copy rebuild the error from its parts."""
-        return type(self), (self.code, str(self), self.data)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class NotFound(Exception):
@@ -568,7 +564,6 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -580,7 +575,7 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
+    """Check the depth of JSON and the number of its values; ValueError: too large.
 
     This comes before decoding, which takes twenty times the memory.
     """
@@ -618,8 +613,8 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which os.fsdecode() makes, and many readers refuse.
+# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -651,7 +646,7 @@ def from_base64(source: str) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
+    """Return the SHA-256 of a JSON value; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -701,18 +696,15 @@ def is_request(message: Any) -> bool:
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make an error response to a message, with the message's id, if that is valid.
-
-    Else it has no id (basic/index §Error Responses), or null if `null_id`.
-    """
-    ident = message.get("id") if isinstance(message, dict) else None
-    told = without_none(code=error.code, message=str(error), data=error.data)
-    response = {"jsonrpc": "2.0", "id": ident, "error": told}
-    if not is_id(ident):
+    """Make an error response. If the message's id is not valid, the response has none
+    (basic/index §Error Responses), or null if `null_id`."""
+    response: Message = {"jsonrpc": "2.0"}
+    if isinstance(message, dict) and is_id(message.get("id")):
+        response["id"] = message["id"]
+    elif null_id:
         response["id"] = None
-        if not null_id:
-            del response["id"]
-    return response
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    return {**response, "error": told}
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
@@ -747,6 +739,8 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
+    if source.isprintable():  # nearly always, and this is fast
+        return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
     )
@@ -1106,12 +1100,12 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
-# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
+# and it is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
-# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
+# unknown keywords never make a value invalid. A schema that cannot be checked is
+# refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; every level prepends its location. For example,
@@ -1138,9 +1132,9 @@ def _is_decimal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or _is_decimal(value)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    return _is_decimal(value)
 
 
 # fmt: off
@@ -1159,8 +1153,7 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become bytes: a client could choose numbers with the same hash, which would
-    make a set slow.
+    Numbers become bytes: a client could choose many with the same hash, which is slow.
     """
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
@@ -1175,7 +1168,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    # 0.0075 is a multiple of 0.0001, but not as a float.
     from fractions import Fraction
 
     return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
@@ -1227,7 +1220,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
+    test(_EMPTY[kind], limit)  # a bad limit fails
 
     def check(value: Any) -> Errors:
         exact = limit
@@ -1248,7 +1241,7 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    Limits hold for the converted value, too, such as a Decimal from text. A model is
     checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
@@ -1271,16 +1264,15 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_choice(schema: Any) -> bool:
-    """Tell whether a schema is one of the titled choices of a form."""
+def _is_titled_choice(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): none, or several.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
+    the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1310,13 +1302,13 @@ def _target(schema: Any, ref: str) -> Any:
 
 
 class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+    """A compiled JSON Schema; ValueError if it cannot be checked."""
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
         # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
-        self._refs = ["#"]  # still to be compiled
+        self._checks: dict[str, Check] = {}  # of the targets, by $ref
+        self._refs = ["#"]  # to be compiled
         try:
             while self._refs:
                 ref = self._refs.pop()
@@ -1384,9 +1376,8 @@ class Schema:
             for test in tests:
                 if test(value):
                     return ()
-            return [
-                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
-            ]
+            found = reprlib.repr(value)
+            return [f"{_WRONG_TYPE}{' or '.join(kinds)}, found {found:.40}"]
 
         return check
 
@@ -1403,6 +1394,9 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1423,6 +1417,9 @@ class Schema:
                 for one in checks or [rest]:
                     for error in one(item):
                         errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1461,33 +1458,21 @@ class Schema:
 
         return check
 
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> Errors:
-            if not isinstance(value, dict):
-                return ()
-            for name in value:
-                if errors := one(name):
-                    return [_at(name, f": its name{error[1:]}") for error in errors]
-            return ()
-
-        return check
-
     def _dependent(self, node: Message) -> Check:
-        """Make the check of the keywords that apply if a certain member is there."""
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
-        implied = [{"if": has[name], "then": part} for name, part in parts]
+        implied = []
+        for name, part in parts:
+            has = {"type": "object", "required": [name]}
+            implied.append({"if": has, "then": part})
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match; `enough` end it."""
+        """Check that `wanted` of these schemas match; `enough` matches end the check."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_choice(part)]
+        choices = [part["const"] for part in parts if _is_titled_choice(part)]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1523,24 +1508,23 @@ _RULES: dict[str, Func] = {
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
+    "required properties patternProperties additionalProperties propertyNames":
+                         Schema._members,
     "prefixItems items": Schema._items,
     "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
     "dependentRequired dependentSchemas": Schema._dependent,
 }
 # fmt: on
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered. It has the schema
-# that clients see, and checks and converts the arguments of each call; `schema_of()`,
-# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
-# known only here: skip on first reading.
+# `Entry(function)` reads a function's hints when it is registered: it has the schema
+# that clients see, and checks and converts the arguments of each call. `schema_of()`,
+# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
+# here: skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
-# the hints of
+# type that the function expects. For example, the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1552,10 +1536,9 @@ _RULES: dict[str, Func] = {
 #      "additionalProperties": false}
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
-# examples/api.md lists all hints.
 #
-# Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and without $ref. So a type that contains itself is refused.
+# Many hosts accept only schemas that are an object, without anyOf at the root, and
+# without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1568,8 +1551,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     type(None): "null",
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
-# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
-# type. A datetime or a time may lack a zone, which the formats of these names require.
+# that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
+# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
+# with a long one, int() would not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1578,7 +1562,7 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
@@ -1591,18 +1575,15 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
-    are unwrapped.
-
-        names      the parameters that a caller may pass, in order
-        bound      those that a partial, a method or a decorator passes
-        defaults   default values, by name
-        is_open    true if it takes `**others`
-        is_async   true for an `async def`
+    names      the parameters that a caller may pass, in order
+    bound      those that a partial, a method or a decorator passes
+    defaults   default values, by name
+    is_open    true if it takes `**others`
+    is_async   true for an `async def`
     """
 
     def __init__(self, function: Any) -> None:
-        places = 0  # parameters that are passed already, by place
+        places = 0  # parameters that are bound by position
         given: set[str] = set()  # ... and by name
         shown: Any = None  # the signature that a decorator shows
         while True:
@@ -1644,7 +1625,7 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
+        """Return the hints by name. If one is invalid: TypeError, or only ctx."""
         # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
@@ -1666,7 +1647,7 @@ def _find_context(names: list[str], hints: Message) -> str:
     takers = []
     for name in names:
         hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
+        if Context in (hint, *get_args(hint)):
             takers.append(name)
     if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
         raise TypeError(
@@ -1680,19 +1661,18 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, and its text, with all further
-# lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with the lines
+# that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
 )
 
 
-def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into a description and a note on each parameter.
+def _documentation(doc: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into a description and a note on each of these parameters.
 
-    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
-    names are dropped; everything else stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1702,7 +1682,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     def take(found: re.Match[str]) -> str:
         name = found[2]
         note = " ".join(found[3].split())
-        if name in hidden or (name in names and name not in notes and note):
+        if name in names and name not in notes and note:
             notes[name] = note
             return ""
         return found[0]
@@ -1719,10 +1699,10 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 
 
 # ---- one function for each kind of hint
-class keywords(dict[str, Any]):  # it is used like a function
+class keywords(dict[str, Any]):
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except in Optional[...] before Python 3.13.
+    A dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1755,12 +1735,14 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _package(kind: Any) -> str:
+    return str(getattr(kind, "__module__", "")).split(".")[0]
+
+
 def _text_type(kind: Any) -> Any:
     """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+        if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
     return None
 
@@ -1781,27 +1763,22 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of a generated schema, as _LIMITS names them."""
+    """Return the types of values, as _LIMITS names them, that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
-    if "anyOf" in schema:
-        return set().union(*map(_kinds, schema["anyOf"]))
-    kind = schema.get("type")
-    if kind is None:
-        return {"number", "string", "array", "object"}
-    return {"number" if kind == "integer" else kind}
+    check = Schema(schema)
+    kinds = set()
+    for kind, value in _EMPTY.items():
+        if _WRONG_TYPE not in str(check.flaw(value)):
+            kinds.add(kind)
+    return kinds
 
 
 _PYDANTIC = "pydantic", "annotated_types"
 _SDK = "mcp", "mcp_types"  # its models are content, or complete results
 
 
-def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
-    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
-
-
 def _read_pydantic(hint: Any) -> Reader:
-    """A hint that only pydantic understands."""
     try:  # the author's program has imported it
         adapter = sys.modules["pydantic"].TypeAdapter(hint)
     except Exception as problem:
@@ -1811,7 +1788,8 @@ def _read_pydantic(hint: Any) -> Reader:
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
     """A type that has a schema of its own, and checks its values."""
-    schema = _without_refs(schema_in(mode="validation"))
+    schema = schema_in(mode="validation")
+    schema = _without_refs(schema, schema)
 
     def convert(value: Any) -> Any:
         try:
@@ -1827,51 +1805,40 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
 
-    return TypedSchema(
-        schema, convert, partial(schema_in, mode="serialization")
-    ), convert
+    for_results = partial(schema_in, mode="serialization")
+    return TypedSchema(schema, convert, for_results), convert
 
 
-def _without_refs(root: Any) -> Any:
-    """Return a model's schema with each $ref written out in place."""
+def _without_refs(root: Any, part: Any) -> Any:
+    """Return a part of a model's schema with each $ref written out in place."""
 
-    def write_out(node: Any) -> Any:
-        if isinstance(node, list):
-            return list(map(write_out, node))
-        if not isinstance(node, dict):
+    def write_out(node: Message) -> Message:
+        node.pop("$defs", None)
+        if "$ref" not in node:
             return node
-        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
-        if "$ref" in node:
-            return write_out({**_target(root, node["$ref"]), **parts})
-        return {key: write_out(part) for key, part in parts.items()}
+        target = _target(root, node.pop("$ref"))
+        return {**_without_refs(root, target), **node}
 
-    return write_out(root)
+    return json.loads(json.dumps(part), object_hook=write_out)
 
 
-def _nodes(node: Any) -> list[Message]:
-    """List the objects in a schema, and the schema."""
-    if isinstance(node, dict):
-        return [node, *_nodes(list(node.values()))]
-    parts = node if isinstance(node, list) else ()
-    return [found for part in parts for found in _nodes(part)]
-
-
-def _show_results(schema: Message) -> None:
-    """Give the models in a schema their schema for results, which also checks them."""
-    for node in _nodes(schema):
-        if isinstance(node, TypedSchema) and node.for_results:
-            shown = _without_refs(node.for_results())
-            node.for_results = None
-            node.convert = _keep
-            node.clear()
-            node.update(shown)
+def _for_results(node: Any) -> Any:
+    """Return a schema in which models have their schema for results."""
+    if isinstance(node, TypedSchema) and node.for_results:
+        schema = node.for_results()
+        return _without_refs(schema, schema)
+    if type(node) is dict:
+        return {key: _for_results(part) for key, part in node.items()}
+    if isinstance(node, list):
+        return list(map(_for_results, node))
+    return node
 
 
 _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema says no more than text, objects, or a list."""
+    """Tell whether a result's schema only says text, object, null, or a list."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -1910,15 +1877,15 @@ def _read_hint(hint: Any) -> Reader:
     if hasattr(kind, "__members__"):  # an Enum
         return _read_choices([member.value for member in kind]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
-        if _is_from(kind, _SDK):
+        if _package(kind) in _SDK:
             return {"type": "object"}, _keep
         return _read_model(kind.model_json_schema, kind.model_validate)
-    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+    if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind, args)
+        return _read_typed_dict(kind)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind, args)
+        return _read_class(kind)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -1931,23 +1898,20 @@ def _read_annotated(hint: Any) -> Reader:
     """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
-    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+    if any(_package(type(note)) in _PYDANTIC for note in notes):
         schema, convert = _read_pydantic(hint)
     else:
         schema, convert = _read_hint(inner)
-    kinds = _kinds(schema)
     for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
-            may_be_decimal = {"string", "number"} <= kinds
+            kinds = _kinds(schema)
             for name in note.keys() & _LIMITS:
-                # 1e-999999999 is a Decimal, and would take for ever.
-                endless = name == "multipleOf" and may_be_decimal
-                if endless or _LIMITS[name][0] not in kinds:
+                if _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
-            if may_be_decimal:
+            if {"string", "number"} <= kinds:  # a Decimal, perhaps
                 schema = TypedSchema(schema, convert)
     return schema, convert
 
@@ -2007,21 +1971,8 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _member_hints(kind: Any, args: Any) -> Message:
-    """Return the hints of a class's members; in those of Page[int], T is int."""
+def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    given = dict(zip(getattr(kind, "__parameters__", ()), args))
-    for name, hint in hints.items():
-        if isinstance(hint, typing.TypeVar):
-            hints[name] = given.get(hint, Any)
-        elif wanted := getattr(hint, "__parameters__", ()):
-            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
-    return hints
-
-
-def _read_typed_dict(kind: Any, args: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
-    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
@@ -2035,12 +1986,11 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any, args: Any) -> Reader:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = _member_hints(kind, args)
+    hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
-    # Its first parameter is the class or the instance.
-    fields = {name: hints.get(name, Any) for name in maker.names[1:]}
+    fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # Results also have the fields that the class computes itself.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
@@ -2054,7 +2004,6 @@ def _read_class(kind: Any, args: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -2079,7 +2028,7 @@ def _read_object(
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
-    description, notes = _documentation(doc or "", undescribed, hidden)
+    description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
     schema = {"type": "object", "properties": properties}
@@ -2100,7 +2049,7 @@ def _read_object(
     return schema, convert_members
 
 
-# What to do with a value that has no JSON form, by an attribute that it has.
+# The remedy for a value without a JSON form, by an attribute of the value.
 _REMEDIES = {
     "__await__": "await it",
     "__next__": "make a list of it",
@@ -2110,6 +2059,7 @@ _REMEDIES = {
     "iterrows": 'use .to_dict("records")',
     "tolist": "use .tolist()",
     "keys": "use dict() of it",
+    "__class__": "use a dict, a list, text or a number",
 }
 
 
@@ -2122,7 +2072,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
         return to_json(value.model_dump(mode="json", **options), place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
@@ -2138,14 +2088,13 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
-    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    remedy = next(words for name, words in _REMEDIES.items() if hasattr(value, name))
     raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
 def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a form's field, and whether it may be left empty."""
+    """Return the schema of a form's field, and whether the field is optional."""
     if isinstance(hint, dict):
         return dict(hint), True
     if isinstance(hint, list):
@@ -2165,8 +2114,7 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
 def form_of(fields: dict[str, Any]) -> Message:
     """Return the schema of a form: client/elicitation §Requested Schema.
 
-    A field is a hint, a pair of hint and default, or a schema; Optional ones may be
-    left empty.
+    A field is a hint, a pair of hint and default, or a schema.
     """
     properties = {}
     required = []
@@ -2190,18 +2138,16 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    With an `input_schema`, hints only say which parameter takes the Context: arguments
-    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
-    any thread may call it.
+    With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
+    none. An entry never changes, so any thread may call it.
 
-        name, description            of the function
         parameters                   the names that clients pass
         context                      the parameter that takes the Context; "": none
-        input_schema, input          what the arguments must match, and its Schema
-        output_schema, output        the same for the result; None: anything will do
+        input_schema, input          for the arguments, and compiled
+        output_schema, output        the same for the result; None: any result
         wrapped                      the result is put into an object, under "result"
         stays                        it runs on the request's thread, in spite of `run=`
-        definition                   what lists show
+        definition                   the entry in lists
         pattern, cache_hints         of a resource: its URIs, and caching hints
     """
 
@@ -2217,7 +2163,6 @@ class Entry:
         output_schema: Message | None = None,
     ) -> None:
         self.function = function
-        # A partial has no name of its own; an object has its class's.
         named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
         doc = named.__doc__ or ""
@@ -2237,7 +2182,7 @@ class Entry:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
-                self.description, _ = _documentation(doc, (), unseen)
+                self.description, _ = _documentation(doc, unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
@@ -2246,18 +2191,17 @@ class Entry:
             raise TypeError(f"{self.name}(): {problem}") from None
         self.stays = signature.is_async
         self.input_schema = input_schema
-        self.input = Schema(input_schema)
-        if signature.bound:  # refused, unless the schema has them
-            hidden = dict.fromkeys(signature.bound, False)
-            properties = {**hidden, **input_schema.get("properties", {})}
-            self.input = Schema({**input_schema, "properties": properties})
+        # Bound parameters are refused, unless the schema has them.
+        hidden = dict.fromkeys(signature.bound, False)
+        properties = {**hidden, **input_schema.get("properties", {})}
+        self.input = Schema({**input_schema, "properties": properties})
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none."""
-        whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
-        _show_results(whole)
+        """Return the schema of structured results, or None."""
+        returned = {"result": hints.get("return", Any)}
+        whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
@@ -2266,22 +2210,20 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, and the errors that are left.
+        """Return the arguments, and their errors.
 
         A text of the wrong type is read as JSON: prompts and templates get only text,
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
-        left = MAX_VALUES  # in all texts together
-        for _ in range(10):  # of at most MAX_ERRORS texts
-            if not errors:
-                break
-            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
+        room = MAX_VALUES  # for all texts together
+        for _ in range(10):  # times MAX_ERRORS texts
             decoded = {}
-            for name, value in values.items():
-                is_text = isinstance(value, str) and left > 0
-                if is_text and _at(name, "") in wrong:
-                    left -= sum(map(value.count, ",[{"))
+            for error in errors:
+                name = error.split(_WRONG_TYPE)[0][1:]
+                value = values.get(name)
+                if isinstance(value, str) and room > 0:
+                    room -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
@@ -2300,7 +2242,7 @@ class Entry:
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
-        """Call the function with valid arguments; `values` are passed by position."""
+        """Call the function with valid arguments; `values` come by position."""
         arguments = self._convert(arguments)
         arguments.update(zip(self.parameters, values))
         if self.context:
@@ -2324,12 +2266,10 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, the value is always structuredContent, and its JSON
-# is the text.
+# With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, and none that its type lacks; it counts as a complete
-# result only if it has no members but a result's. Everything else is data:
+# Plain data may look like content. So a dict is content, or a complete result, only if
+# it has all members that its type requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2337,7 +2277,7 @@ Entries = dict[str, Entry]  # by name or URI
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# The schemas of members that are checked: of options, content and contents.
+# The schemas of members of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2391,7 +2331,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    """Return the Schema of an object with only these members."""
     return Schema(
         {
             "type": "object",
@@ -2431,7 +2371,7 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
+    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2535,8 +2475,7 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    A star in `fields` of FEATURES stands for all kinds except results and annotations,
-    which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2555,7 +2494,7 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 
 def older_block(block: Message) -> Message:
-    """Return a block for a revision that lacks its type: a resource, or text."""
+    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2563,7 +2502,7 @@ def older_block(block: Message) -> Message:
 
 
 # ---- the registry
-# The member of a definition that names the entry; "name" for the others.
+# The member of a definition that names the entry, if not "name".
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
@@ -2579,8 +2518,7 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
 
 
 def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it: the host drops
-    the tool, or all tools, or a model's API refuses every request."""
+    """Log what some hosts refuse, although the specification allows it."""
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2588,7 +2526,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
             refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
-    for node in _nodes(schema):
+    nodes: list[Message] = []
+    json.loads(json.dumps(schema), object_hook=nodes.append)
+    for node in nodes:
         choices = node.get("enum")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
@@ -2600,10 +2540,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return a pattern that matches the URIs of a template; also of a plain URI.
+    """Return a pattern that matches the URIs of a template, or a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path; {+path} matches several.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+); {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2629,7 +2568,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
+    """Return the key of a watched URI; RpcError: it is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2639,7 +2578,7 @@ class Registry:
     """The functions that a server offers.
 
     Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(), which tells the clients to list again.
+    Server.changed(). Only one thread at a time may do so.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2647,8 +2586,6 @@ class Registry:
         mirrored      their params that HTTP repeats in Mcp-Name
         extensions    the settings of extensions, by identifier
         declared      capabilities; those of deleted tools stay
-
-    Register before the server runs, or on any one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -2663,14 +2600,12 @@ class Registry:
         self.declared = {"", "logging"}
 
     def entries(self, kind: str) -> Entries:
-        """Return the table of a kind: "tools", "resources", "templates" or
-        "prompts"."""
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size.
-    # Decorators return the function unchanged. TypeError, ValueError: the function
-    # cannot be used.
+    # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
+    # the function cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2706,9 +2641,8 @@ class Registry:
         image(), ...), a list with content in it, a complete result, or any other value,
         which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
-        An exception becomes a result with `isError` and its text, for the model, and
-        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
-        client, as that error.
+        The model gets the text of an exception; the log a traceback, except of a
+        ToolError. The client gets an RpcError as it is.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2751,10 +2685,10 @@ class Registry:
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several.
+        one path segment, `{+path}` for several. `members` are icons, _meta and size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
-        exceptions are logged; the client learns nothing about them.
+        exceptions are only logged.
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
@@ -2838,10 +2772,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show.
-
-        `members` come from the author, `derived` from the function.
-        """
+        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2858,8 +2789,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others,
+        and returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2873,7 +2804,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist, when the server starts."""
+        """Log completers for arguments that do not exist."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2909,10 +2840,9 @@ class Registry:
         return register
 
     def capabilities(self, version: str, *, tells: bool = True) -> Message:
-        """Return the capabilities that the registered functions imply.
+        """Return the capabilities (basic/versioning §Capability Negotiation).
 
-        `tells`: the client can be told of changes. (basic/versioning §Capability
-        Negotiation)
+        `tells`: the client can be told of changes.
         """
         seen = rules(version)
         declared: Message = {}
@@ -4376,7 +4306,7 @@ def take_response(peer: Peer, response: Message) -> None:
             raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
         future.set_result(usable_answer(question, response.get("result")))
     except AskError as problem:
-        future.set_result(problem)
+        future.set_exception(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
@@ -4384,18 +4314,14 @@ def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
     for ident in idents:
         question = peer.questions.pop(ident, None)
         if question:
-            question[1].set_result(AskError(reason))
+            question[1].set_exception(AskError(reason))
 
 
 def answers_in(futures: Message) -> Message:
     """Return the answers by key; AskError: one is missing, or not usable."""
-    answers = {}
-    for key, future in futures.items():
-        if not future.done():
-            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-        answers[key] = future.result()
-        if isinstance(answers[key], AskError):
-            raise answers[key]
+    answers = {key: one.result() for key, one in futures.items() if one.done()}
+    if len(answers) < len(futures):
+        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
     return answers
 
 
@@ -4447,7 +4373,7 @@ class LegacyContext(Context):
         from concurrent.futures import wait
 
         with self._asking(questions) as futures:
-            wait(futures.values(), ASK_SECONDS)
+            wait(futures.values(), ASK_SECONDS, "FIRST_EXCEPTION")
             return answers_in(futures)
 
     async def _obtain_later(self, questions: Message) -> Message:
@@ -4455,8 +4381,10 @@ class LegacyContext(Context):
 
         with self._asking(questions) as futures:
             waiting = [wrap_future(future) for future in futures.values()]
+            for one in waiting:  # asyncio logs an exception that nobody has asked for
+                one.add_done_callback(lambda one: one.cancelled() or one.exception())
             if waiting:
-                await wait(waiting, timeout=ASK_SECONDS)
+                await wait(waiting, timeout=ASK_SECONDS, return_when="FIRST_EXCEPTION")
             return answers_in(futures)
 
     @contextmanager
@@ -4653,9 +4581,9 @@ class Pipe(Peer):
         try:
             message = decode(line)
             self.server.handle(message, self.send, peer=self, start=start)
-        except RpcError as flaw:
-            _log(f"{flaw}, in: {line!s:.200}")
-            self.send(error_response(flaw, None, self.null_ids))
+        except RpcError as error:
+            _log(f"{error}, in: {line!s:.200}")
+            self.send(error_response(error, None, self.null_ids))
         except Exception as problem:  # reading goes on
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
@@ -5586,11 +5514,14 @@ class Endpoint:
         """
         answer.is_early = False
         with self.lock:
-            streams = [one for one in self.answers if one.listens]
-            if answer.listens and len(streams) >= (max_connections() // 2 or 1):
-                raise HttpError(503, "too many streams", {"Retry-After": "1"})
+            if answer.listens:
+                streams = [one for one in self.answers if one.listens]
+                if len(streams) >= (max_connections() // 2 or 1):
+                    raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-        self.begin_checks()
+            checks = self._checks  # if so, mcp-check will see this answer
+        if not checks:
+            self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
@@ -5732,7 +5663,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and their outboxes.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -5774,7 +5705,6 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
-            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -5787,8 +5717,7 @@ class Sessions:
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or someone else's.
 
-        A client that gets 404 opens another session. So nothing else may be 404 here: a
-        wrong version is 400, and a path that does not exist was refused before.
+        A client that gets 404 opens another session, so nothing else may be 404 here.
         """
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
@@ -5804,7 +5733,6 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
-            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -5920,7 +5848,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
-    outbox = endpoint.sessions.outbox(name) if is_own else None
+    outbox: Outbox | None = session.own
+    if name != session.id:
+        outbox = endpoint.sessions.outbox(name) if is_own else None
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
@@ -5947,11 +5877,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
-    POST.
-
-    The session lives as long as this connection does: its stream cannot be resumed.
-    """
+    """Open a session that ends with this connection; its first event says where to
+    POST: [2024-11-05] basic/transports §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -6028,7 +5955,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all, and takes half the time of a call.
+# parser accepts them all.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6061,15 +5988,15 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
 # slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
-# The steps that may follow each one.
-_NEXT_STEPS = {
-    Step.CLOSES: (),
-    Step.WAITS: (Step.READS, Step.CLOSES),
-    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
-}
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
+CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
+_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+    (),
+    (READS, CLOSES),
+    (SERVES, SENDS, CLOSES),
+    (WAITS, SERVES, SENDS, READS, CLOSES),
+    (SENDS, READS, CLOSES),
+)
 
 
 def hang_up(sock: Any) -> None:
@@ -6160,10 +6087,10 @@ class HttpServer:
                 lowest = min(self.steps, key=self.steps.__getitem__)
                 step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
-                if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
+                if step == SERVES or (step == SENDS and not has_stalled):
                     return False
                 self._evict(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
+            self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
     def _evict(self, sock: Any) -> None:
@@ -6205,7 +6132,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         closing = exchange.closing
                         if not closing:
-                            self.step(sock, Step.WAITS, SEND_SECONDS)
+                            self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
         except Exception as problem:
             _log(f"a connection of {address[0]} failed: {problem!r:.200}")
@@ -6215,11 +6142,11 @@ class HttpServer:
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
         """Wait for a request, and read its head; OSError: none comes.
 
-        A head may come in pieces, or two requests together. So the head is read line by
-        line, up to the empty line, and not a byte more: the body is read later.
+        A head may come in pieces, or two requests together. So it is read line by line,
+        up to the empty line: the body is read later.
         """
         begin = stream.peek(1)
-        self.step(sock, Step.READS, SEND_SECONDS)
+        self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
         if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
@@ -6235,17 +6162,16 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, Step.SERVES)
+        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:
         """Read what still comes before a socket is closed, for 2 s at most.
 
-        If data met a closed socket, the client would get a reset, and might never see
-        why its request was refused.
+        Else the client might get a reset, and never see why its request was refused.
         """
         with suppress(OSError):  # it is closed, or has lost its place
-            self.step(sock, Step.CLOSES, 2)
+            self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
             while sock in self.steps and sock.recv(2**16):
                 pass
@@ -6279,15 +6205,13 @@ class HttpServer:
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
         return any(
-            step > Step.WAITS or is_ready(sock, to_write=False)
+            step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
         )
 
 
 class SocketExchange(Exchange):
     """A request on a connection: RFC 9112 §2.2, §3, §5.
-
-    The status line has no reason, which is optional.
 
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
@@ -6301,7 +6225,7 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression for the whole head: ten times as fast as the email parser.
+        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
         fields = []
@@ -6327,9 +6251,9 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.server.step(self.sock, Step.READS, BODY_SECONDS)
+        self.server.step(self.sock, READS, BODY_SECONDS)
         data = super().body()
-        self.server.step(self.sock, Step.SERVES)
+        self.server.step(self.sock, SERVES)
         self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
@@ -6356,16 +6280,17 @@ class SocketExchange(Exchange):
         if self.method == "HEAD":
             data = b""
         self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
+        if body is None or self.closing:  # events follow; or a handler of HTTP+SSE
+            self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.server.step(self.sock, SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
-            self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
@@ -6375,6 +6300,7 @@ class SocketExchange(Exchange):
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
+        self.server.step(self.sock, SERVES)
 
     def end(self, hang_up: bool = False) -> None:
         if self.chunked:

@@ -992,7 +992,7 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
         server.run(["--http", "0"])
     with exchanges(server="empty") as site:
         with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
-            assert send_http(site, b"") == ""
+            assert send_http(site, b"").startswith("HTTP/1.1 503 ")
         assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
     monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
     mcp.run_aside("x", lambda: ran.append(1) or 1 / 0)
@@ -2317,6 +2317,8 @@ def test_limits_of_pydantic_hold():
         (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
         (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
         (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", "1.255"),
+        (decimal.Decimal, "1e-999", "1e-1000"),
         (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
         (
             Annotated[uuid.UUID, {"pattern": "7$"}],
@@ -2436,7 +2438,6 @@ def test_content_of_the_official_sdk_is_content():
     [
         Annotated[datetime.date, {"minimum": 3}],
         Annotated[int, {"pattern": "^a"}],
-        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
         Annotated[Optional[float], {"maxItems": 3}],
     ],
     ids=str,
@@ -2456,10 +2457,8 @@ class Page(typing.Generic[T]):
 
 
 def test_generic_classes_and_aliases_of_members():
-    shown = mcp.schema_of(Page[int])["properties"]
-    assert shown["items"] == {"type": "array", "items": INT}
-    assert shown["first"]["anyOf"] == [INT, NULL]
-    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    with pytest.raises(TypeError, match="~T has no JSON form"):
+        mcp.schema_of(Page[int])
     status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
@@ -5219,7 +5218,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
     with places(2) as (httpd, connect):
         connect(served)
         connect(idle)
-        for name in ("READS", "SERVES", "SENDS", "SERVES", "WAITS"):
+        for name in ("READS", "SERVES", "SENDS", "WAITS"):
             httpd.step(served, mcp.Step[name], mcp.SEND_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
@@ -6243,8 +6242,8 @@ def test_bearer_tokens_and_principals(capfd):
         return answers[headers["x-who"]]
 
     with exchanges(endpoint={"authorize": hook}) as site:
-        site("POST - X-Who=none|false ping -> 401")
-        site("POST - X-Who=zero|empty|list ping -> 200")
+        site("POST - X-Who=none|false|empty ping -> 401")
+        site("POST - X-Who=zero|list ping -> 200")
         site("POST - X-Who=one initialize {INIT} -> 200")
         site("POST - X-Who=true Mcp-Session-Id={session} ping -> 404")
         site('POST - X-Who=refused ping -> 403 x-why & !"injected"')

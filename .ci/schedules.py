@@ -1876,7 +1876,7 @@ PLANTED: list[tuple[str, Any, Any]] = [
     ("a replaced reader does not count itself out", slow_calls_wait, drops_assignment("Pipe._empty_queue", "_slow")),
     ("the queue is empty under one lock, and left under the next", slow_calls_wait, Patch("Pipe._empty_queue", empty_in_two_steps)),
     ("a handler is put into the queue when the lock is free again", slow_calls_wait, drops_lock("Pipe._run", "_lock")),
-    ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._end", "_ended", False)),
+    ("what is cancelled in the queue is answered", waiting_call_meets_cancel, decides("Context._finish", "_become", False)),
     ("serve() returns while an answer is sent", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: bool(pipe.running))),
     ("serve() does not wait for slow handlers", answer_meets_end, Patch("Pipe._is_busy", lambda right, pipe: False)),
     ("what is abandoned is not cancelled", answer_meets_stop, drops_call("Pipe._finish", "cancel_all")),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import itertools
 import json
 import os
@@ -978,6 +979,25 @@ def test_a_flood_of_log_messages_is_left_out():
     assert 2 * gw.MAX_LINES <= len(heard) < 400
 
 
+def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_LINES", 1)
+    server = mcp.Server("loud")
+
+    @server.tool
+    def shout(ctx: mcp.Context, times: int) -> str:
+        for _ in range(times):
+            ctx.log("error", "said")
+        return "done"
+
+    with http_serving(server) as serving:
+        with crowd(gw.Upstream("up", {"url": serving.url})) as person:
+            ann, bob = person("ann"), person("bob")
+            ann.client.call_tool("up__shout", {"times": 100})
+            bob.client.call_tool("up__shout", {"times": 1})
+            wait_until(lambda: bob.logs == ["said"])
+            assert 2 <= len(ann.logs) < 90
+
+
 def test_many_changes_of_a_resource_are_told_once(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
     told, server = [], mcp.Server("restless")
@@ -1804,7 +1824,7 @@ def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
         with pytest.raises(client.Disconnected):
             running.result(PATIENCE)
         for call in given_up.calls:
-            call.sent.cancel()
+            call.cancel()
         wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
 
 
@@ -1979,6 +1999,28 @@ def test_clients_without_a_session_share_a_process_with_an_end(tmp_path, monkeyp
         wait_until(lambda: not upstream.own)
 
 
+def requests_for(tool):
+    """Return the calls of a tool that are kept, with their arguments."""
+    gc.collect()
+    found = [one for one in gc.get_objects() if isinstance(one, mcp.Context)]
+    return [one for one in found if one.params.get("name") == tool]
+
+
+@needs_posix
+@parametrize("version", [MODERN[0], LEGACY[0]])
+def test_a_call_that_was_given_up_keeps_no_arguments(tmp_path, version):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, str(tmp_path / "late.py")]
+    upstream = gw.Upstream("up", {"command": command})
+    with crowd(upstream) as person:
+        ann = person("ann", version)
+        with pytest.raises(TimeoutError):
+            ann.call("up__late", timeout=0.05)
+        wait_until(lambda: upstream.main.client.unanswered)
+        wait_until(lambda: not requests_for("up__late"))
+        assert upstream.main.client.unanswered
+
+
 def test_a_page_belongs_to_the_session_that_was_sent_to_it():
     server, heard = mcp.Server("pages"), []
     page = {
@@ -2012,8 +2054,7 @@ def test_a_page_belongs_to_the_session_that_was_sent_to_it():
             ]
             with pytest.raises(mcp.RpcError, match="visit it"):
                 ann.call_tool("up__refuse", {"more": "x" * 10000})
-            # What is kept of the call is small.
-            assert all(one.ctx is None for one in upstream.main.visits.values())
+            wait_until(lambda: not requests_for("up__refuse"))
             server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
             wait_until(lambda: ("ann", "complete") in heard)
             profile.changed("tools")
@@ -2321,6 +2362,30 @@ def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
         with pytest.raises(mcp.RpcError, match="401"):
             front.call_tool("web__work")
         assert not upstream.needs_login
+
+
+@needs_posix
+def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    begun, gate, done = [threading.Event() for _ in range(3)]
+    with crowd(upstream) as person:
+        person("ann", MODERN[0]).call("pid__pid")
+        (connection,) = upstream.own.values()
+        close = connection.close
+        monkeypatch.setattr(
+            connection,
+            "close",
+            lambda: [begun.set(), gate.wait(PATIENCE), close(), done.set()],
+        )
+        monkeypatch.setattr(gw, "OWN_SECONDS", 0)
+        assert begun.wait(PATIENCE)
+        closing = begin(upstream.close)
+        wait_until(lambda: not upstream.keeper.is_alive())
+        gate.set()
+        closing.result(PATIENCE)
+        assert done.is_set()
 
 
 @needs_posix
