@@ -1675,7 +1675,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1804,7 +1804,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1818,7 +1817,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1841,7 +1839,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return the types of values, of those in _LIMITS, that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1853,7 +1851,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1865,7 +1863,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1901,7 +1899,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1973,7 +1971,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1995,7 +1993,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -2012,16 +2010,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -2035,9 +2031,8 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
@@ -2053,7 +2048,7 @@ def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -2065,11 +2060,10 @@ def _read_typed_dict(kind: Any) -> Reader:
 
 
 def _read_class(kind: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2283,7 +2277,7 @@ class Entry:
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2525,8 +2519,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2541,13 +2535,10 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2567,8 +2558,9 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        is_deep = seen.is_nested and key in _KINDS
-        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
+        if seen.is_nested and key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
@@ -2577,7 +2569,9 @@ def older_block(block: Message) -> Message:
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
@@ -2770,8 +2764,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
