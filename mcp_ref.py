@@ -1382,21 +1382,16 @@ class Schema:
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of the targets, by $ref
-        self._refs = ["#"]  # to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1437,8 +1432,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = drop  # a schema may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
