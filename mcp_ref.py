@@ -552,17 +552,15 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for each array in an array), and
-# the length of its id.
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -668,7 +666,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -731,8 +729,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -756,7 +754,7 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -1184,13 +1182,8 @@ def guard_stdio() -> list[int]:
 # refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1317,8 +1310,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal from text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1345,10 +1338,10 @@ def _is_titled_choice(schema: Any) -> bool:
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
-    the fewest errors.
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1520,8 +1513,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1532,7 +1525,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
         implied = []
@@ -1542,7 +1535,7 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Check that `wanted` of these schemas match; `enough` matches end the check."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
         choices = [part["const"] for part in parts if _is_titled_choice(part)]
@@ -1591,10 +1584,9 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1625,8 +1617,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1836,7 +1828,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, of those in _LIMITS, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1871,9 +1863,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -2141,8 +2135,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2210,14 +2205,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               its place in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2337,8 +2332,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 # With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict is content, or a complete result, only if
-# it has all members that its type requires, and none that its type lacks:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2506,7 +2501,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2577,7 +2572,7 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2650,11 +2645,11 @@ class Registry:
     Tools may come and go: register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
     """
 
@@ -2707,9 +2702,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
