@@ -1352,8 +1352,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1426,7 +1425,7 @@ class Schema:
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
         if ref not in self._targets:
-            self._targets[ref] = drop  # a schema may refer to itself
+            self._targets[ref] = self._compile(True)  # it may refer to itself
             self._targets[ref] = self._compile(_target(self._root, ref))
         return lambda value: self._targets[ref](value)
 
@@ -1863,7 +1862,7 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            errors = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
             if hasattr(problem, "errors"):  # pydantic's
                 errors = problem.errors()
             lines = []
@@ -2211,7 +2210,7 @@ class Entry:
         output_schema, output    the same for the result, or None
         wrapped                  the result is put into an object, under "result"
         stays                    it runs on the request's thread, in spite of `run=`
-        definition               its place in lists
+        definition               the object in lists
         pattern                  of the URIs of a resource
     """
 
@@ -2262,7 +2261,7 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
@@ -2582,8 +2581,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2598,7 +2599,7 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
@@ -2717,18 +2718,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
