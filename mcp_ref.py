@@ -487,17 +487,15 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for each array in an array), and
-# the length of its id.
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -603,7 +601,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -666,8 +664,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -691,7 +689,7 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -1108,13 +1106,8 @@ def guard_stdio() -> list[int]:
 # refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1241,8 +1234,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal from text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1269,10 +1262,10 @@ def _is_titled_choice(schema: Any) -> bool:
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
-    the fewest errors.
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1283,8 +1276,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1306,21 +1298,16 @@ class Schema:
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of the targets, by $ref
-        self._refs = ["#"]  # to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1361,8 +1348,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = self._compile(True)  # it may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
@@ -1447,8 +1436,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1459,7 +1448,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
         implied = []
@@ -1469,7 +1458,7 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Check that `wanted` of these schemas match; `enough` matches end the check."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
         choices = [part["const"] for part in parts if _is_titled_choice(part)]
@@ -1518,10 +1507,9 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1552,8 +1540,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1597,7 +1585,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1726,7 +1714,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1740,7 +1727,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1763,7 +1749,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1775,7 +1761,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1787,7 +1773,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1798,9 +1784,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1823,7 +1811,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1895,7 +1883,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1917,7 +1905,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -1934,16 +1922,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1957,9 +1943,8 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
@@ -1975,7 +1960,7 @@ def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -1987,11 +1972,10 @@ def _read_typed_dict(kind: Any) -> Reader:
 
 
 def _read_class(kind: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2072,8 +2056,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2141,14 +2126,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               the object in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2198,14 +2183,14 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2268,8 +2253,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 # With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict is content, or a complete result, only if
-# it has all members that its type requires, and none that its type lacks:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2437,7 +2422,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2447,8 +2432,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2463,13 +2448,10 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2489,7 +2471,9 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        if key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
@@ -2498,7 +2482,9 @@ def older_block(block: Message) -> Message:
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
@@ -2507,7 +2493,7 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2517,8 +2503,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2533,7 +2521,7 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
@@ -2580,11 +2568,11 @@ class Registry:
     Tools may come and go: register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
     """
 
@@ -2637,9 +2625,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -2652,18 +2640,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
@@ -2691,8 +2677,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
