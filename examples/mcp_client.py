@@ -860,6 +860,9 @@ _REPEATED = """
 """.split()
 
 
+_STREAM_END = b"\r\n0\r\n\r\n"  # after the last chunk
+
+
 class _Call(NamedTuple):
     """An HTTP request; `headers` are those of the protocol."""
 
@@ -1025,16 +1028,16 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Any failure means no. (TypeError: the stream was cut; ValueError: select() with
-        # a thousand open files.)
-        with suppress(OSError, HTTPException, ValueError, TypeError):
+        # Any failure means no. (ValueError: select() with a thousand open files.)
+        with suppress(OSError, ValueError):
             self.socket.settimeout(0)
-            self.response.read(65536)  # the end of a stream, if it has come
-            return (
-                self.response.isclosed()
-                and not select([self.socket], [], [], 0)[0]  # bytes, or its end
-                and monotonic() - self.since < IDLE_SECONDS
-            )
+            # http.client would take the first digit of a chunk's length for all of it.
+            if self.response.isclosed() or self.response.fp.read(7) == _STREAM_END:
+                self.response.close()
+                return (
+                    not select([self.socket], [], [], 0)[0]  # bytes, or its end
+                    and monotonic() - self.since < IDLE_SECONDS
+                )
         return False
 
 
@@ -1341,7 +1344,7 @@ class HttpTransport(Transport):
         """Open a stream by GET, or resume it."""
         headers: Message = {"Accept": "text/event-stream"}
         if request.last_id:
-            headers["Last-Event-ID"] = request.last_id.encode()
+            headers["Last-Event-ID"] = request.last_id.encode().decode("latin-1")
         wire = self._open(_Call("GET", headers, request))
         if not wire.is_stream:
             raise self._refusal(wire)
@@ -2047,7 +2050,7 @@ class Client(AbstractContextManager["Client"]):
         if must_cancel and request.tag is not None:
             self.unanswered[request.id] = request.tag
             if request.settled:  # the response has come just now
-                self.unanswered.pop(request.id)
+                self.unanswered.pop(request.id, None)
         request.over.set()
         self.running.pop(request.id, None)
         wire = request.wire
