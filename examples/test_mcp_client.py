@@ -2135,6 +2135,27 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
         over.set()
 
 
+def test_a_response_that_comes_as_its_call_is_given_up_leaves_nothing():
+    """It comes between the two steps in which the client notes the call."""
+    server, gate = mcp.Server("x"), threading.Event()
+
+    class Notes(dict):
+        def __setitem__(self, ident, tag):
+            super().__setitem__(ident, tag)
+            one.receive(mcp.encode({"jsonrpc": "2.0", "id": ident, "result": {}}))
+
+    @server.tool
+    def slow():
+        gate.wait(PATIENCE)
+
+    with client.connect(server) as one:
+        one.unanswered = Notes()
+        with pytest.raises(TimeoutError):
+            one.call_tool("slow", timeout=0.05, tag="ann")
+        assert one.unanswered == {}
+        gate.set()
+
+
 # ---- a call runs once
 
 
