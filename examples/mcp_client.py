@@ -2,7 +2,7 @@
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For linters of the project in which this file may be; its own checks are elsewhere.
+# For the linters of a project that copies this file.
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -23,8 +23,7 @@ Since 2026-07-28 (*modern*) each request carries version and capabilities in its
 `_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects
 which, once.
 
-A name is defined before it is used. To follow a call from its caller to the bytes and
-back:
+The path of a call, from its caller to the bytes and back:
 
     Client.call_tool        the params of a method, and the shape of its result
     Client.request          answers the server's questions, retries
@@ -34,7 +33,7 @@ back:
     the bytes of the response, on the thread that reads them
     Client.receive          which kind of message, and whose
     Request.settle          into the inbox of its request
-    Request.next            the caller's thread, which has waited there all along
+    Request.next            the caller's thread, which waits there
 
 Methods of Client block the caller. These threads do the rest:
 
@@ -156,8 +155,7 @@ MAX_UNREAD = 1000  # changes kept for its reader
 MAX_CHANGE = 2**14  # characters of each, unless no other waits
 
 # ---- of a server on stdio
-# How long it may take to start: npx and uvx install it first. A silent one counts as
-# legacy.
+# Until it answers: npx and uvx install it first. A silent one counts as legacy.
 PROBE_SECONDS = 10
 # The wait for its exit: after its stdin was closed, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
@@ -208,7 +206,6 @@ _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
 # ==== 2. Checks of the server's data ==========================
-# Pure functions.
 
 
 def _object(value: Any, *names: str) -> Message:
@@ -225,9 +222,13 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
+def _check_texts(value: Any, *names: str) -> None:
+    for name in names:
+        _member(value, name, str)
+
+
 def _result(response: Message) -> Any:
-    """Return the result of a response; RpcError if it is an error, Malformed if
-    neither."""
+    """Return the result of a response, or raise its error."""
     error = response.get("error")
     if error is None:
         return _member(response, "result", dict)
@@ -241,8 +242,7 @@ def _thread(name: str, target: Any, *arguments: Any) -> None:
 
 
 def _called(function: Any, *arguments: Any) -> Any:
-    """Call an application's function; it may be async, or take only the first
-    argument."""
+    """Call a callback; it may be async, or take only the first argument."""
     import asyncio
     import inspect
 
@@ -257,16 +257,15 @@ def _called(function: Any, *arguments: Any) -> Any:
 
 # ---- the form of an elicitation
 
-# The keywords of a form's fields; others, such as `pattern`, are ignored: a pattern can
-# take for ever to match.
+# The keywords of a form's fields that are checked. A `pattern` may take for ever.
 _FIELD = """
     type minLength maxLength minimum maximum enum const items minItems maxItems
 """.split()
 
 
 def _known_keywords(part: Message) -> Message:
-    """Return a part of a form without unknown keywords: client/elicitation §Requested
-    Schema. Choices with titles become an `enum`, which is fast to check."""
+    """Return a part of a form without other keywords; choices with titles become an
+    `enum`: client/elicitation §Requested Schema."""
     known = {name: part[name] for name in _FIELD if name in part}
     for name in ("oneOf", "anyOf"):
         choices = part.get(name, [{}])
@@ -337,8 +336,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
     }
 
-    # One that stands elsewhere (below `items`, for instance), has a wrong type or a
-    # wrong name, or repeats another one's, is in the text but not among the names.
+    # A header at another place, such as below `items`, or with a wrong type or name, or
+    # a name that was used before, is in the text but not among the names.
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed(
             "each x-mcp-header must be a unique name of a string, integer or boolean"
@@ -360,7 +359,7 @@ _FIXED_HEADERS = """
 
 
 def merge_headers(*parts: Message) -> Message:
-    """Merge dicts of headers: a later one replaces an earlier one, in any spelling."""
+    """Merge dicts of headers. A later header replaces an earlier one in any case."""
     found = {name.lower(): (name, part[name]) for part in parts for name in part}
     return dict(found.values())
 
@@ -413,7 +412,7 @@ def _proxy(text: str) -> tuple[Any, Message]:
 
 
 def _check_url(url: Any) -> None:
-    """Check a URL that a server wants a user to open: ValueError if it is not plain."""
+    """ValueError if a URL that a server sends to a user is not plain."""
     if not re.fullmatch(r"https?://[!-\[\]-~]{1,4000}", str(url)):
         raise ValueError("url must be http(s), printable ASCII, without a backslash")
     _origin(url)
@@ -445,7 +444,7 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 
 
 class Request:
-    """A request, from sending to response. Any thread may cancel() it.
+    """A request. Any thread may cancel() it.
 
     A notification, or an answer to a server's question, has `response=False`: it is
     settled when it is sent.
@@ -546,7 +545,7 @@ class Request:
                     raise item
                 return item
             # At most a second: the deadline may move, and a signal just before this
-            # wait does not end it (seen with Python 3.9).
+            # wait does not end it (Python 3.9).
             self._news.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
@@ -565,8 +564,7 @@ class Request:
 
 # ==== 4. Transports: in this process, and stdio ===============
 # A transport carries messages, and does not interpret them. It passes messages of the
-# server to Client.receive(), and exceptions to Request.settle(). A message without a
-# response settles its request once it is sent.
+# server to Client.receive(), and exceptions to Request.settle().
 
 
 class Transport:
@@ -591,8 +589,7 @@ class Transport:
         print(printable(line), file=sys.stderr)
 
     def _receive(self, *arguments: Any) -> None:
-        """Pass a message to the client; report text that is no message, and a callback
-        that fails."""
+        """Pass a message to the client; report other text, and callbacks that fail."""
         try:
             self.client.receive(*arguments)
         except Exception as problem:
@@ -617,8 +614,7 @@ class Transport:
 
 
 class MemoryTransport(Transport):
-    """A Server in this process; each message has its own thread, so that calls can time
-    out."""
+    """A Server in this process. Each message has a thread, so that calls can time out."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -646,8 +642,7 @@ class MemoryTransport(Transport):
         )
 
 
-# The environment variables that a server inherits: no secrets. connect(env=...) adds
-# others.
+# The environment variables that a server inherits: no secrets.
 _INHERITED = """
     APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOCALAPPDATA LOGNAME
     PATH PATHEXT PROGRAMFILES SHELL SYSTEMDRIVE SYSTEMROOT TEMP TERM TMP TMPDIR TZ
@@ -756,8 +751,7 @@ class StdioTransport(Transport):
             raise self.loss
 
     def _write(self, process: Any) -> None:
-        """Write lines; runs on mcp-write, the only thread that a slow server can
-        block."""
+        """Write lines; runs on mcp-write, which a slow server can block."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
         with suppress(OSError), process.stdin:
             for line, request in iter(self.outgoing.get, None):
@@ -797,10 +791,9 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _lose(self, process: Any) -> None:
-        """Mark the server as gone; fail pending calls, quoting the end of its
-        stderr."""
-        # A pipe may end a moment before the process. Answers that it wrote before are
-        # still to be read, unless another process keeps its stdout open.
+        """Fail pending calls, quoting the end of the server's stderr."""
+        # A pipe may end before the process, and the process before its answers are
+        # read; but another process may keep its stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
@@ -841,9 +834,8 @@ class StdioTransport(Transport):
 # Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
 # by GET; HTTP+SSE has no other.
 #
-# Connections are kept, and one may have ended when it is used again. The request is
-# then sent once more on another connection, if it was not sent completely, or only
-# reads.
+# A connection that is kept may have ended when it is used again. The request is then
+# sent on another, if it was not sent completely, or only reads.
 #
 # A message goes down through these, and each knows only the next:
 #
@@ -898,9 +890,9 @@ class _Wire:
         self.host = host  # as errors name it
         self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place: Message = {"on": 0}  # Client.record() shows it for the exchange
+        self.place = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
-        self.credentials: Message = {}  # headers for such a proxy
+        self.credentials = {}  # headers for such a proxy
         with self.failing():
             if proxy is None and not proxy_bypass(urlsplit(url).netloc):
                 proxy = getproxies().get(scheme)
@@ -911,7 +903,7 @@ class _Wire:
                 self.route = f" (through the proxy {address[0]}{how})"
 
             if scheme == "http":
-                self.connection: Any = HTTPConnection(*address, timeout=timeout)
+                self.connection = HTTPConnection(*address, timeout=timeout)
                 if proxy:
                     self.prefix = f"http://{urlsplit(url).netloc}"
                     self.credentials = credentials
@@ -926,7 +918,7 @@ class _Wire:
 
     @contextmanager
     def failing(self, kind: Any = Disconnected) -> Iterator[None]:
-        """Turn the exceptions of a broken connection or URL into `kind`."""
+        """Raise `kind` for a broken connection or URL."""
         try:
             yield
         except (OSError, HTTPException, ValueError) as problem:
@@ -939,7 +931,7 @@ class _Wire:
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
     ) -> None:
-        """Send a request, and read the response. The body of a stream is left, if it
+        """Send a request, and read the response, except the body of a stream, if it
         may be a `stream`."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
         target = quote(target.lstrip("/"), safe=string.punctuation)
@@ -972,9 +964,9 @@ class _Wire:
 
     def events(self, request: Request) -> Iterator[Any]:
         """Yield (name, data) of each event in a stream (HTML Standard, section 9.2);
-        store its id and `retry` in the request. Malformed if an event is too large."""
-        event: Message = {}
-        data: Any = []
+        store its id and `retry` in the request."""
+        event = {}
+        data = []
         size = 0
         with self.failing():
             text = io.TextIOWrapper(self.response, "utf-8-sig", "replace")
@@ -1182,7 +1174,6 @@ class HttpTransport(Transport):
         return headers
 
     def _post(self, message: Message, request: Request) -> None:
-        """Post a message, and handle the response."""
         is_opening = request.method == "initialize"
         if is_opening and self.only_sse:
             self.listen(request.deadline - monotonic())
@@ -1263,8 +1254,8 @@ class HttpTransport(Transport):
                     return
 
     def _pause(self, request: Request) -> None:
-        """Wait before a stream is opened again: twice as long each time, while none
-        brings a message, up to 16 times `retry`."""
+        """Wait before a stream is opened again: twice as long each time while no
+        message comes, up to 16 times `retry`."""
         request.over.wait(request.retry * request.slower)
         request.slower = min(request.slower * 2, 16)
 
@@ -1283,8 +1274,8 @@ class HttpTransport(Transport):
     def _session_loss(self, wire: _Wire) -> Disconnected:
         """Give up a session that the server no longer knows; return the exception.
 
-        A server must say so by 404, but widely copied ones send 400, which can have
-        other reasons, too. So each request opens one other session at most."""
+        A server must send 404, but many send 400, which has other reasons, too. So a
+        request opens at most one other session."""
         lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
             self.lost_session = self.session
@@ -1342,7 +1333,7 @@ class HttpTransport(Transport):
 
     def _get(self, request: Request) -> _Wire:
         """Open a stream by GET, or resume it."""
-        headers: Message = {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream"}
         if request.last_id:
             headers["Last-Event-ID"] = request.last_id.encode().decode("latin-1")
         wire = self._open(_Call("GET", headers, request))
@@ -1353,9 +1344,8 @@ class HttpTransport(Transport):
     # ---- an exchange: redirects, then authorization, then the connection
 
     def _open(self, call: _Call) -> _Wire:
-        """Send an HTTP request, and read the head of the response; go on while it is a
-        redirect, asks for authorization, or says when the server will be less busy.
-        HttpError on 401, 403 and too many redirects."""
+        """Send an HTTP request; follow redirects, authorize it, and wait while the
+        server is busy. HttpError on 401, 403 and too many redirects."""
         url = self.url
         if call.message and self.post_to:
             url = self.post_to
@@ -1398,8 +1388,8 @@ class HttpTransport(Transport):
         return True
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
-        """Get headers from `authorize` instead of those that were refused, one thread
-        at a time; raise the refusal if it has none."""
+        """Replace the headers that were refused, one thread at a time; raise the
+        refusal if `authorize` has no others."""
         began = monotonic()
         refusal.seconds = request.deadline - began
         request.deadline += LOGIN_SECONDS  # a user may have to log in
@@ -1416,7 +1406,6 @@ class HttpTransport(Transport):
         self.client.open_until += spent
 
     def _send(self, call: _Call, url: str, authorized: Any) -> _Wire:
-        """Send an HTTP request, and read the head of the response."""
         verb = call.verb
         session = self.session
         if call.request.reopens:
@@ -1534,8 +1523,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             else:
                 asked[name + "ListChanged"] = True
         first = self.client._begin(self, {"notifications": asked}).next()
-        # .../subscriptions §Acknowledgment: it comes before everything else. A server
-        # that does not know the method has no changes to tell.
+        # .../subscriptions §Acknowledgment. A server that does not know the method has
+        # no changes to tell.
         is_response = "params" not in first
         if is_response and _object(first, "error").get("code") != METHOD_NOT_FOUND:
             _result(first)
@@ -1590,15 +1579,15 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 )
             if method == "notifications/resources/updated":
                 name = str(message["params"].get("uri"))
-            # It may be a part of a granted resource, and lie below its URI.
+            # A part of a granted resource lies below its URI.
             if any(
                 f"{name}/".startswith(one.rstrip("/") + "/") for one in self.granted
             ):
                 yield name
 
     def close(self) -> None:
-        """End the subscription; do nothing if it has ended."""
-        with suppress(ValueError):  # it is not among them: close() was called before
+        """End the subscription, unless it has ended."""
+        with suppress(ValueError):  # close() was called before
             self.client.subscriptions.remove(self)
             self.cancel()
             if not self.client.modern:
@@ -1752,7 +1741,7 @@ class Client(AbstractContextManager["Client"]):
             self.transport.stop()
 
     def open(self, timeout: Any = None) -> None:
-        """Connect, unless connected. A server that has exited is restarted."""
+        """Connect, unless connected; restart a server that has exited."""
         seconds = self.timeout if timeout is None else min(timeout, self.timeout)
         end = monotonic() + seconds
         if not self._opening.acquire(timeout=min(seconds, LONGEST_SECONDS)):
@@ -1779,8 +1768,7 @@ class Client(AbstractContextManager["Client"]):
     # (the transports' §Backward Compatibility). open() connects once, on one thread.
 
     def _find_era(self) -> None:
-        """Agree on a revision with the server."""
-        # `version` is ours, or that of the connection before.
+        # `version` may be that of the connection before.
         if not self.modern:
             return self._initialize(self.version)
         try:
@@ -1835,8 +1823,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # The first official SDK writes 94 lines to stderr about an unknown method. So
-        # stderr is shown after the answer, and dropped if that is an error.
+        # Version 1 of the Python SDK writes 94 lines to stderr about an unknown method:
+        # stderr is shown after the answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = held.append
@@ -1924,7 +1912,7 @@ class Client(AbstractContextManager["Client"]):
         edition = rules(version)
         self.version = version
         self.modern = edition.modern
-        declared: Message = {**self._further}
+        declared = {**self._further}
         if self._modes and "elicitation/create" in edition.methods:
             # Before there were URLs, the capability had no members.
             has_modes = "URL elicitation" in edition.features
@@ -1994,7 +1982,6 @@ class Client(AbstractContextManager["Client"]):
         return self._transmit(message, Request(self, method, timeout, response=False))
 
     def _exchange(self, request: Request, params: Message) -> Any:
-        """Send one request, wait for its response, return the result."""
         try:
             return _result(self._begin(request, params).wait())
         finally:
@@ -2043,8 +2030,7 @@ class Client(AbstractContextManager["Client"]):
     def _finish(self, request: Request) -> None:
         """Stop waiting; cancel the request if it has no response:
         basic/patterns/cancellation."""
-        # Look before hang_up(), which settles the request. Over HTTP, it is the
-        # cancellation of a modern one.
+        # Checked before hang_up(), which settles it, and over HTTP cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
         if must_cancel and request.tag is not None:
@@ -2090,7 +2076,6 @@ class Client(AbstractContextManager["Client"]):
             self._take_message(one, request)
 
     def _take_message(self, message: Any, request: Any) -> None:
-        """Give a message to the request that waits for it, or to the callbacks."""
         kind = ""
         with suppress(RpcError):  # other JSON is ignored
             kind = kind_of(message)
@@ -2121,7 +2106,7 @@ class Client(AbstractContextManager["Client"]):
         return tags if request else [*tags, *self.unanswered.values()]
 
     def _running(self, ident: Any) -> Any:
-        """Return the request with this id, or None. Some servers answer 1 with "1"."""
+        # Some servers answer 1 with "1".
         for known in list(self.running):
             if ident == str(known):
                 self.transport.say(f"the id {known} came back as {ident!r}")
@@ -2131,14 +2116,13 @@ class Client(AbstractContextManager["Client"]):
     def _take_notification(
         self, message: Message, params: Message, came_for: Any
     ) -> None:
-        """Pass a notification to the request that it names, and to callbacks."""
         name = message["method"]
         meta = _object(params, "_meta")
         # Of progress, of a modern change, of a cancellation.
         ident = params.get(
             "progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId"))
         )
-        receivers: Any = [] if self.modern else list(self.subscriptions)
+        receivers = [] if self.modern else list(self.subscriptions)
         if is_id(ident) and ident in self.running:
             receivers.append(self.running[ident])
         for request in receivers:
@@ -2207,7 +2191,7 @@ class Client(AbstractContextManager["Client"]):
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         try:
-            answer: Message = {"result": self._answer(message, tags)}
+            answer = {"result": self._answer(message, tags)}
             encode(answer)
         except Exception as problem:  # a callback may raise anything
             self.transport.say(f"{method!r:.200} failed: {problem!r}")
@@ -2301,16 +2285,15 @@ class Client(AbstractContextManager["Client"]):
             raise ServerLacks(f"the server does not declare {capability}")
         result: Message = self.request(method, params, **options)
         for item in _member(result, member, list):
-            for name in needed:
-                _member(item, name, str)
+            _check_texts(item, *needed)
         return result
 
     def _list(
         self, method: str, member: str, key: str = "name", **options: Any
     ) -> list[Message]:
         """Fetch all pages of a list: server/utilities/pagination. `key`: the member
-        that tells its items apart. A list that goes round in circles ends because its
-        pages bring nothing new: cursors say nothing."""
+        that tells its items apart. A list whose pages bring nothing new goes round in
+        circles; cursors do not show that."""
         items: list[Message] = []
         known: set[str] = set()
         params: Message = {}
@@ -2325,7 +2308,9 @@ class Client(AbstractContextManager["Client"]):
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
-            valid = self._valid_items(method, page[member], {"name", key})
+            valid = self._valid(
+                method, page[member], lambda item: _check_texts(item, "name", key)
+            )
             keys = {item[key] for item in valid}
             if keys - known:
                 known |= keys
@@ -2339,16 +2324,15 @@ class Client(AbstractContextManager["Client"]):
             params = {"cursor": _member(page, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
-    def _valid_items(
-        self, method: str, items: list[Any], needed: set[str]
-    ) -> list[Message]:
-        """Return the items that have all texts `needed`; report the others."""
+    def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
+        """Return the items that pass a check; report the others."""
         valid = []
         for item in items:
-            if all(isinstance(_object(item).get(name), str) for name in needed):
+            try:
+                check(item)
                 valid.append(item)
-            else:
-                self.transport.say(f"{method}: ignored an invalid item: {item!r:.200}")
+            except (Malformed, RecursionError) as problem:
+                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:
@@ -2358,14 +2342,10 @@ class Client(AbstractContextManager["Client"]):
         self.tools = {tool["name"]: tool for tool in tools}
         if not (self.transport.mirrors and self.modern):
             return tools
-        valid = []
-        for tool in tools:
-            try:  # .../streamable-http §Schema Extension
-                _mirrors(tool.get("inputSchema"), {})
-                valid.append(tool)
-            except (Malformed, RecursionError) as problem:
-                self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
-        return valid
+        # .../streamable-http §Schema Extension
+        return self._valid(
+            "tools/list", tools, lambda tool: _mirrors(tool.get("inputSchema"), {})
+        )
 
     def list_resources(self) -> list[Message]:
         """Return all resources: server/resources §Resource."""
@@ -2412,7 +2392,7 @@ class Client(AbstractContextManager["Client"]):
         ref = {"type": "ref/prompt", "name": reference}
         if "://" in reference or "{" in reference:  # a name may contain a colon
             ref = {"type": "ref/resource", "uri": reference}
-        params: Message = {"argument": {"name": argument, "value": value}, "ref": ref}
+        params = {"argument": {"name": argument, "value": value}, "ref": ref}
         if known:
             params["context"] = {"arguments": known}
         result = self.request("completion/complete", params)
