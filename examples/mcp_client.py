@@ -11,8 +11,8 @@
 # pyright: reportPossiblyUnboundVariable=false, reportUnsupportedDunderAll=false
 """A client for Model Context Protocol servers.
 
-It starts a server from a command or connects to one at a URL, and speaks every
-published revision. It imports mcp_ref.py, so copy both; mcp_cli.py is a command for it.
+It starts a server from a command, or connects to a URL, in every published revision.
+It imports mcp_ref.py, so copy both. mcp_cli.py is its command.
 
     from mcp_client import connect
     with connect(["python3", "server.py"]) as client:  # or a URL, or a Server object
@@ -20,8 +20,7 @@ published revision. It imports mcp_ref.py, so copy both; mcp_cli.py is a command
         print(client.call_tool("add", {"a": 2, "b": 3})["content"][0]["text"])
 
 Since 2026-07-28 (*modern*) each request carries version and capabilities in its
-`_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects
-which, once.
+`_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session.
 
 The path of a call, from its caller to the bytes and back:
 
@@ -29,9 +28,7 @@ The path of a call, from its caller to the bytes and back:
     Client.request          answers the server's questions, retries
     Client._exchange        one message out, one response back
     Transport.send          returns at once; another thread writes the message
-
-    the bytes of the response, on the thread that reads them
-    Client.receive          which kind of message, and whose
+    Client.receive          on the thread that reads: which kind of message, and whose
     Request.settle          into the inbox of its request
     Request.next            the caller's thread, which waits there
 
@@ -39,7 +36,7 @@ Methods of Client block the caller. These threads do the rest:
 
     mcp-write, mcp-read     all messages to and from a server on stdio
     mcp-stderr, mcp-watch   its stderr; its exit
-    mcp-call                one message to a Server object in this process
+    mcp-call                one message to a Server in this process
     mcp-post                one POST (or DELETE), and the stream that answers it
     mcp-stream              [legacy] the stream of a session over HTTP
     mcp-answer              [legacy] one question from the server
@@ -47,9 +44,8 @@ Methods of Client block the caller. These threads do the rest:
 
 limits.md lists the known limits.
 
-In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md has the
-recipe that also cancels. A callback may be a coroutine function: each call runs in a
-loop of its own.
+In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md shows
+how to cancel. A callback may be a coroutine function: each call has its own loop.
 """
 
 from __future__ import annotations
@@ -76,15 +72,15 @@ from queue import SimpleQueue
 from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
 except ImportError:
-    if __package__:  # both files are vendored in a package
+    if __package__:  # vendored in a package
         sys.modules["mcp_ref"] = import_module(".mcp_ref", __package__)
-    else:  # in the checkout, it is one folder up
+    else:  # in the checkout
         sys.path.append(str(Path(__file__).resolve().parents[1]))
 from mcp_ref import (
     HEADER_MISMATCH,
@@ -131,9 +127,8 @@ __all__ = """
 
 
 # ==== 1. Limits and exceptions ================================
-# Nothing that a server sends is trusted, so all of it is bounded; an invalid message
-# fails only the call it belongs to. RpcError is the server's own error; all other
-# exceptions are local and carry no code.
+# All that a server sends is bounded, and an invalid message fails only its own call.
+# RpcError is the server's error; other exceptions are local and carry no code.
 
 # ---- of a request
 CALL_SECONDS = 60  # default timeout of a request
@@ -141,14 +136,12 @@ LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
 # Questions in one result; of a legacy server, open at a time: more are ignored.
 MAX_QUESTIONS = 64
-
-# ---- of connecting
-COURTESY_SECONDS = 2.0  # for each message that is not needed to go on
+COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 
 # ---- of a list
-MAX_PAGES = 1000  # pages of one list
-MAX_STUCK_PAGES = 3  # ... one after another that bring no new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
+MAX_PAGES = 1000
+MAX_STUCK_PAGES = 3  # one after another, without a new item
+MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -157,7 +150,7 @@ MAX_CHANGE = 2**14  # characters of each, unless no other waits
 # ---- of a server on stdio
 # Until it answers: npx and uvx install it first. A silent one counts as legacy.
 PROBE_SECONDS = 10
-# The wait for its exit: after its stdin was closed, and again after SIGTERM.
+# Until it exits, after its stdin was closed, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
 MAX_LAST_LINES = 20  # lines of its stderr quoted when it exits
 MAX_LINE_TEXT = 500  # characters of each
@@ -167,9 +160,9 @@ MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
-MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
-# The wait before a stream is opened again, unless the server sets `retry`; and before a
-# request is repeated, unless it sends Retry-After.
+MAX_COOKIES = 50  # cookies kept
+# Before a stream is opened again, unless the server sets `retry`, and before a request
+# is repeated, unless it sends Retry-After.
 RETRY_SECONDS = 1.0
 MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
@@ -336,8 +329,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
     }
 
-    # A header at another place, such as below `items`, or with a wrong type or name, or
-    # a name that was used before, is in the text but not among the names.
+    # One below `items`, with a wrong type or name, or a name that another has, is in the
+    # text but not among the names.
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed(
             "each x-mcp-header must be a unique name of a string, integer or boolean"
@@ -351,7 +344,7 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
 
 # ---- headers
 
-# Those that a user may not set: the transport depends on them.
+# The transport depends on these: a user may not set them.
 _FIXED_HEADERS = """
     accept accept-encoding connection content-length content-type last-event-id
     transfer-encoding
@@ -449,16 +442,15 @@ class Request:
     A notification, or an answer to a server's question, has `response=False`: it is
     settled when it is sent.
 
-    state       true while ...                              changed by
-    waiting     the caller is inside next() or wait()       the caller
-    settled     its response, or an exception in its        settle(), by the thread
+    state       true once ...                               set by
+    settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
-    cancelled   someone gave it up                          cancel(), any thread
-    over        the caller waits no longer, and the         Client._finish(), the caller
-                thread that posts ends
+    cancelled   it was given up                             cancel(), on any thread
+    over        the caller waits no longer; the             Client._finish(), on the
+                thread that posts ends                      caller's
 
-    A request may be settled and cancelled; next() looks at `cancelled` first. No lock
-    is needed: each flag is only ever set, and a deque is thread-safe.
+    It may be both settled and cancelled: next() checks `cancelled` first. No lock is
+    needed: flags are never cleared, and a deque is thread-safe.
 
     `tag`: see connect(). `timeout`: seconds for the response; `extend`: progress resets
     it, until `last` (a time). `deadline`: the time at which next() gives up; it moves
@@ -492,9 +484,9 @@ class Request:
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
-        # Free while the inbox may have something new. A queue would hang: a signal
-        # handler that calls cancel() could wait for itself in Queue.put(), and after a
-        # long handler SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
+        # Free while the inbox may have something new. A queue would hang: in a signal
+        # handler, cancel() could wait for itself in Queue.put(), and after it,
+        # SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
         self._news = Lock()
 
         # ---- over HTTP only
@@ -574,8 +566,8 @@ class Transport:
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
-    # True while the server has served nothing: it was not reached, exited before it had
-    # read anything, or wants a login.
+    # True while the server has served nothing: it was not reached, exited without
+    # reading, or wants a login.
     unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
@@ -686,14 +678,13 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    start() makes for each process: `wrote`, true once a line was written; `loss`, the
-    exception for later calls; `outgoing`, pairs of a line and its request (None ends
-    mcp-write); `exited`; `ended` and `silent`, set when its stdout and its stderr have
-    been read to the end. Its four threads get it as an argument, because `process` may
-    be the next one when they end."""
+    Each process has: `wrote`, true once a line was written; `loss`, the exception for
+    later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
+    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When its
+    four threads end, `process` may be the next, so they get theirs as an argument."""
 
     process: Any = None
-    heard = False  # true once this process has said something
+    heard = False  # true once this process has written to stdout
     last_lines: Any = ()  # the end of its stderr, cut to MAX_LINE_TEXT
 
     def __init__(
@@ -745,7 +736,6 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        # mcp-write takes it from there.
         self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
@@ -814,7 +804,7 @@ class StdioTransport(Transport):
         self.up = False
         if process:
             self.outgoing.put(None)
-            # A server that never said a word has nothing to finish.
+            # A server that never wrote has nothing to finish.
             patience = CLOSE_STEP_SECONDS if self.heard else 0.2
             try:
                 for step in ("SIGTERM", "SIGKILL"):
@@ -830,9 +820,8 @@ class StdioTransport(Transport):
 
 
 # ==== 5. Transports: HTTP =====================================
-# Each message is a POST on its own thread, which may block; the caller waits in
-# Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
-# by GET; HTTP+SSE has no other.
+# Each message is a POST on its own thread, which may block; the caller hangs up at the
+# deadline. [legacy] A session has a stream, opened by GET; HTTP+SSE has no other.
 #
 # A connection that is kept may have ended when it is used again. The request is then
 # sent on another, if it was not sent completely, or only reads.
@@ -840,8 +829,8 @@ class StdioTransport(Transport):
 # A message goes down through these, and each knows only the next:
 #
 #     _post            the meaning of the response; HTTP+SSE
-#     _open            redirects, authorization, a busy server
-#     _send            headers, cookies, a kept connection that has ended
+#     _open            redirects, authorization
+#     _send            headers, cookies, a busy server, a kept connection that has ended
 #     _Wire.exchange   bytes
 
 
@@ -855,15 +844,6 @@ _REPEATED = """
 _STREAM_END = b"\r\n0\r\n\r\n"  # after the last chunk
 
 
-class _Call(NamedTuple):
-    """An HTTP request; `headers` are those of the protocol."""
-
-    verb: str
-    headers: Message
-    request: Request
-    message: Any = None
-
-
 class _Wire:
     """An HTTP connection, for one exchange after another.
 
@@ -872,8 +852,8 @@ class _Wire:
     kept     None        it waits in HttpTransport.idle for another request
     ended                nothing: it is dropped, and never used again
 
-    `lock` guards `owner`: hang_up(), which any thread may call for the owner, must not
-    end the next owner's exchange. Everything else is done by the owner's thread.
+    `lock` guards `owner`: any thread may call hang_up() for the owner, which must not
+    end the next owner's exchange. All else is done by the owner's thread.
 
     exchange() sets `status`, `headers` (names in lower case), `is_stream`, `body`."""
 
@@ -1000,7 +980,7 @@ class _Wire:
     def hang_up(self, owner: Any, close: bool = os.name == "nt") -> None:
         """End the owner's exchange, from any thread: a read or write that blocks fails.
         `close`: free the socket, too (on Windows, nothing else ends a read)."""
-        # The socket is closed already: there is nothing left to end.
+        # OSError: the socket is closed already.
         with self.lock, suppress(OSError):
             if self.owner is not owner:
                 return
@@ -1041,8 +1021,8 @@ def fetch(
     timeout: float = 30,
 ) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
-    case) and body. `timeout`: seconds to connect to each address of the host, and as
-    many for the rest. Raises Disconnected, also on timeout."""
+    case) and body. `timeout`: seconds to connect to each address of the host, and again
+    for the rest. Disconnected: it failed, or took longer."""
     wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
@@ -1065,13 +1045,13 @@ class HttpTransport(Transport):
 
     `headers`: a dict, or a function of (verb, url) that returns one, called for each
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
-    `seconds` say how long it may take, not counting a person; returns `headers` for all
-    requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
-    PEM file with the certificate authorities to trust. `proxy`: such as
-    "http://user:password@host:3128" for every host, "" for none; the default is that of
+    `seconds` say how long it may take, without a person; returns `headers` for all
+    later requests, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a PEM
+    file with the certificate authorities to trust. `proxy`: such as
+    "http://user:password@host:3128" for every host, "" for none; by default, that of
     the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
-    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects must
-    stay within the origin. Cookies, which balancers use, go back to the origin only.
+    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects and
+    cookies stay within the origin.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
@@ -1079,9 +1059,9 @@ class HttpTransport(Transport):
     legacy                    "" or id  False   ""        a GET, if the server has one
     HTTP+SSE                  ""        True    a URL     a GET, always
 
-    A thread that posts sets `session` when `initialize` is answered, and clears it,
-    with `up`, when it is lost. The stream's thread sets `post_to`. `lock` guards asking
-    for authorization only: a person may take minutes under it."""
+    A thread that posts sets `session`, and clears it, with `up`, when it is lost. The
+    stream's thread sets `post_to`. `lock` is only for authorization: a person may take
+    minutes under it."""
 
     mirrors = True
     session = ""
@@ -1118,7 +1098,7 @@ class HttpTransport(Transport):
         self.cookies: Message = {}  # "name=value", by name
 
     def start(self) -> None:
-        # Nothing is connected yet: the first message does that.
+        # The first message connects.
         self.session = ""
         self.sse = self.only_sse
         self.post_to = ""
@@ -1131,10 +1111,8 @@ class HttpTransport(Transport):
             deletion = Request(
                 self.client, "DELETE", CLOSE_STEP_SECONDS, response=False
             )
-            self._run(
-                "mcp-post", deletion, lambda: self._open(_Call("DELETE", {}, deletion))
-            )
-            # Many servers refuse it, some are gone: the session expires anyway.
+            self._run("mcp-post", deletion, lambda: self._open(deletion, "DELETE", {}))
+            # If it fails, the session expires.
             with suppress(Exception):
                 deletion.wait()
         self.up = False
@@ -1165,8 +1143,8 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # The tool's schema says which arguments become headers. Without
-                    # it, the server refuses the call if it needs any.
+                    # Its schema says which arguments become headers. Without it, the
+                    # server refuses the call if it needs any.
                     with client._optional("tools/list"):
                         client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
@@ -1178,7 +1156,7 @@ class HttpTransport(Transport):
         if is_opening and self.only_sse:
             self.listen(request.deadline - monotonic())
         headers = self._headers_of(message, request)
-        wire = self._open(_Call("POST", headers, request, message))
+        wire = self._open(request, "POST", headers, message)
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
@@ -1204,7 +1182,7 @@ class HttpTransport(Transport):
         elif status < 400 or answers:
             body = wire.body
             place = wire.place
-            self._release(request)  # so that the next request can use it
+            self._release(request)  # for the next request
             self.client.receive(body, request, place)
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
@@ -1243,7 +1221,6 @@ class HttpTransport(Transport):
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
         """Receive a stream's messages until it ends or breaks, or until its owner has
         the response."""
-        # A stream that breaks has ended, too.
         with suppress(Disconnected):
             for name, data in wire.events(request):
                 if name == "message":
@@ -1295,7 +1272,6 @@ class HttpTransport(Transport):
             stream.next()
 
     def _end_stream(self, problem: BaseException) -> None:
-        # All subscriptions end with it: they live on this stream.
         if self.stream:
             self.stream.over.set()
             self.stream.hang_up()
@@ -1336,24 +1312,27 @@ class HttpTransport(Transport):
         headers = {"Accept": "text/event-stream"}
         if request.last_id:
             headers["Last-Event-ID"] = request.last_id.encode().decode("latin-1")
-        wire = self._open(_Call("GET", headers, request))
+        wire = self._open(request, "GET", headers)
         if not wire.is_stream:
             raise self._refusal(wire)
         return wire
 
     # ---- an exchange: redirects, then authorization, then the connection
 
-    def _open(self, call: _Call) -> _Wire:
-        """Send an HTTP request; follow redirects, authorize it, and wait while the
-        server is busy. HttpError on 401, 403 and too many redirects."""
+    def _open(
+        self, request: Request, verb: str, headers: Message, message: Any = None
+    ) -> _Wire:
+        """Send an HTTP request; follow redirects, and authorize it. HttpError on 401,
+        403 and too many redirects."""
         url = self.url
-        if call.message and self.post_to:
+        if message and self.post_to:
             url = self.post_to
+        headers = {"User-Agent": "mcp_ref", **headers}
+        if request.method != "initialize":
+            headers["MCP-Protocol-Version"] = self.client.version
         for _ in range(MAX_REDIRECTS + 1):
             authorized = self.authorized
-            wire = self._send(call, url, authorized)
-            while self._is_busy(wire, call.request):
-                wire = self._send(call, url, authorized)
+            wire = self._send(request, verb, url, headers, message, authorized)
             if 300 <= wire.status < 400:
                 with wire.failing(Malformed):
                     url = urljoin(url, wire.headers.get("location", ""))
@@ -1363,8 +1342,8 @@ class HttpTransport(Transport):
                         )
             elif wire.status not in (401, 403):
                 return wire
-            elif self.authorize and call.verb != "DELETE":  # leaving begins no login
-                self._ask_to_authorize(self._refusal(wire), authorized, call.request)
+            elif self.authorize and verb != "DELETE":  # leaving begins no login
+                self._ask_to_authorize(self._refusal(wire), authorized, request)
             else:
                 break
         raise self._refusal(wire)
@@ -1405,44 +1384,52 @@ class HttpTransport(Transport):
         request.deadline += spent - LOGIN_SECONDS
         self.client.open_until += spent
 
-    def _send(self, call: _Call, url: str, authorized: Any) -> _Wire:
-        verb = call.verb
-        session = self.session
-        if call.request.reopens:
-            session = session or self.lost_session
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
+    def _send(
+        self,
+        request: Request,
+        verb: str,
+        url: str,
+        headers: Message,
+        message: Any,
+        authorized: Any,
+    ) -> _Wire:
+        """Send an HTTP request, and read the response; send it again while the server
+        is busy."""
+        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
         body = None
-        if call.message:
-            shown["message"] = call.message
-            body = encode(call.message)[:-1]
-        headers = {"User-Agent": "mcp_ref", **call.headers}
-        if call.request.method != "initialize":
-            headers["MCP-Protocol-Version"] = self.client.version
-        shown["headers"] = {**headers}  # the next ones may be secret
-        if session:
-            headers["Mcp-Session-Id"] = session
-        if self.cookies:
-            headers["Cookie"] = "; ".join(self.cookies.values())
-        for more in (self.headers, authorized):
-            given = more(verb, url) if callable(more) else more
-            headers = merge_headers(headers, _check_headers(given))
-        wire = self._take_wire(call.request)
-        wire.session = session
-        self.client.record(">", wire.place, **shown)
-        try:
-            wire.exchange(verb, url, headers, body)
-            if len(self.cookies) < MAX_COOKIES:
-                for cookie in wire.response.headers.get_all("Set-Cookie", []):
-                    self.cookies[cookie.partition("=")[0]] = cookie.partition(";")[0]
-            return wire
-        except Disconnected:
-            # A kept connection may end at any time: RFC 9110, section 9.2.2.
-            row = METHODS.get(call.request.method)
-            may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
-            is_over = self.client.closed or call.request.over.is_set()
-            if not wire.since or not may_repeat or is_over:
-                raise
-        return self._send(call, url, authorized)
+        if message:
+            shown["message"] = message
+            body = encode(message)[:-1]
+        while True:
+            session = self.session
+            if request.reopens:
+                session = session or self.lost_session
+            secret = {}  # not shown
+            if session:
+                secret["Mcp-Session-Id"] = session
+            if self.cookies:
+                secret["Cookie"] = "; ".join(self.cookies.values())
+            for more in (self.headers, authorized):
+                given = more(verb, url) if callable(more) else more
+                secret = merge_headers(secret, _check_headers(given))
+            wire = self._take_wire(request)
+            wire.session = session
+            self.client.record(">", wire.place, **shown)
+            try:
+                wire.exchange(verb, url, merge_headers(headers, secret), body)
+                if len(self.cookies) < MAX_COOKIES:
+                    for cookie in wire.response.headers.get_all("Set-Cookie", []):
+                        name = cookie.partition("=")[0]
+                        self.cookies[name] = cookie.partition(";")[0]
+                if not self._is_busy(wire, request):
+                    return wire
+            except Disconnected:
+                # A kept connection may end at any time: RFC 9110, section 9.2.2.
+                row = METHODS.get(request.method)
+                may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
+                is_over = self.client.closed or request.over.is_set()
+                if not wire.since or not may_repeat or is_over:
+                    raise
 
     # ---- connections
 
@@ -1494,8 +1481,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
     subscription (by the response to subscriptions/listen, or notifications/cancelled),
     or after close(); it raises Disconnected if the connection is lost.
 
-    Its states are those of a Request, without a deadline. It is in
-    `client.subscriptions` until close()."""
+    It is in `client.subscriptions` until close()."""
 
     def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
         super().__init__(client, "subscriptions/listen", timeout)
@@ -1541,19 +1527,19 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 self.granted.append(name)
 
     def _open_legacy(self, wanted: list[str]) -> None:
-        # Only URIs are subscribed to. The server sends other changes that it declares.
         # The head of the stream may come with its first event only: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
         self.client.running[self.id] = self
+        declared = self.client.capabilities
         for name in wanted:
-            is_uri = ":" in name
-            capability = "resources" if is_uri else name
-            member = "subscribe" if is_uri else "listChanged"
-            is_sent = "/" in name and not is_uri  # to every session
-            if is_sent or _object(self.client.capabilities, capability).get(member):
-                if is_uri:
+            if ":" in name:
+                is_sent = _object(declared, "resources").get("subscribe")
+                if is_sent:
                     self.client.request("resources/subscribe", {"uri": name})
+            else:  # these are sent to every session
+                is_sent = "/" in name or _object(declared, name).get("listChanged")
+            if is_sent:
                 self.granted.append(name)
 
     def __exit__(self, *_: object) -> None:
@@ -1603,20 +1589,20 @@ class Client(AbstractContextManager["Client"]):
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a
     Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
-    user, such as those that a server on stdio writes to stderr (except a legacy one,
-    before it has refused server/discover); `headers`, `tls`, `authorize`,
-    `proxy`, `cacert`, `sse`: see HttpTransport. `revision`: speak this one or
-    fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
-    server on stdio may be silent before it counts as legacy.
+    user, such as those that a server on stdio writes to stderr (not before it refuses
+    server/discover); `headers`, `tls`, `authorize`, `proxy`, `cacert`, `sse`: see
+    HttpTransport. `revision`: speak this one or fail. `timeout`: seconds for a
+    response, and for connecting; `probe`: how long a server on stdio may be silent
+    before it counts as legacy.
 
     `elicit(params)` fills in a form: returns a dict of values, None (declined) or
     "cancel"; or the protocol's {"action": ..., "content": ...}. `visit(params)` shows
     params["url"] in full to the user, with its url_warnings(), and opens it if they
     agree: returns True or False. `sample(params)` asks a model: returns text or a whole
     result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
-    or a function that returns them. Each of these four declares its capability, may be
-    async, and may take a second argument: the tags of the calls that it may belong to.
-    A call that was given up counts until the server has answered it.
+    or a function that returns them. Each of these four declares its capability, and may
+    take a second argument: the tags of the calls that it may belong to, including those
+    that were given up and not answered.
 
     `on_log(params)`, which may take the tags, too, and `on_notification(message)` are
     called on the reading thread. `info`: name and version of this client. `declare`:
@@ -1627,7 +1613,7 @@ class Client(AbstractContextManager["Client"]):
 
     Any thread may use it. `version` is the revision in use, `modern` its era;
     `server_info`, `capabilities` and `instructions` come from the server. Methods
-    block, and raise RpcError (the server's error), TimeoutError, RequestCancelled,
+    raise RpcError (the server's error), TimeoutError, RequestCancelled,
     Disconnected, Malformed, ServerLacks, HttpError and AskError (one of your functions
     refused to answer). For extensions: `result_types[type] = function(method, result,
     tag)` turns a result of that resultType into a complete one; `mirrored[method]`
@@ -1637,7 +1623,7 @@ class Client(AbstractContextManager["Client"]):
     connecting     False or True  False    one thread is in open() and holds `_opening`
     connected      True           False    requests go out
     disconnected   False          False    the connection was lost; the next request
-                                           connects again, which may find another era
+                                           connects again
     closed         False          True     for ever after close()
 
     `_opening` guards start() and stop() of the transport, the fields of _speak() and
@@ -1716,9 +1702,9 @@ class Client(AbstractContextManager["Client"]):
         self._opening = RLock()
         # One for each question that a legacy server may have open.
         self._questions = Semaphore(MAX_QUESTIONS)
-        # By id: requests without a response, and messages that are not sent yet.
+        # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
-        # By id: tags of calls that were given up. The server may still work on them.
+        # By id: tags of calls that were given up and not answered.
         self.unanswered: Any = {}
         self.subscriptions: Any = []
         self.tools: Message = {}  # those that were listed last, by name
@@ -1737,7 +1723,7 @@ class Client(AbstractContextManager["Client"]):
             subscription.close()
         self.closed = True
         self.lost(Disconnected("the client was closed"))
-        with self._opening:  # a thread inside open() gets no more answers, so it leaves
+        with self._opening:  # lost() makes a thread inside open() leave
             self.transport.stop()
 
     def open(self, timeout: Any = None) -> None:
@@ -1878,7 +1864,7 @@ class Client(AbstractContextManager["Client"]):
         with self._optional("notifications/initialized"):
             self._notify("notifications/initialized", timeout=seconds).wait()
         if self._declared or self._on_log or self._on_notification:
-            # Many servers have no such stream: they send messages only during a call.
+            # Many servers have no such stream.
             with suppress(Exception):
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
@@ -2155,7 +2141,7 @@ class Client(AbstractContextManager["Client"]):
                 **(place or {"on": "stdio"}),
                 **more,
             }
-            # The disk is full, or the line is too long: the call itself goes on.
+            # The disk is full, or the line is too long.
             with suppress(OSError, ValueError):
                 self._record_file.write(encode(line))
 

@@ -1351,7 +1351,7 @@ def test_client_prints_no_control_characters(capsys):
             one.ping()
             assert seen.wait(PATIENCE)
     printed = capsys.readouterr().err
-    assert "ignored the tool" in printed and "Method not found" in printed
+    assert "tools/list: ignored" in printed and "Method not found" in printed
     assert "\x1b" not in printed
 
 
