@@ -224,9 +224,9 @@ def within(version: str, first: str, last: str) -> bool:
     """Tell whether a revision is one of those from the first to the last; "" is no
     bound."""
     return (
-        ORDER.index(last or ORDER[0])
+        ORDER.index(last or NEWEST)
         <= ORDER.index(version)
-        <= ORDER.index(first or ORDER[-1])
+        <= ORDER.index(first or OLDEST)
     )
 
 
@@ -645,7 +645,7 @@ def meant(word: str, version: str, carrier: str) -> bool:
         if dots
         else word
         in ("*", version, mcp.REVISIONS[version].era, carrier, f"{carrier}-{version}")
-        or (word == "newest" and version == ORDER[0])
+        or (word == "newest" and version == NEWEST)
     )
 
 
@@ -993,7 +993,7 @@ class Talk:
             **{name: str(code) for name, code in CODES.items()},
             "META": META,
             "VERSION": version,
-            "NEWEST": ORDER[0],
+            "NEWEST": NEWEST,
             "NO": '{"action": "decline"}',
             "DECLARED": json.dumps(
                 options.get("declare", OFFERS if self.played else {})
@@ -1127,12 +1127,12 @@ class Talk:
         modern = self.version in MODERN and not (self.played or self.bare)
         if modern and {"id", "method"} <= set(message):
             params = message.setdefault("params", {})
-            params["_meta"] = {
-                META + "protocolVersion": self.version,
-                META + "clientCapabilities": json.loads(self.names["DECLARED"]),
-                META + "clientInfo": {"name": "runner", "version": "1"},
-                **params.get("_meta", {}),
+            given = {
+                mcp.META_CAPABILITIES: json.loads(self.names["DECLARED"]),
+                mcp.META_CLIENT: {"name": "runner", "version": "1"},
             }
+            meta = mcp.meta_for(self.version, given)
+            params["_meta"] = {**meta, **params.get("_meta", {})}
         elif (
             self.played
             and asked
