@@ -286,29 +286,34 @@ tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
 
 
-def test_the_tables_are_those_of_the_specification():
-    """The referee has rows of its own."""
-    for name in ("METHODS", "NOTIFICATIONS", "ERRORS"):
-        ours = {str(key): row for key, row in getattr(mcp, name).items()}
-        theirs = getattr(revisions, name)
-        assert ours.keys() == theirs.keys(), name
-        for key, row in theirs.items():
-            assert (ours[key].since, ours[key].until) == (row.since, row.until), key
-            if name != "ERRORS":
-                assert set(ours[key].way) == set(row.way), key
-            if name == "METHODS":
-                flags = [flag for flag in ("asks", "cacheable") if flag in row.flags]
-                assert flags == [
-                    one for one in ("asks", "cacheable") if getattr(ours[key], one)
-                ]
-    members = {}
-    for row in mcp.FEATURES.values():
-        members.update(
-            {member: (row.since, row.until) for member in row.fields.split()}
-        )
-    assert members == {
-        one.name: (one.since, one.until) for one in revisions.MEMBERS.values()
-    }
+@parametrize("name", ["METHODS", "NOTIFICATIONS", "ERRORS", "META", "members"])
+def test_the_tables_are_those_of_the_specification(name):
+    """The referee has rows of its own, in examples/testing/revisions.py."""
+    flags = ("asks", "cacheable")
+    if name == "members":
+        theirs = {key: row[1:3] for key, row in revisions.MEMBERS.items()}
+        ours = {
+            member: (row.since, row.until)
+            for row in mcp.FEATURES.values()
+            for member in row.fields.split()
+        }
+    else:
+        theirs = {
+            key: (row.since, row.until, {*row.way}, {*row.flags.split(",")} - {""})
+            for key, row in getattr(revisions, name).items()
+        }
+        ours = {
+            str(key): (
+                row.since,
+                row.until,
+                {*getattr(row, "way", "")},
+                {flag for flag in flags if getattr(row, flag, False)},
+            )
+            for key, row in getattr(mcp, name).items()
+        }
+    for key in sorted({*ours, *theirs}):
+        place = f"{key}: mcp_ref.py, then {name} of examples/testing/revisions.py"
+        assert (place, ours.get(key)) == (place, theirs.get(key)), place
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
@@ -6480,25 +6485,29 @@ def test_each_revision_has_its_capabilities_and_meta():
         found = server.capabilities(version)
         assert found.pop("prompts") == change and found.pop("logging") == {}
         assert found.pop("resources") == {**change, "subscribe": True}
-        assert found == ({"completions": {}} if version != OLDEST else {})
+        completes = exists(revisions.METHODS["completion/complete"], version)
+        named = exists(revisions.MEMBERS["capabilities.completions"], version)
+        assert found == ({"completions": {}} if completes and named else {}), version
         told = server.capabilities(version, tells=False)
         assert told["prompts"] == told["resources"] == {}
         given = {mcp.META_CLIENT: {"name": "c"}, "traceparent": "t"}
         meta = mcp.meta_for(version, given)
+        assert meta["traceparent"] == "t"
         if version in MODERN:
-            assert meta.pop(mcp.META_VERSION) == version
-            assert meta.pop(mcp.META_CAPABILITIES) == {}
-            assert meta.pop(mcp.META_CLIENT) == {"name": "c"}
-        assert meta == {"traceparent": "t"}
+            assert meta[mcp.META_VERSION] == version
+            assert meta[mcp.META_CAPABILITIES] == {}
+            assert meta[mcp.META_CLIENT] == {"name": "c"}
+        else:
+            assert set(meta) == {"traceparent"}
 
 
 # A revision after the newest one, which exists only here: a row or a word for each kind
 # of difference, as CONTRIBUTING says. What each row stands before, and the row.
-NEXT = "2027-03-15"
+NEXT = f"{int(NEWEST[:4]) + 1}-03-15"
 
 
 NEXT_ROWS = {
-    "2026-07-28  modern": f"{NEXT}  modern",
+    f"{NEWEST}  modern": f"{NEXT}  modern",
     "tools/list +>": "things/list  >  R6  -  -  no  no  -  -",
     "message  ": "things/changed  <  R6  -  -  -  -",
     "caching hints  ": "fancy tools  R6  -  -  tool.fancy\n"
@@ -6509,21 +6518,27 @@ NEXT_ROWS = {
 }
 
 
-RETIRED = r"((?:roots/list +<|completion/complete +>) +R1 +)-", r"\1R5"
+# Their rows get an `until`.
+RETIRED = "roots/list", "completion/complete"
 
 
 def next_module():
     """Make a module that knows one revision more, in which two methods are gone."""
-    source, count = re.subn(*RETIRED, MCP_REF.read_text("utf-8"))
-    assert count == 2
+    source = MCP_REF.read_text("utf-8")
+    older, newer = f"R{len(ORDER)}", f"R{len(ORDER) + 1}"
+    for method in RETIRED:
+        row = rf"(\n    {method} +[<>]+ +R\d +)-"
+        source, count = re.subn(row, rf"\1{older}", source)
+        assert count == 1, f"{method} has an `until`: name another one in RETIRED"
     # A row of META and one of ERRORS has a name below the table.
     source = source.replace("(\n    META_VERSION,", "(\n    _, META_VERSION,")
     source = source.replace(
         "    INVALID_REQUEST,\n", "    TOO_BUSY, INVALID_REQUEST,\n"
     )
     for place, row in NEXT_ROWS.items():
+        row = row.replace("R6", newer).replace("R5", older)
         source, count = re.subn(f"\n    {place}", f"\n    {row}\\g<0>", source)
-        assert count == 1, place
+        assert count == 1, f"NEXT_ROWS: mcp_ref.py has {count} rows like {place!r}"
     module: Any = types.ModuleType("mcp_next")
     module.__file__ = str(MCP_REF)
     with mock.patch.dict(sys.modules, mcp_next=module):
@@ -6599,11 +6614,18 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     assert "completions" in old["result"]["capabilities"]
     assert "completions" not in new["result"]["capabilities"]
     assert module.meta_for(NEXT)["org.example/locale"] == ""
-    sent: list = []
-    meta = {module.META_VERSION: NEXT, module.META_CAPABILITIES: {}}
-    server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
-    assert sent[0]["error"]["code"] == CODES["INVALID_PARAMS"]
-    assert "org.example/locale" in sent[0]["error"]["message"]
+    # The key that NEXT requires is asked of no other revision, even of an unknown one.
+    for version, code in (
+        (NEXT, "INVALID_PARAMS"),
+        ("2", "UNSUPPORTED_PROTOCOL_VERSION"),
+    ):
+        sent: list = []
+        meta = {module.META_VERSION: version, module.META_CAPABILITIES: {}}
+        server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
+        assert sent[0]["error"]["code"] == CODES[code], sent
+        assert ("org.example/locale" in sent[0]["error"]["message"]) is (
+            version == NEXT
+        )
 
     new, old = (
         said(NEXT, "tools/call", name="where"),

@@ -101,8 +101,10 @@ def core_rounds(server):
 
 
 def modern(method: str, ident=1, **params) -> dict:
-    """Return a request of the newest revision."""
-    meta = mcp.meta_for(NEWEST, {mcp.META_CAPABILITIES: {"elicitation": {}}})
+    """Return a request of the newest modern revision that has the method."""
+    last = mcp.METHODS[method].until if method in mcp.METHODS else ""
+    version = last if last in MODERN else NEWEST
+    meta = mcp.meta_for(version, {mcp.META_CAPABILITIES: {"elicitation": {}}})
     params["_meta"] = meta
     return {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
 
