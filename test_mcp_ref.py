@@ -6444,8 +6444,13 @@ def test_a_script_that_fails_names_its_lines(tmp_path):
     assert works == f"this_works-{NEWEST}-memory" and fails.startswith("second_line")
     assert said[works] is None and said[added] is None
     place = re.escape(str(tmp_path / "given.py"))
-    assert re.match(rf"{place}:10: in the script at {place}:8, ", said[fails])
-    assert re.match(rf"{place}:16: in the script at {place}:21, ", said[again])
+    for failure, line, head, rule in (
+        (fails, 10, 8, "/result/tools/0/: expected"),
+        (again, 16, 21, "/result/content/0/text/: expected '3', came '4'"),
+    ):
+        first, second, *_ = said[failure].splitlines()
+        assert re.match(f"{place}:{line}: {rule}", first)
+        assert second.startswith(f"in the script at {tmp_path / 'given.py'}:{head}, ")
     assert f"[{fails}]\n" in said[fails] and f"[{again}]\n" in said[again]
     assert "tools/list =>\n" in said[fails] and ':add {"a": @1}\n' in said[again]
 
