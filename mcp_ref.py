@@ -3287,7 +3287,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        seen = rules(version if is_served else _MODERN[0])
+        # An unknown revision owes only what every modern one requires.
+        seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
