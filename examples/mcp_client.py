@@ -182,11 +182,13 @@ Hook = Optional[Callable[..., Any]]
 class Disconnected(ConnectionError):
     """The server cannot be reached, does not speak MCP, or has disconnected.
 
-    `exit_status`: of a process that has ended, if it is known. `session_lost`: [legacy]
-    the server no longer knows our session, and the next request opens another."""
+    `exit_status`: of a process that has ended, if it is known."""
 
     exit_status: Any = None
-    session_lost = False
+
+
+class _SessionLost(Disconnected):
+    """[legacy] The server no longer knows our session."""
 
 
 class Malformed(Exception):
@@ -569,10 +571,8 @@ class Request:
 
 class Transport:
     """The base of transports. Each has start(), to connect or raise Disconnected;
-    stop(), which start() may follow; and send(message, request), which does not
-    wait.
-
-    The client calls start() and stop() under its lock, and send() from any thread."""
+    stop(), which start() may follow; and send(message, request), which does not wait,
+    on any thread."""
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
@@ -691,13 +691,11 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    start() makes for each process: `wrote`, true once a line was written to it; `loss`,
-    the exception for calls once it is lost; `outgoing`, pairs of a line and its request
-    for mcp-write (None ends that thread); `exited`, set when it has exited; `ended` and
-    `silent`, set when its stdout and its stderr have been read to the end.
-
-    The four threads of a process get it as an argument, because `process` may be the
-    next one when they end; each ends with its pipe, or with the process."""
+    start() makes for each process: `wrote`, true once a line was written; `loss`, the
+    exception for later calls; `outgoing`, pairs of a line and its request (None ends
+    mcp-write); `exited`; `ended` and `silent`, set when its stdout and its stderr have
+    been read to the end. Its four threads get it as an argument, because `process` may
+    be the next one when they end."""
 
     process: Any = None
     heard = False  # true once this process has said something
@@ -882,8 +880,7 @@ class _Wire:
     `lock` guards `owner`: hang_up(), which any thread may call for the owner, must not
     end the next owner's exchange. Everything else is done by the owner's thread.
 
-    exchange() makes these of the response: `status`; `headers`, with names in lower
-    case; `is_stream`; `body`, all of it, but nothing of a stream."""
+    exchange() sets `status`, `headers` (names in lower case), `is_stream`, `body`."""
 
     owner: Any = None
     since = 0.0  # the time when it was last kept; 0 in its first exchange
@@ -1028,8 +1025,8 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Any failure means no. (TypeError: the stream was cut; ValueError: select() in a
-        # process with a thousand open files.)
+        # Any failure means no. (TypeError: the stream was cut; ValueError: select() with
+        # a thousand open files.)
         with suppress(OSError, HTTPException, ValueError, TypeError):
             self.socket.settimeout(0)
             self.response.read(65536)  # the end of a stream, if it has come
@@ -1093,6 +1090,7 @@ class HttpTransport(Transport):
 
     mirrors = True
     session = ""
+    lost_session = ""  # sent until another is open: the refusal says that it is lost
     sse = False
     post_to = ""  # where messages are posted, if not to `url`
     stream: Any = None  # [legacy] the request that keeps the session's stream open
@@ -1196,6 +1194,7 @@ class HttpTransport(Transport):
         if is_opening and status == 200:
             # [2025-11-25] basic/transports §Session Management
             self.session = wire.headers.get("mcp-session-id", "")
+            self.lost_session = ""
         # The body of a refusal may be the response, which says more.
         if self.client.modern:
             answers: Any = b'"error"' in wire.body
@@ -1283,9 +1282,9 @@ class HttpTransport(Transport):
 
         A server must say so by 404, but widely copied ones send 400, which can have
         other reasons, too. So each request opens one other session at most."""
-        lost = Disconnected(f"the session is lost: {self._refusal(wire)}")
-        lost.session_lost = True
+        lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
+            self.lost_session = self.session
             self.session = ""
             self.up = False  # the next request reconnects
             self._end_stream(lost)
@@ -1396,8 +1395,8 @@ class HttpTransport(Transport):
         return True
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
-        """Get headers from `authorize`, one thread at a time, instead of those that
-        were refused; raise the refusal if it has none."""
+        """Get headers from `authorize` instead of those that were refused, one thread
+        at a time; raise the refusal if it has none."""
         began = monotonic()
         refusal.seconds = request.deadline - began
         request.deadline += LOGIN_SECONDS  # a user may have to log in
@@ -1417,6 +1416,8 @@ class HttpTransport(Transport):
         """Send an HTTP request, and read the head of the response."""
         verb = call.verb
         session = self.session
+        if call.request.reopens:
+            session = session or self.lost_session
         shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
         body = None
         if call.message:
@@ -1647,12 +1648,10 @@ class Client(AbstractContextManager["Client"]):
                                            connects again, which may find another era
     closed         False          True     for ever after close()
 
-    `_opening` guards connecting: start() and stop() of the transport, the fields of
-    _speak() (`version`, `modern`; `_declared`, the capabilities that we declare), the
-    fields of _take_over(), and `open_until`, the end of the time for connecting. Its
-    thread may send requests meanwhile (an RLock). `running`, `subscriptions` and the
-    transport's lists need no lock: each is used by single operations, or copied
-    first."""
+    `_opening` guards start() and stop() of the transport, the fields of _speak() and
+    _take_over(), and `open_until`, the end of the time for connecting. Its thread may
+    send requests meanwhile (an RLock). `running`, `subscriptions` and the transport's
+    lists need no lock: each is used by single operations, or copied first."""
 
     def __init__(
         self,
@@ -1898,7 +1897,7 @@ class Client(AbstractContextManager["Client"]):
 
     @contextmanager
     def _optional(self, method: str) -> Iterator[None]:
-        """Report the failure of a message that no caller waits for; raise it only if the
+        """Report the failure of a message that no caller waits for; raise it if the
         connection is lost."""
         try:
             yield
@@ -1952,18 +1951,14 @@ class Client(AbstractContextManager["Client"]):
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
-            request.reopens = not attempt
             if started:
                 started(request)
             self.open(request.timeout)
+            request.reopens = not (attempt or self.modern)
             try:
                 result = self._exchange(request, {**(params or {}), **more})
-            except Disconnected as problem:
-                # The next attempt opens another session: [2025-11-25] basic/transports
-                # §Session Management.
-                if not problem.session_lost:
-                    raise
-                continue
+            except _SessionLost:
+                continue  # [2025-11-25] basic/transports §Session Management
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
                 # §Client Behavior.
@@ -2267,20 +2262,22 @@ class Client(AbstractContextManager["Client"]):
 
         answer = _called(function, params, tags)
         action = _object(answer).get("action")
-        is_ours = action not in ("accept", "decline", "cancel") or "action" in fields
-        if mode == "url" and is_ours:
-            return {"action": "accept" if answer is True else "decline"}
-        if is_ours and answer in (None, False, "decline", "cancel"):
-            return {"action": answer or "decline"}
-        if not is_ours:
-            if mode == "url" or action != "accept":
-                return {"action": action}
+        if action in ("accept", "decline", "cancel") and "action" not in fields:
             answer = answer.get("content", {})
+        elif mode == "url":
+            action = "accept" if answer is True else "decline"
+        elif answer in (None, False, "decline", "cancel"):
+            action = answer or "decline"
+        else:
+            action = "accept"
+        if mode == "url" or action != "accept":
+            return {"action": action}
 
-        content = {}
-        for name, part in fields.items():
-            if "default" in _object(part):
-                content[name] = part["default"]
+        content = {
+            name: part["default"]
+            for name, part in fields.items()
+            if "default" in _object(part)
+        }
         content.update(answer)
         flaw = schema.flaw(content)
         if flaw:
@@ -2367,19 +2364,19 @@ class Client(AbstractContextManager["Client"]):
                 self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
         return valid
 
-    def list_resources(self, **options: Any) -> list[Message]:
+    def list_resources(self) -> list[Message]:
         """Return all resources: server/resources §Resource."""
-        return self._list("resources/list", "resources", "uri", **options)
+        return self._list("resources/list", "resources", "uri")
 
-    def list_resource_templates(self, **options: Any) -> list[Message]:
+    def list_resource_templates(self) -> list[Message]:
         """Return all resource templates: server/resources §Resource Templates."""
         return self._list(
-            "resources/templates/list", "resourceTemplates", "uriTemplate", **options
+            "resources/templates/list", "resourceTemplates", "uriTemplate"
         )
 
-    def list_prompts(self, **options: Any) -> list[Message]:
+    def list_prompts(self) -> list[Message]:
         """Return all prompts: server/prompts §Prompt."""
-        return self._list("prompts/list", "prompts", **options)
+        return self._list("prompts/list", "prompts")
 
     # ---- methods: one thing
 

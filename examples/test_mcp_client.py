@@ -2172,6 +2172,34 @@ def test_a_restarted_server_gets_another_session_and_the_call_again(status, body
 
 
 @parametrize("status, body", REFUSALS)
+def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
+    """It goes out when the new session is not open yet, and then once more."""
+    server = Restarting(status, body)
+    opening, arrived = threading.Event(), threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        is_reopening = method == "initialize" and server.opened
+        if is_reopening:
+            opening.set()
+            assert arrived.wait(PATIENCE)
+        elif method == "tools/call" and opening.is_set():
+            arrived.set()
+        yield from server(verb, headers, method, text)
+
+    def trace(way: str, message: dict):
+        if message.get("params", {}).get("name") == "late":
+            assert opening.wait(PATIENCE)
+
+    with answering(answer) as site:
+        with client.connect(site.url, revision=LEGACY[0], trace=trace) as one:
+            server.lost()
+            late = begin(one.call_tool, "late")
+            assert one.call_tool("first")["content"] == []
+            assert late.result(PATIENCE)["content"] == []
+    assert server.opened == 2
+
+
+@parametrize("status, body", REFUSALS)
 def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
     server = Restarting(status, body)
     with answering(server) as site:

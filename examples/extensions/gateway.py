@@ -167,7 +167,7 @@ MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
-MAX_LINES = 20  # lines in the log per second, and log messages to a client
+MAX_LINES = 20  # lines in the log per second, and log messages of a call
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
 MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
@@ -544,9 +544,10 @@ class Call:
         ctx                the request
         sent               the upstream's request
         talk               its Talk, if the client is not asked by a request
+        logs               the rate of its log messages
 
-    After end(), the last three are None. It is still needed to know who an upstream
-    that has not answered it asks, so it must not keep the request.
+    After end(), ctx, sent and talk are None. A call that the upstream has not answered
+    is still needed, to know whom it asks, so it must not keep the request.
     """
 
     def __init__(self, ctx: Context, talk: Talk | None = None) -> None:
@@ -555,6 +556,7 @@ class Call:
         self.ctx: Context | None = ctx
         self.sent: Any = None
         self.talk = talk
+        self.logs = Rate(MAX_LINES, 2 * MAX_LINES)
 
     def end(self) -> None:
         """Forget the request."""
@@ -612,7 +614,6 @@ class Connection:
         self.retired = False
         self.visits: dict[str, Call] = {}
         self.asked: list[str] = []
-        self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
         self.lock = threading.Lock()  # held while it is opened
         self.used = time.monotonic()
         self.client: Client | None = None
@@ -634,7 +635,6 @@ class Connection:
         with self.lock:
             if self.client is None or self.client.closed or not self.is_up:
                 self.client = self._connect()
-                self.retired = False
             return self.client
 
     def close(self) -> None:
@@ -738,13 +738,18 @@ class Connection:
 
     def _log(self, params: Message, tags: list[Any]) -> None:
         logger = params.get("logger")
-        if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
+        if not isinstance(logger, (str, type(None))):
             return
         # What is not JSON, or not for certain a client's, is left out: raised here, it
         # would end the call.
         with contextlib.suppress(RpcError, Malformed, RecursionError):
-            ctx = latest(tags).ctx
-            if ctx and params.get("level") in LOG_LEVELS:
+            call = latest(tags)
+            ctx = call.ctx
+            if (
+                ctx
+                and params.get("level") in LOG_LEVELS
+                and call.logs.take() is not None
+            ):
                 data = self.upstream.redactor.value(params.get("data"))
                 ctx.log(params["level"], *sound([data, logger]))
 
@@ -938,6 +943,7 @@ class Upstream:
         self.main = Connection(self)
         # By client and forwarded headers, the one used last at the end.
         self.own: dict[Any, Connection] = {}
+        self.ending: list[threading.Thread] = []  # each ends one of these
         self.talks: dict[str, Talk] = {}  # those that ask, by token
         self.lock = threading.Lock()  # guards own, talks, changed and said
         self.login = Login(self)
@@ -961,7 +967,7 @@ class Upstream:
         threads.append(threading.Thread(target=self.login.give_up, daemon=True))
         for thread in threads:
             thread.start()
-        return [*threads, self.keeper]
+        return [*threads, *self.ending, self.keeper]
 
     def await_first(self, seconds: float = 0) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
@@ -1051,6 +1057,7 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
+        self.main.retired = False
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
@@ -1387,7 +1394,10 @@ class Upstream:
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""
-        threading.Thread(target=self.own.pop(key).close, daemon=True).start()
+        thread = threading.Thread(target=self.own.pop(key).close, daemon=True)
+        self.ending = [one for one in self.ending if one.is_alive()]
+        thread.start()
+        self.ending.append(thread)
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""

@@ -979,6 +979,25 @@ def test_a_flood_of_log_messages_is_left_out():
     assert 2 * gw.MAX_LINES <= len(heard) < 400
 
 
+def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_LINES", 1)
+    server = mcp.Server("loud")
+
+    @server.tool
+    def shout(ctx: mcp.Context, times: int) -> str:
+        for _ in range(times):
+            ctx.log("error", "said")
+        return "done"
+
+    with http_serving(server) as serving:
+        with crowd(gw.Upstream("up", {"url": serving.url})) as person:
+            ann, bob = person("ann"), person("bob")
+            ann.client.call_tool("up__shout", {"times": 100})
+            bob.client.call_tool("up__shout", {"times": 1})
+            wait_until(lambda: bob.logs == ["said"])
+            assert 2 <= len(ann.logs) < 90
+
+
 def test_many_changes_of_a_resource_are_told_once(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
     told, server = [], mcp.Server("restless")
@@ -2343,6 +2362,30 @@ def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
         with pytest.raises(mcp.RpcError, match="401"):
             front.call_tool("web__work")
         assert not upstream.needs_login
+
+
+@needs_posix
+def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
+    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
+    configure(tmp_path, {})
+    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    begun, gate, done = [threading.Event() for _ in range(3)]
+    with crowd(upstream) as person:
+        person("ann", MODERN[0]).call("pid__pid")
+        (connection,) = upstream.own.values()
+        close = connection.close
+        monkeypatch.setattr(
+            connection,
+            "close",
+            lambda: [begun.set(), gate.wait(PATIENCE), close(), done.set()],
+        )
+        monkeypatch.setattr(gw, "OWN_SECONDS", 0)
+        assert begun.wait(PATIENCE)
+        closing = begin(upstream.close)
+        wait_until(lambda: not upstream.keeper.is_alive())
+        gate.set()
+        closing.result(PATIENCE)
+        assert done.is_set()
 
 
 @needs_posix

@@ -470,7 +470,7 @@ IDLE = A_SERVER.replace(
     """    if method in ("late", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(1.2, print, [words], {"flush": True}).start()
+        threading.Timer(0.75, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
@@ -625,6 +625,7 @@ def test_what_fails_the_run_can_be_chosen(tmp_path, fail_on, failed):
         "text": {**wrong, "level": "text"},
         "harm": {**wrong, "level": "text", "harms": "it hurts"},
         "should": {**wrong, "level": "SHOULD"},
+        "doubt": {**wrong, "harms": "it hurts", "doubtful": "pages disagree"},
     }
     for name, vector in kinds.items():
         done = play_copy(tmp_path, {name: vector}, "--fail-on", fail_on, *SERVE)
