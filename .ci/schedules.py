@@ -205,28 +205,23 @@ def trace(frame: Any, kind: str, argument: Any) -> Any:
 
 
 def changing_lines() -> set[int]:
-    """Return the lines that use an attribute which changes outside of __init__(), and
-    those of functions in functions, which may share a variable."""
+    """Return the lines that use an attribute which changes outside of __init__()."""
     mutators = "append appendleft pop popleft add discard remove clear update".split()
     functions = [one for one in ast.walk(TREE) if isinstance(one, ast.FunctionDef)]
-    nodes: list[Any] = []
-    lines, names = set(), set()  # type: set[int], set[str]
-    for function in functions:
-        for node in list(ast.walk(function))[1:]:
-            if isinstance(node, ast.FunctionDef):
-                lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
-            elif function.name != "__init__":
-                nodes.append(node)
+    functions = [one for one in functions if one.name != "__init__"]
+    nodes: list[Any] = [node for one in functions for node in ast.walk(one)]
+    names = set()
     for node in nodes:
         changed = node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             changed = node.func.value if node.func.attr in mutators else None
-        elif isinstance(getattr(node, "ctx", None), (ast.Load, type(None))):
+        elif isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             changed = None
         while isinstance(changed, ast.Subscript):
             changed = changed.value
-        names.add(getattr(changed, "attr", ""))
-    return lines.union(one.lineno for one in nodes if getattr(one, "attr", 0) in names)
+        if isinstance(changed, ast.Attribute):
+            names.add(changed.attr)
+    return {one.lineno for one in nodes if getattr(one, "attr", "") in names}
 
 
 LINES = changing_lines()
@@ -795,26 +790,18 @@ class Models(World):
         w.task(lambda: when_given_up(lambda: pair.client(CANCEL)))
         return check
 
-    def _asking(w, ask: Any = lambda ctx: ctx.list_roots()) -> tuple[Pair, list[str]]:
-        """Call a tool that asks; return its server and client, and what it gets."""
-
-        def act(ctx: Any) -> None:
-            try:
-                got.append(str(ask(ctx)))
-            except w.mcp.AskError as problem:
-                got.append(str(problem))
-
-        got: list[str] = []
-        w.mcp.ASK_SECONDS = 5
-        pair = Pair(w, act, opens=True)
-        w.task(lambda: pair.client({**CALL, "id": 9}))
-        return pair, got
-
     def _question(
         w, answers: float = inf, cancels: bool = False, closes: bool = False
     ) -> Act:
         """A call asks; its client answers after some seconds, cancels it, or leaves: one
         of these ends the question, and nobody waits for another."""
+
+        def act(ctx: Any) -> None:
+            begun.append(1)
+            try:
+                got.append(str(ctx.list_roots()))
+            except w.mcp.AskError as problem:
+                got.append(str(problem))
 
         def gives_up() -> bool:
             return "cancelled" in str([one.get("method") for one in pair.sent])
@@ -833,29 +820,22 @@ class Models(World):
                 and not (pair.peer.questions or pair.peer.running)
             )
 
-        pair, got = w._asking()
+        w.mcp.ASK_SECONDS = 5
+        begun, got = [], []  # type: list[int], list[str]
+        pair = Pair(w, act, opens=True)
+        w.task(lambda: pair.client(CALL))
         if answers < inf:
             w.when(lambda: pair.sent or got, answer)
         if cancels:
-            cancel = rpc("notifications/cancelled", requestId=9)
-            w.when(lambda: pair.peer.running or got, lambda: pair.client(cancel))
+            w.when(lambda: begun, lambda: pair.client(CANCEL))
         if closes:
-            w.when(lambda: pair.peer.running or got, pair.peer.close)
+            w.when(lambda: begun, pair.peer.close)
         return check
 
     question_meets_all = partial(_question, answers=0, cancels=True, closes=True)
     question_meets_cancel = partial(_question, cancels=True)
     question_meets_close = partial(_question, closes=True)
     question_meets_its_limit = partial(_question, answers=5)
-
-    def answers_meet(w) -> Act:
-        """A call asks two questions, and both answers come at once: it gets both."""
-        both = {"a": w.mcp.roots(), "b": w.mcp.roots()}
-        pair, got = w._asking(lambda ctx: ctx.ask(both))
-        for ident in (1, 2):
-            answer = partial(pair.client, {**ANSWER, "id": ident})
-            w.when(lambda: len(pair.sent) == 2, answer)
-        return lambda: got[0].count("roots") == 2 and w.passed() < 5
 
     # ---- room: for streams, for connections
     def streams_leave_room(w) -> Act:
@@ -957,6 +937,7 @@ reader_is_replaced        Outbox.take: self.reader is not reader or -> False or
 reader_leaves             Outbox.take: self.place += 1 -> pass
 reader_leaves             Outbox.attach: min(after + 1, following) -> following
 reader_leaves             Outbox.attach: self.place = place -> self.place = self.first
+reader_leaves             Answer._write: exchange.end(outbox.reader is None) -> self.ended = True\n            exchange.end(outbox.reader is None)
 stream_is_closed          SessionAnswer.disconnect: outbox.detach(reader) -> pass
 reader_makes_way          Outbox.attach: self._moved.notify_all() -> pass
 reader_makes_way          Outbox.end: self._moved.notify_all() -> pass
@@ -977,7 +958,7 @@ listener_hears_all        Subscription.begin: ctx.server.listeners[self] = None 
 listener_hears_all        Subscription.begin: with ctx._sending: -> if True:
 session_meets_close       LegacyContext._initialize: if peer.closed: -> if False:
 session_meets_close       Peer.close: self.session.server.listeners.pop(self.session, None) -> pass
-sessions_meet             LegacyContext._initialize: with peer.opening: -> if True:
+sessions_meet             LegacyContext._initialize: with server._lock: -> if True:
 sessions_make_way         Sessions.add: with self._lock: -> if True:
 sessions_make_way         Sessions.add: if evicted: -> if False:
 sessions_expire           Endpoint._check: with self.lock: -> if True:
@@ -987,7 +968,7 @@ session_meets_its_end     HttpSession.close: self.settle() -> pass
 session_meets_its_end     SessionAnswer.finish: self.peer.settle() -> pass
 session_meets_its_end     SessionAnswer.finish: self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS) -> pass
 session_meets_cancel      Answer.finish: outbox.end() -> pass
-response_meets_cancel     Context._become: return steps[state] -> return True
+response_meets_cancel     Context._become: return may_follow -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
 response_meets_cancel     Context._wake_with: with self._ending: -> if True:
@@ -998,10 +979,9 @@ question_meets_cancel     LegacyContext._asking: self._wake_with(partial(fail_qu
 question_meets_close      LegacyContext._asking: if peer.closed: -> if False:
 question_meets_close      Peer.close: fail_questions(self, list(self.questions), "the session is closing") -> pass
 question_meets_its_limit  LegacyContext._asking: peer.questions.pop( -> peer.questions.get(
-answers_meet              LegacyContext._asking: with self._ending: -> if True:
 streams_leave_room        Endpoint.run_handler: with self.lock: -> if True:
 connections               HttpServer.admit: with self.lock: -> if True:
-connections               HttpServer.admit: step == Step.SERVES or ( -> (
+connections               HttpServer.admit: step == SERVES or ( -> (
 connections               HttpServer.step: if sock not in self.steps: -> if False:
 deputy_takes_over         Pipe._run: return is_reader -> return True
 deputy_takes_over         Pipe._run: if is_reader: -> if False:
@@ -1060,12 +1040,12 @@ def plans(choices: list[int]) -> Iterator[dict[int, int]]:
 
 def explore(module: Any, name: str, seconds: float) -> tuple[int, str, dict[int, int]]:
     """Try plans until one fails or time is up; return their number, and the failure."""
-    end = time.monotonic() + seconds
+    end = time.process_time() + seconds
     play(module, name, {})  # what it caches, it does not have to find again
     tried, choices = 0, []  # type: int, list[int]
     for tried, plan in enumerate(plans(choices), 1):
         played = play(module, name, plan)
-        if played.failure or time.monotonic() > end:
+        if played.failure or time.process_time() > end:
             return tried, played.failure, plan
         choices += played.choices if tried == 1 else []
     return tried, "", {}
