@@ -777,8 +777,8 @@ class Models(World):
             act()
 
         def check() -> bool:
-            is_result = any("result" in one for one in pair.sent)
-            is_right = bool(ran) if is_result else not (pair.sent and ran)
+            is_given_up = "rror" in str(pair.sent)
+            is_right = not pair.sent or bool(ran) != is_given_up
             return is_right and len(pair.sent) <= 1 and not pair.peer.running
 
         w.mcp.RUN_SECONDS = 1
@@ -937,7 +937,7 @@ reader_is_replaced        Outbox.take: self.reader is not reader or -> False or
 reader_leaves             Outbox.take: self.place += 1 -> pass
 reader_leaves             Outbox.attach: min(after + 1, following) -> following
 reader_leaves             Outbox.attach: self.place = place -> self.place = self.first
-reader_leaves             Answer._write: exchange.end(outbox.reader is None) -> self.ended = True\n            exchange.end(outbox.reader is None)
+reader_leaves             Answer._write: exchange.end(outbox.reader is None) -> self.ended = True; exchange.end(outbox.reader is None)
 stream_is_closed          SessionAnswer.disconnect: outbox.detach(reader) -> pass
 reader_makes_way          Outbox.attach: self._moved.notify_all() -> pass
 reader_makes_way          Outbox.end: self._moved.notify_all() -> pass
@@ -1001,7 +1001,7 @@ waiting_call_meets_cancel Context._finish: if not self._become("answered"): -> i
 answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> bool(self.running)
 answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> False
 answer_meets_stop         Pipe._finish: self.cancel_all() -> pass
-stop_meets_stop           Pipe.stop: self._deadline = min( -> later = min( ;; self._serving.release() -> self._serving.release()\n            self._deadline = later
+stop_meets_stop           Pipe.stop: self._serving.release() -> self._deadline = time.monotonic() + patience ;; self._deadline = min(self._deadline, time.monotonic() + patience) -> with suppress(RuntimeError): self._serving.release() ;; with suppress(RuntimeError):  # -> if True:  #
 threads_are_refused       Pipe._run: self._has_deputy = spawn("mcp-deputy", stand_by) -> spawn("mcp-deputy", stand_by); self._has_deputy = True
 threads_are_refused       Pipe.serve: while self._deadline == inf: -> while False:
 no_thread_starts          Pipe.serve: self._read() -> pass
@@ -1080,8 +1080,7 @@ def main(words: list[str]) -> int:
         if failure:
             bad += 1
             print(f"    FAILS: {failure}\n    plan: {name} '{json.dumps(plan)}'")
-    rows = [row.replace(r"\n", "\n").split(None, 1) for row in PLANTED.split("\n")]
-    planted = [row for row in rows if row]
+    planted = [row.split(None, 1) for row in PLANTED.strip().split("\n")]
     found = sum(is_found(*row, max(seconds / 10, 2)) for row in planted)
     print(f"schedules: {found} of {len(planted)} planted bugs found")
     print(f"schedules: {time.monotonic() - began:.0f} s")
