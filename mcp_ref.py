@@ -5131,10 +5131,9 @@ class Answer:
             exchange.write(data)
         self.written = time.monotonic()
         if outbox.is_done(self):
-            self.ended = True
-            must_come_back = outbox.reader is None
+            exchange.end(outbox.reader is None)  # then the client must come back
+            self.ended = True  # not before, or finish() would return too early
             outbox.detach(self)
-            exchange.end(must_come_back)
 
     def finish(self) -> None:
         """End the answer when its handler has returned, with or without a response."""
