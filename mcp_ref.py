@@ -903,7 +903,7 @@ class RunHook:
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
-        from concurrent.futures import Future, wait
+        from concurrent.futures import Future
 
         outcome: Future[Any] = Future()
         waiting = outcome, partial(copy_context().run, function)
@@ -912,7 +912,8 @@ class RunHook:
         try:
             self.put(self.run_next)
             while not outcome.done():
-                wait([outcome], RUN_SECONDS)
+                with suppress(Exception):  # it is late, or cancelled
+                    outcome.exception(RUN_SECONDS)
                 # Another function may take as long as it likes.
                 if not self._threads and outcome.cancel():
                     raise RuntimeError(
