@@ -478,6 +478,27 @@ class OddCursors(Params):
             params["cursor"] = str(params["cursor"]).strip()
 
 
+class EmptyCursors(Change):
+    """a page with an empty cursor is lost"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result") or {}
+        if result.get("nextCursor") == "":
+            result.update({name: [] for name in strange.MEMBERS.values()})
+            del result["nextCursor"]
+        return [message]
+
+
+class LongResults(Change):
+    """of a long text, the end is lost"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        for one in (message.get("result") or {}).get("content", []):
+            if "text" in one:
+                one["text"] = one["text"][:60_000]
+        return [message]
+
+
 class EndlessPages(Change):
     """pages are fetched for ever: what has come before looks like something new"""
 

@@ -86,7 +86,9 @@ def run_server(suite: list[str]) -> int:
     assert server.stderr
     bad = 0
     try:
-        (url,) = re.findall(r"http://\S+", server.stderr.readline())
+        (url,) = next(
+            filter(None, (re.findall(r"http://\S+", line) for line in server.stderr))
+        )
         for arguments, expected in SERVER_RUNS:
             scenarios, done = run([*suite, "server", "--url", url], arguments)
             bad += judge("server " + " ".join(arguments), scenarios, expected, done)

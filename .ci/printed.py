@@ -157,6 +157,9 @@ ROWS = [
         change=("TOOL KEY=VALUE -- COMMAND", "add a=2 b=3 -- python3 ../server.py"),
         shows="(?m)^5$",
     ),
+    Row(
+        "python3 suite/checks.py", before="cd examples/vectors", shows="(?m)^ping: ping"
+    ),
     # operate.md: most of it is for root on a machine of its own
     Row("useradd --system *", skip="it makes a user, and files in /opt and /etc"),
     Row(

@@ -59,8 +59,8 @@ belongs to, or is refused. On stdio, nothing says to which call it belongs, so i
 refused while calls of several clients run. A call that was cancelled, or took too long,
 counts until the server has answered it; further calls of other principals get a new
 connection. Request state is signed for its principal. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP, which
-have no session, share one connection, even with "session": "client".
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -167,7 +167,7 @@ MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
-MAX_LINES = 20  # lines in the log per second, and log messages to a client
+MAX_LINES = 20  # lines in the log per second, and log messages of a call
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
 MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
@@ -540,16 +540,33 @@ class Bounded(Client):
 class Call:
     """A client's request, for one upstream.
 
-    `client` and `principal` say whose it is. `ctx` is the request, None when the call
-    has ended: an upstream that has not answered it may still ask. `sent` is the
-    upstream's request.
+        client, principal  whose it is
+        ctx                the request
+        sent               the upstream's request
+        talk               its Talk, if the client is not asked by a request
+        logs               the rate of its log messages
+
+    After end(), ctx, sent and talk are None. A call that the upstream has not answered
+    is still needed, to know whom it asks, so it must not keep the request.
     """
 
-    def __init__(self, ctx: Context) -> None:
-        self.ctx: Context | None = ctx
+    def __init__(self, ctx: Context, talk: Talk | None = None) -> None:
         self.client = weakref.ref(ctx.peer)
         self.principal = json.dumps(ctx.principal, sort_keys=True)
+        self.ctx: Context | None = ctx
         self.sent: Any = None
+        self.talk = talk
+        self.logs = Rate(MAX_LINES, 2 * MAX_LINES)
+
+    def end(self) -> None:
+        """Forget the request."""
+        self.ctx = self.sent = self.talk = None
+
+    def cancel(self) -> None:
+        """Cancel the upstream's request, unless it has ended."""
+        sent = self.sent
+        if sent:
+            sent.cancel()
 
 
 def latest(tags: list[Any]) -> Call:
@@ -597,7 +614,6 @@ class Connection:
         self.retired = False
         self.visits: dict[str, Call] = {}
         self.asked: list[str] = []
-        self.heard_logs = Rate(MAX_LINES, 2 * MAX_LINES)
         self.lock = threading.Lock()  # held while it is opened
         self.used = time.monotonic()
         self.client: Client | None = None
@@ -619,7 +635,6 @@ class Connection:
         with self.lock:
             if self.client is None or self.client.closed or not self.is_up:
                 self.client = self._connect()
-                self.retired = False
             return self.client
 
     def close(self) -> None:
@@ -684,9 +699,9 @@ class Connection:
             self.asked.remove(call.principal)
 
     def _ask_client(self, call: Call, question: Message) -> Message:
-        if isinstance(call, Talk):  # Upstream.call() says who asks
-            return call.ask(question)
-        ctx = call.ctx
+        ctx, talk = call.ctx, call.talk
+        if talk:  # Upstream.call() says who asks
+            return talk.ask(question)
         if ctx is None or rules(ctx.version).modern:
             raise RpcError(INTERNAL, "The client cannot be asked")
         self._note_visit(question.get("params"), call)
@@ -723,13 +738,18 @@ class Connection:
 
     def _log(self, params: Message, tags: list[Any]) -> None:
         logger = params.get("logger")
-        if self.heard_logs.take() is None or not isinstance(logger, (str, type(None))):
+        if not isinstance(logger, (str, type(None))):
             return
         # What is not JSON, or not for certain a client's, is left out: raised here, it
         # would end the call.
         with contextlib.suppress(RpcError, Malformed, RecursionError):
-            ctx = latest(tags).ctx
-            if ctx and params.get("level") in LOG_LEVELS:
+            call = latest(tags)
+            ctx = call.ctx
+            if (
+                ctx
+                and params.get("level") in LOG_LEVELS
+                and call.logs.take() is not None
+            ):
                 data = self.upstream.redactor.value(params.get("data"))
                 ctx.log(params["level"], *sound([data, logger]))
 
@@ -752,12 +772,15 @@ class Connection:
                 return
             total = total if isinstance(total, (int, float)) else None
             text = None if message is None else str(message)[:MAX_PROGRESS]
+            hearer = call.ctx
             with contextlib.suppress(Malformed):
-                (call.ctx or ctx).progress(*sound([done, total, text]))
+                if hearer:
+                    hearer.progress(*sound([done, total, text]))
 
         def started(sent: Any) -> None:
             call.sent = sent
-            (call.ctx or ctx).on_cancel(sent.cancel)
+            if call.ctx:
+                call.ctx.on_cancel(call.cancel)
 
         result: Message = client.request(
             ctx.method,
@@ -770,7 +793,7 @@ class Connection:
         return dict(sound(result))
 
 
-class Talk(Call):
+class Talk:
     """A call of a modern client to a legacy upstream, which may ask meanwhile.
 
         running    the upstream works on it     a handler waits in next()
@@ -778,12 +801,13 @@ class Talk(Call):
         ended      there is a result or error   the handler has it
 
     The call runs on a thread of its own, because the client answers a question with
-    another request, which is another handler: `ctx` is the latest. `token` names the
-    call in the client's request state.
+    another request, which is another handler: `call.ctx` is the latest. `token` names
+    the call in the client's request state.
     """
 
     def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx)
+        self.call = Call(ctx, self)
+        self.principal = self.call.principal
         self.size = len(repr(ctx.params))  # about
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
@@ -795,7 +819,7 @@ class Talk(Call):
 
         def run() -> None:
             try:
-                self.events.put(("result", upstream.send(self, params)))
+                self.events.put(("result", upstream.send(self.call, params)))
             except BaseException as problem:  # the handler raises it
                 self.events.put(("problem", problem))
 
@@ -804,13 +828,14 @@ class Talk(Call):
     def give_up(self) -> None:
         """End a call whose client does not answer."""
         self.answer.cancel()
-        self.sent.cancel()
+        self.call.cancel()
 
     def ask(self, question: Message) -> Message:
         """Ask the client, on the connection's thread; return its answer."""
         from concurrent.futures import CancelledError, Future, TimeoutError as TooLate
 
-        if not (self.ctx and can_ask(self.ctx, question)):
+        ctx = self.call.ctx
+        if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
         self.events.put(("question", (question, answer)))
@@ -854,11 +879,11 @@ class Talk(Call):
 
     def resume(self, ctx: Context, upstream: Upstream) -> Message:
         """Go on, with the answer in a request."""
-        self.ctx = ctx
+        self.call.ctx = ctx
         answers = ctx.params.get("inputResponses", {})
         if "question" not in answers:
             return self.asked(upstream)
-        ctx.on_cancel(self.sent.cancel)
+        ctx.on_cancel(self.call.cancel)
         self.answer.set_result(answers["question"])
         return self.next(upstream)
 
@@ -918,6 +943,7 @@ class Upstream:
         self.main = Connection(self)
         # By client and forwarded headers, the one used last at the end.
         self.own: dict[Any, Connection] = {}
+        self.ending: list[threading.Thread] = []  # each ends one of these
         self.talks: dict[str, Talk] = {}  # those that ask, by token
         self.lock = threading.Lock()  # guards own, talks, changed and said
         self.login = Login(self)
@@ -941,7 +967,7 @@ class Upstream:
         threads.append(threading.Thread(target=self.login.give_up, daemon=True))
         for thread in threads:
             thread.start()
-        return [*threads, self.keeper]
+        return [*threads, *self.ending, self.keeper]
 
     def await_first(self, seconds: float = 0) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
@@ -1031,6 +1057,7 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
+        self.main.retired = False
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
@@ -1321,7 +1348,7 @@ class Upstream:
             with self.lock:
                 connection.calls.remove(call)
                 connection.used = time.monotonic()
-            call.ctx = None
+            call.end()
 
     def _claim(self, call: Call) -> Connection:
         """Return the connection for a call, which counts as in progress on it."""
@@ -1367,7 +1394,10 @@ class Upstream:
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""
-        threading.Thread(target=self.own.pop(key).close, daemon=True).start()
+        thread = threading.Thread(target=self.own.pop(key).close, daemon=True)
+        self.ending = [one for one in self.ending if one.is_alive()]
+        thread.start()
+        self.ending.append(thread)
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""

@@ -30,9 +30,9 @@ paths are absolute, that of the Python which runs this, too.
     args = [".../examples/course/01_hello_server.py"]
 
 --write shows the difference first, asks (--yes: does not), and keeps the old file
-beside beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
-gemini, codex, zed, crush or amp; with --project, the file of this folder. A file with comments is not
-written, because they would be lost. It needs host_files.py.
+beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
+gemini, codex, zed, crush or amp; with --project, the file of this folder. A file with
+comments is not written, because they would be lost. It needs host_files.py.
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ ASKED = {
     "sampling/createMessage": "messages maxTokens",
 }
 CARRIED = {
-    "cancelled": "requestId",
-    "progress": "progressToken progress",
-    "message": "level data",
-    "resources/updated": "uri",
-    "subscriptions/acknowledged": "notifications",
-    "elicitation/complete": "elicitationId",
+    "notifications/cancelled": "requestId",
+    "notifications/progress": "progressToken progress",
+    "notifications/message": "level data",
+    "notifications/resources/updated": "uri",
+    "notifications/subscriptions/acknowledged": "notifications",
+    "notifications/elicitation/complete": "elicitationId",
 }
 
 # The header, who sends it, the feature or the revisions that it belongs to, and what it
@@ -205,7 +205,7 @@ def notifications() -> str:
     return messages(
         "notification, sent by, revisions, params, filter of a subscription",
         mcp_ref.NOTIFICATIONS,
-        lambda row: f"`notifications/{row.name}`",
+        lambda row: f"`{row.name}`",
         lambda row: (code(CARRIED.get(row.name, "")), code(row.filter)),
     )
 
@@ -360,7 +360,8 @@ GROUPS = {
 }
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
-    "2.0": """CHECK_SECONDS COMMENT DIFFERENCES Endpoint.begin_checks
+    "2.0": """CHECK_SECONDS COMMENT MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
+        ON_CANCEL_SECONDS DIFFERENCES Endpoint.begin_checks
         Exchange.comment LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS

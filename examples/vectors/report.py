@@ -479,6 +479,7 @@ class Recorder:
         fatal = {"broken", NOT_SET_UP}
         if options.fail_on == "unwise":
             fatal.add("unwise")
-        harm = options.fail_on != "broken" and any(map(is_harmful, rows))
+        harmful = [row for row in rows if is_harmful(row) and "doubtful" not in row]
+        harm = options.fail_on != "broken" and harmful
         bad = verdicts & fatal or harm or stale or stopped
         return bool(judged) and not bad

@@ -420,7 +420,7 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
         if not why[server] or server.carrier == "sse":
             continue
         if server.slow:
-            claim = server.half_spoken()
+            claim = "" if server.has else server.half_spoken()
         elif server.revision in offered:
             claim = "initialize offers this version, but is not answered with it"
         elif server.revision in listed:

@@ -757,7 +757,7 @@ class SlowCalls(SlowBySeconds):
 
 
 class Serial(Change):
-    """a request waits until the one before it is answered; pings and listeners do not"""
+    """a request waits until the one before it is answered, unless it is a ping"""
 
     def __init__(self) -> None:
         super().__init__()
