@@ -1633,21 +1633,18 @@ class Signature:
 
 def _find_context(names: list[str], hints: Message) -> str:
     """Return the name of the parameter that takes the Context, or ""."""
-    takers = []
-    for name in names:
-        hint = hints.get(name)
-        if Context in (hint, *get_args(hint)):
-            takers.append(name)
-    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
-        raise TypeError(
-            "the Context is passed to one parameter, annotated ctx: Context"
-        )
+    if "ctx" in names and "ctx" not in hints:
+        raise TypeError("the Context needs a hint: ctx: Context")
     if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
         raise TypeError(
             f"{names[0]} would be an argument; register instance.method, or"
             " Class.method of a classmethod, where there is one"
         )
-    return "".join(takers)
+    for name in names:
+        hint = hints.get(name)
+        if Context in (hint, *get_args(hint)):
+            return name
+    return ""
 
 
 # A parameter in a docstring: its name, perhaps its type, and its text, with the lines
@@ -1949,8 +1946,6 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-        if (get_origin(hint) or hint).__hash__ is None:
-            raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
 
 
@@ -2781,10 +2776,7 @@ class Registry:
         """
 
         def register(function: F) -> F:
-            entry = Entry(function, {})
-            if getattr(function, "__annotations__", {}).get("return") in (str, "str"):
-                raise TypeError(f"{entry.name}() must return a list of str, not a str")
-            self.completions[reference, argument] = entry
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
 
