@@ -735,7 +735,7 @@ def resuming(mcp: Any, scheduler: Scheduler, first: Wire, second: Wire) -> Any:
     """Have a call emit to a first connection, while its client has seen one event, and
     resumes on a second one."""
     session = new_session(mcp, mcp.Endpoint(mcp.Server("s")))
-    answer = mcp.SessionAnswer(first, session, 1)
+    answer = mcp.SessionAnswer(first, session)
     scheduler.functions = STREAMS
 
     def call() -> None:
@@ -1254,7 +1254,7 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     hung: list[str] = []
     mcp.hang_up = hung.append
     served: list[str] = []
-    step = mcp.Step
+    step = mcp
 
     def connect(name: str) -> None:
         if not httpd.admit(name):
@@ -1310,7 +1310,6 @@ class Host:
         server.tool(self.do, name="do")
         self.pipe = mcp.Pipe(server, NULL, NULL)
         self.pipe._source = types.SimpleNamespace(readline=self.readline)
-        self.pipe._await_hang_up = lambda: None
         self.pipe.send = self.send
         scheduler.spawn(self.serve, "serve")
 
@@ -1522,7 +1521,7 @@ def kept_is_forgotten(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint, wire = mcp.Endpoint(mcp.Server("s")), Wire()
     session = new_session(mcp, endpoint)
     mcp.ASK_SECONDS = 1
-    answer = mcp.SessionAnswer(wire, session, 1)
+    answer = mcp.SessionAnswer(wire, session)
     scheduler.functions = "close remove keep expire finish begin_checks _check".split()
 
     def work() -> None:
@@ -1676,7 +1675,7 @@ def hang_up_lets_go(mcp: Any, scheduler: Scheduler) -> Any:
     goes on."""
     endpoint, wire = mcp.Endpoint(mcp.Server("s")), Wire()
     session = new_session(mcp, endpoint)
-    answer = mcp.SessionAnswer(wire, session, 1)
+    answer = mcp.SessionAnswer(wire, session)
     scheduler.functions = HANGING_UP
 
     def work() -> None:
@@ -1704,7 +1703,7 @@ def stream_is_closed(mcp: Any, scheduler: Scheduler) -> Any:
     endpoint, first, second = mcp.Endpoint(mcp.Server("s")), Wire(), Wire()
     session = new_session(mcp, endpoint)
     mcp.Session(endpoint.server, session, mcp.versions("legacy")[0], {}).open()
-    answer = mcp.SessionAnswer(first, session, 1)
+    answer = mcp.SessionAnswer(first, session)
     scheduler.functions = HANGING_UP
 
     def work() -> None:
