@@ -103,7 +103,6 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
-from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -4449,21 +4448,17 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# Who runs a handler? The thread that has read its request. This thread, the *reader*,
-# reads a line, runs the handler, sends the response, and reads on, as a program with
-# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
-# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
-# still runs, the deputy becomes the reader. The old reader finishes its handler, then
-# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
-# reader starts no other; they go to the queue. It still serves the messages that run no
-# author's code, such as `ping`, cancellations and server/discover. If there is no
-# thread for a deputy, the reader finishes each handler before it reads on. In any case
-# each request is answered exactly once.
+# One thread, the *reader*, reads a line, runs its handler, sends the response, and
+# reads on. While a handler runs, a second thread stands by, the *deputy*. If the same
+# handler still runs after 10 ms, the deputy becomes the reader. The old reader finishes
+# its handler, then the handlers that wait in a queue, and ends. While MAX_THREADS
+# handlers are slow, the reader puts others into the queue, and still serves messages
+# that run no author's code, such as `ping` and cancellations.
 #
 # serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# still read, and 50 ms after a signal or stop(). Running handlers may finish in this
+# time; subscriptions and open questions end at once. Then the requests that still run
+# are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 
@@ -4471,19 +4466,19 @@ MAX_THREADS = 64  # slow handlers at once; further calls wait
 class Pipe(Peer):
     """A client at two file descriptors: serve() serves it, stop() ends that.
 
-    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
-    The caller closes them; a socket is shut down first, or a thread might still read.
+    A socket is one descriptor twice. The caller closes them; a socket is shut down
+    first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
-        _writing     guards writing to stdout
+        _writing     guards `_out`
 
     `_lock` guards these:
 
         _handler     the handler that the reader runs; None: it reads
         _has_deputy  true while a deputy stands by
-        _slow        number of old readers, which run handlers
+        _slow        number of old readers
         _queue       handlers; empty while `_slow` is below MAX_THREADS
     """
 
@@ -4506,7 +4501,6 @@ class Pipe(Peer):
         self._queue: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
-        """Send a message."""
         line = encode(message)
         self._trace("<", line)
         try:
@@ -4518,8 +4512,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it takes no lock: set()
-        of threading.Event takes one, which the interrupted thread may hold."""
+        """End serve(). A signal handler may call this, because it waits for no lock, as
+        an Event's set() might."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4543,8 +4537,7 @@ class Pipe(Peer):
             self._empty_queue()
 
     def _read_line(self) -> bytes:
-        """Return the next line; of a line that is too long, enough for decode() to
-        refuse it."""
+        """Return the next line; if it is too long, enough for decode() to refuse it."""
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -4555,7 +4548,7 @@ class Pipe(Peer):
         return line
 
     def _serve(self, line: bytes, start: Func) -> None:
-        """Serve a line, but for its handler, which `start` gets."""
+        """Serve a line, but leave its handler to `start`."""
         message = None
         self._trace(">", line)
         try:
@@ -4569,8 +4562,7 @@ class Pipe(Peer):
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
     def _run(self, handler: Func) -> bool:
-        """Run a handler, or put it into the queue; tell whether this is still the
-        reader."""
+        """Run a handler, or queue it; tell whether this is still the reader."""
         with self._lock:
             if self._slow >= MAX_THREADS:
                 self._queue.append(handler)
@@ -4603,7 +4595,6 @@ class Pipe(Peer):
             return self._read()
 
     def _empty_queue(self) -> None:
-        """Run the handlers that wait; then this thread ends."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -4615,28 +4606,17 @@ class Pipe(Peer):
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
-        spawn("mcp-hang-up", self._await_hang_up)
         seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
                 self._read()
             while self._deadline == inf:
-                # No signal that came just before interrupts this; on Windows, none.
+                # A signal that came just before does not interrupt this.
                 self._serving.acquire(timeout=seconds)
                 if os.name == "posix":
                     seconds *= 2
         finally:
             self._finish()
-
-    def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout, even if nothing is written."""
-        import select
-
-        if hasattr(select, "poll"):  # on Windows, the next write notices it
-            poll = select.poll()
-            poll.register(self._out, 0)  # errors and hang-ups are always reported
-            poll.poll()
-            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
@@ -4668,8 +4648,7 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
-# server; section 15 is such a server; section 16 is the command line.
+# Sections 13 and 14 have the rules of HTTP, for any HTTP server; section 15 is one.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
@@ -4677,9 +4656,7 @@ def serve_stdio(server: Server) -> None:
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
 # one JSON object, or a stream of events if something must be sent before the response.
-# Headers repeat parts of the body for proxies, and must agree with it. A modern client
-# cancels a request by closing its stream. The first failing check determines the
-# answer:
+# The first failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4689,19 +4666,15 @@ def serve_stdio(server: Server) -> None:
 # The connection's thread reads a request, runs its handler and answers. A thread that
 # has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties; so changed() waits for no client.
-#
-# A call that reports progress has these events. They have no id, because a modern
-# stream cannot be resumed:
+# connection's thread empties; so changed() waits for no client. A call that reports
+# progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
-# `mcp-check`, which looks five times a second for clients that have hung up, comments
-# that are due, and sessions that have expired. It never waits for a client: a comment
-# that cannot be written at once is left out.
+# While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
+# looks for clients that have hung up, and waits for none.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4712,7 +4685,7 @@ __all__ += """
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
-MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
+MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 AHEAD_BYTES = 2**24  # of events that wait for a client; then its stream ends
 STREAM_HEADERS = {
@@ -4720,7 +4693,7 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"  # keeps proxies from closing a stream
+COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4743,8 +4716,7 @@ class HttpError(Exception):
 
 
 def read_chunks(stream: Any) -> bytes:
-    """Read a chunked body: RFC 9112 §7.1. The framing counts towards the limit: chunks
-    may be tiny."""
+    """Read a chunked body: RFC 9112 §7.1. Chunks may be tiny, so their heads count."""
     data = bytearray()
     left = MAX_BODY_BYTES
     size = -1  # of the chunk; 0 for the last one
@@ -4759,33 +4731,24 @@ def read_chunks(stream: Any) -> bytes:
         if left < 0:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
-        line = stream.readline(1000)
-        if not size:  # after the last chunk, ignore trailers
-            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-                left -= len(line)
-                line = stream.readline(1000)
-        if line != b"\r\n":
-            raise HttpError(400, "a chunk or a trailer is malformed")
+        if stream.readline(1000) != b"\r\n":
+            raise HttpError(400, "a chunk is malformed, or a trailer follows")
     return bytes(data)
 
 
 class Exchange:
-    """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
+    """One HTTP request and the way to answer it.
 
-    An answer is start() with a body; or start() without, write() for each part, end().
-    A subclass defines these, for any thread, but one at a time; and, if it can,
-    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
-    up.
+    A subclass defines start(), write() and end(), for any thread, but one at a time;
+    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    client has hung up.
 
-        query        the part after "?"
         headers      by lower-case name; they are given as (name, value) pairs
         stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
-        name         the verb and the path, for logs and traces
-        principal    who sent it, once that is known
         extra        headers to add to any answer
-        flaw         the HttpError for malformed headers; None: they are valid
+        flaw         the HttpError for malformed headers
         unread       true while there is a body that has not been read
         closing      true if the connection ends with this answer
     """
@@ -4817,9 +4780,7 @@ class Exchange:
         self.unread = has_length or "transfer-encoding" in self.headers
 
     def length(self) -> int | None:
-        """Return the Content-Length, None for a chunked body; HttpError if it is not
-        valid."""
-        # RFC 9112 §6: two servers that disagree on where a request ends can be tricked.
+        """Return the Content-Length; None for a chunked body (RFC 9112 §6)."""
         length = self.headers.get("content-length", "0")
         coding = self.headers.get("transfer-encoding")
         if coding is None and re.fullmatch("[0-9]{1,15}", length):
@@ -4834,7 +4795,7 @@ class Exchange:
         return None
 
     def body(self) -> bytes:
-        """Read the body; HttpError if it is too large or its framing is not valid."""
+        """Read the body."""
         length = self.length()
         if length is None:
             data = read_chunks(self.stream)
@@ -4859,7 +4820,7 @@ class Exchange:
         """Send COMMENT, unless this would wait for the client."""
 
     def gone(self) -> bool:
-        """Tell whether the client has hung up; False if unknown."""
+        """Tell whether the client has hung up."""
         return False
 
     def hang_up(self) -> None:
@@ -4867,8 +4828,7 @@ class Exchange:
 
 
 def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
-    """Send an answer that is not a stream: a line of JSON, or no body. Log a
-    refusal."""
+    """Send an answer that is not a stream. Log a refusal."""
     if status >= 400 and status not in (404, 405):
         _log(
             f"{exchange.address} {exchange.name}: {status} {line.decode():.500}".strip()
@@ -4889,9 +4849,7 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- a stream has two parts: an Outbox has the events and knows nothing of HTTP; an
-# Answer writes them to an exchange. A session keeps an outbox long after the answer,
-# and has an outbox of its own without a POST.
+# ---- a stream: an Outbox has the events, an Answer writes them to an exchange
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
@@ -4899,13 +4857,11 @@ class Outbox:
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
-        keeps      the bytes of events that stay when the reader has taken them, for a
-                   client that comes back
-        reader     the Answer that takes events; None: none, now
+        keeps      bytes of taken events to keep, for a client that comes back
+        reader     the Answer that takes events, if any
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. Any thread
-    may call any method; only wait() waits.
+    `_moved` guards all fields. Any thread may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -4921,7 +4877,7 @@ class Outbox:
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message; the last one ends the outbox."""
+        """Add a message."""
         with self._moved:
             if self.ended:
                 return
@@ -4933,18 +4889,15 @@ class Outbox:
             self._moved.notify_all()
 
     def give_up(self) -> None:
-        """End, and drop everything: the client is too far behind. It must subscribe
-        again, and fetch what has changed."""
+        """End, and drop everything: the client is too far behind."""
         with self._moved:
             self.events.clear()
             self.size = 0
-            self.place = self.first
-            self.ended = True
             self.reader = None
-            self._moved.notify_all()
+            self.end()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already."""
+        """Add a notification, unless the same one is waiting."""
         with self._moved:
             if line not in self._waiting():
                 self.add(line)
@@ -4956,8 +4909,8 @@ class Outbox:
             self._moved.notify_all()
 
     def drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
-        that wait are dropped, too, but never the response, with which it has ended."""
+        """Drop the oldest events beyond `keeps` bytes. Those that wait are dropped only
+        if there is no reader; the response, never."""
         with self._moved:
             while self.size > self.keeps and self.events:
                 is_response = self.ended and len(self.events) == 1
@@ -4970,14 +4923,10 @@ class Outbox:
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
-        """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: the outbox has ended, and there are no such events.
-
-        `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke. Dropped events
-        are left out.
-        """
-        with self._moved:  # one step: the other reader must not take rewound events
+        """Let a reader take the waiting events, or all events after one that the client
+        has seen: later ones may have been lost with its connection. Any other reader
+        must end. False: the outbox has ended, and there are no such events."""
+        with self._moved:
             if after is not None:
                 following = self.first + len(self.events)
                 place = max(self.first, min(after + 1, following))
@@ -4989,12 +4938,12 @@ class Outbox:
             return True
 
     def wait(self, reader: Answer) -> None:
-        """Wait until there is something for a reader to take, or it must end."""
+        """Wait until there is an event for a reader, or it must end."""
         with self._moved:
             self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
     def take(self, reader: Answer) -> bytes:
-        """Take the next event; b"": none is waiting for this reader."""
+        """Take the next event; b"": there is none."""
         with self._moved:
             waiting = self._waiting()
             if self.reader is not reader or not waiting:
@@ -5006,19 +4955,16 @@ class Outbox:
             return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
-        """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
     def is_done(self, reader: Answer) -> bool:
-        """Tell whether a reader will get nothing more."""
         with self._moved:
             return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken, while holding the lock."""
+    def _waiting(self) -> list[bytes]:  # call it while holding the lock
         return self.events[self.place - self.first :]
 
 
@@ -5032,19 +4978,15 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        peer        the peer whose message it answers
         listens     true for a subscription, and for a GET: threads of other clients add
                     their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
-        is_early    true while the status may say what is wrong with a message: until
-                    a handler starts; never with a request of a session
-        written     when the last part of a stream was written; None: it has not begun
+        is_early    true until a handler starts: the status may say what is wrong with a
+                    message; never with a request of a session
+        written     when the last part of a stream was written; inf: it has not begun
 
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
-
-    Why not always a stream? Most calls send nothing but their result, and an error in
-    JSON can have a status of its own.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5055,12 +4997,11 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written: float | None = None
+        self.written = inf
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
-        """Send a message, or the list of answers to a batch; a response is the last
-        one."""
+        """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
         if is_last and self.outbox is None:
@@ -5080,7 +5021,6 @@ class Answer:
             reader.flush()
 
     def _status(self, message: Any) -> int:
-        """Return the HTTP status of a response that is sent as JSON."""
         code = message["error"]["code"] if "error" in message else None
         # -32021 comes from a handler, but has a status of its own.
         if code == MISSING_CAPABILITY or (self.is_early and code in ERRORS):
@@ -5089,11 +5029,10 @@ class Answer:
 
     # ---- streams
     def new_outbox(self) -> Outbox:
-        """Make the outbox of a stream."""
         return Outbox(self)
 
     def stream(self) -> Outbox:
-        """Become a stream, unless it is one already; return the outbox."""
+        """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
             self.outbox = self.new_outbox()
             if self.ended:  # the client has left
@@ -5102,21 +5041,19 @@ class Answer:
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
-        has_left = False
         with self.lock:
-            if not self.ended:
-                try:
-                    self._write()
-                except (OSError, ValueError):  # ValueError: the socket is closed
-                    self.ended = has_left = True
-        if has_left:
-            self._lose_client()
+            if self.ended:
+                return
+            try:
+                return self._write()
+            except (OSError, ValueError):  # ValueError: the socket is closed
+                self.ended = True
+        self._lose_client()
 
     def _write(self) -> None:
-        """Do so while holding the lock; OSError: the client has left."""
         exchange = self.exchange
         outbox = self.stream()
-        if self.written is None:
+        if self.written == inf:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
@@ -5129,7 +5066,7 @@ class Answer:
             outbox.detach(self)
 
     def finish(self) -> None:
-        """End the answer when its handler has returned, with or without a response."""
+        """End the answer when its handler has returned."""
         if self.outbox is None and self.ended:
             return  # in JSON
         outbox = self.stream()
@@ -5141,24 +5078,22 @@ class Answer:
 
     # ---- clients that have hung up
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due. The thread mcp-check calls this
-        while a handler runs."""
+        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            has_left = not self.ended and self._has_left()
-            self.ended = self.ended or has_left
+            if self.ended or not self._has_left():
+                return
+            self.ended = True
         finally:
             self.lock.release()
-        if has_left:
-            self.exchange.hang_up()  # its thread may be busy for long
-            self._lose_client()
+        self.exchange.hang_up()  # its thread may be busy for long
+        self._lose_client()
 
     def _has_left(self) -> bool:
-        """Tell whether the client has left; if not, send a comment that is due."""
         now = time.monotonic()
         try:
-            if self.written is not None and self.written + KEEP_ALIVE_SECONDS < now:
+            if self.written + KEEP_ALIVE_SECONDS < now:
                 self.written = now
                 self.exchange.comment()
             return self.exchange.gone()
@@ -5175,10 +5110,7 @@ class Answer:
 
 # ---- headers that repeat a part of the body
 def mirror(value: Any) -> str:
-    """Encode a value for a header: .../streamable-http §Value Encoding.
-
-    Printable ASCII stays as it is; anything else is base64, marked as such.
-    """
+    """Encode a value for a header: .../streamable-http §Value Encoding."""
     plain = value if isinstance(value, str) else str(value).lower()
     # "=?" would mark it as encoded.
     if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):
@@ -5212,8 +5144,7 @@ def same_value(sent: str | None, value: Any) -> bool:
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
-    """Return headers and the values they must have: .../streamable-http §Schema
-    Extension."""
+    """Return headers and their values: .../streamable-http §Schema Extension."""
     found = {}
     for name, part in (schema.get("properties") or {}).items():
         value = arguments.get(name) if isinstance(arguments, dict) else None
@@ -5262,7 +5193,7 @@ class PostPeer(Peer):
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
         ctx._wake_with(answer.stream().end)
-        # post() and serve() still hold the message. It is ours: empty it in place.
+        # post() still holds the message while the subscription runs.
         ctx.params.clear()
         ctx.meta.clear()
 
@@ -5282,17 +5213,14 @@ def bearer(
         name = "Bearer"
 
     def authorize(headers: Headers) -> Any:
-        given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        token = b""
-        if given.lower() == scheme:
-            token = word.encode("latin-1", "replace")
-        for key, who in tokens.items():
-            # Compare in constant time, so that timing reveals nothing.
-            if token and hmac.compare_digest(key.encode(), token):
-                return who
-        # RFC 6750 §3.1: name the error only if the caller has sent a token.
         told = []
-        if token:
+        given, _, word = headers.get(header.lower(), "").rpartition(" ")
+        if word and given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
+            for key, who in tokens.items():
+                # Compare in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key.encode(), token):
+                    return who
             told.append('error="invalid_token"')
         if metadata_url:
             told.append(f'resource_metadata="{metadata_url}"')
@@ -5302,21 +5230,12 @@ def bearer(
     return authorize
 
 
-def check_principal(who: Any) -> Any:
-    """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False or who in ("", [], {}):
-        raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    digest(who)  # sessions and request state need it
-    return who
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
 
 
 def max_connections() -> int:
-    """Return how many connections are accepted, given the process's descriptors."""
     with suppress(ImportError):  # on Windows
         import resource
 
@@ -5336,9 +5255,7 @@ class Endpoint:
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
 
-        closed      true once close() was called: it cannot serve again
         answers     those whose handlers run
-        sessions    the Sessions of legacy clients
         _checks     true while there is a thread mcp-check
 
     `lock` guards `answers` and `_checks`; nothing waits under it.
@@ -5396,7 +5313,6 @@ class Endpoint:
         reply(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
-        """Find the function for the path and the verb, and check the caller."""
         if exchange.flaw:
             raise exchange.flaw
         self._check_origin(exchange)
@@ -5417,15 +5333,19 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                exchange.principal = check_principal(self.authorize(exchange.headers))
+                exchange.principal = self.authorize(exchange.headers)
+                digest(exchange.principal)  # ValueError: it is not JSON
+                if not exchange.principal:
+                    raise HttpError(
+                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
+                    )
             verbs[exchange.method](self, exchange)
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
-        is not enough: both have the attacker's name.
+        answers. Then both headers have the attacker's name.
         """
         headers = exchange.headers
         hosts = self.hosts
@@ -5454,8 +5374,7 @@ class Endpoint:
             )
 
     def post(self, exchange: Exchange) -> None:
-        """Serve a message: .../streamable-http §Sending Messages, §Receiving
-        Messages."""
+        """Serve a message: .../streamable-http §Sending Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, PostPeer(exchange.headers), listens)
@@ -5471,7 +5390,7 @@ class Endpoint:
             reply(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
-        """Read and decode the body; HttpError or RpcError if that fails."""
+        """Read and decode the body."""
         exchange.length()  # refuse a body that is too large before anything else
         kind = exchange.headers.get("content-type", "")
         is_json = re.match(r"(?i)application/json\s*(;|$)", kind)
@@ -5486,11 +5405,8 @@ class Endpoint:
 
     # ---- answers: their number, their clients, their end
     def run_handler(self, answer: Answer, work: Func) -> None:
-        """Run a handler on the connection's thread, and end its answer.
-
-        HttpError: too many streams. Half of the connections are left for calls, which
-        end by themselves.
-        """
+        """Run a handler, and end its answer. HttpError: too many streams; half of the
+        connections are left for calls."""
         answer.is_early = False
         with self.lock:
             if answer.listens:
@@ -5498,9 +5414,7 @@ class Endpoint:
                 if len(streams) >= (max_connections() // 2 or 1):
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-            checks = self._checks  # if so, mcp-check will see this answer
-        if not checks:
-            self.begin_checks()
+        self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
@@ -5514,30 +5428,26 @@ class Endpoint:
                 answer.peer.cancel_all()  # a subscription whose client has left
 
     def begin_checks(self) -> None:
-        """Start the thread mcp-check, unless it runs. If there is no thread left, the
-        next request tries again."""
+        """Start the thread mcp-check, unless it runs, or no thread is left."""
         with self.lock:
             if not self._checks:
                 self._checks = spawn("mcp-check", self._check)
 
     def _check(self) -> None:
-        """Check clients and sessions again and again, until there are none."""
+        """Check clients and sessions, until there are none."""
         while True:
             time.sleep(CHECK_SECONDS)
-            checks = [answer.check for answer in list(self.answers)]
-            for check in [*checks, self.sessions.expire]:
-                try:
-                    check()
-                except Exception as problem:  # the others are still checked
-                    log_failure("a check for clients that have hung up", problem)
+            for answer in list(self.answers):
+                attempt(answer.check)
+            attempt(self.sessions.expire)
             with self.lock:  # an idle server must not wake the processor
                 if not self.answers and (self.closed or self.sessions.is_empty()):
                     self._checks = False
                     return
 
     def close(self) -> None:
-        """End all subscriptions and sessions, for good. Running requests are still
-        answered. A session whose user is being asked goes on until the second call."""
+        """End all subscriptions and sessions. Running requests are still answered. A
+        session whose user is being asked goes on until the second call."""
         is_second = self.closed
         self.closed = True
         peers = [answer.peer for answer in list(self.answers)]
@@ -5553,22 +5463,15 @@ class Endpoint:
 # rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
 # the transport of 2024-11-05, all messages.
 #
-# An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox. The name of a POST's begins like it, and ends with the request's
-# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
-# has failed.
-#
-#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
-#
-# The life of a call whose connection breaks:
+# An event's id is the name of its outbox and its number. The life of a call whose
+# connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
 #                                   and REPLAY_BYTES of its events are kept
 #     GET, Last-Event-ID: ...-1     another Answer, attached after 1: it takes event 2
 #                                   again, and then the rest
-#     the response is written       the outbox has ended; for ASK_SECONDS it may be
-#                                   resumed again; then it is forgotten
+#     the response is written       the outbox has ended; it is kept for ASK_SECONDS
 
 MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
 SESSION_SECONDS = 3600  # without a request, until a session expires
@@ -5583,17 +5486,13 @@ __all__ += """
 class HttpSession(Peer):
     """The client behind a session, whose messages come in many POSTs.
 
-        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   a digest of its opener: only this caller may use it
-        used        when the last request came
-        own         the outbox for messages that belong to no POST
-
-    It is one of `endpoint.sessions` from register() to close(). After that, running
-    requests are still answered; then its own stream ends, too.
+    id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
+    principal   a digest of its opener
+    used        when the last request came
+    own         the outbox for messages that belong to no POST
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
-        """Make a session for the client that sent `exchange`."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
         self.principal = digest(exchange.principal)
@@ -5618,8 +5517,6 @@ class HttpSession(Peer):
             send.disconnect()
 
     def check_questions(self) -> None:
-        """Check that another call may wait for its user, so that three quarters of the
-        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5627,8 +5524,7 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
-        calls go there, too."""
+        stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5645,7 +5541,7 @@ class Sessions:
     """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
-        _outboxes   by name, and until when each is kept
+        _outboxes   by session and name, and until when each is kept
 
     `_lock` guards both. Any thread may call any method.
     """
@@ -5653,23 +5549,19 @@ class Sessions:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[str, tuple[Outbox, float]] = {}
+        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        """Return all sessions."""
         with self._lock:
             return list(self._open.values())
 
     def is_empty(self) -> bool:
-        """Tell whether nothing can expire."""
         return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
-        """Add a session, if need be in place of an idle one. HttpError: none is idle.
-
-        The caller with most sessions loses one, so that nobody evicts another's.
-        """
+        """Add a session, if need be in place of an idle one: the caller with most
+        sessions loses one. HttpError: none is idle."""
         self.expire()
         with self._lock:
             evicted = None
@@ -5688,16 +5580,12 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:
-        """Return the sessions without a running request, while holding the lock."""
+    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
         busy = {answer.peer for answer in list(self._endpoint.answers)}
         return [one for one in self._open.values() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
-        """Return the session that a request names; 404: it is gone, or someone else's.
-
-        A client that gets 404 opens another session, so nothing else may be 404 here.
-        """
+        """Return the session that a request names; 404: it is gone, or another's."""
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
@@ -5709,84 +5597,65 @@ class Sessions:
         return session
 
     def remove(self, session: HttpSession) -> None:
-        """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
 
-    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox for so long, so that its client can come back."""
+    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox, so that its client can come back."""
+        key = session, outbox.name
         with self._lock:
-            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
-            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
+            self._outboxes.pop(key, None)  # the order is that of their ends
+            self._outboxes[key] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
 
-    def outbox(self, name: str) -> Outbox | None:
-        """Return the outbox of this name, if it is kept."""
-        return self._outboxes.get(name, (None, 0))[0]
-
-    def make_room(self) -> None:
-        """If too much waits for all clients together, end the largest stream."""
-        streams = [session.own for session in self.all()]
-        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            max(streams, key=lambda one: one.size).give_up()
+    def outbox(self, session: Peer, name: str) -> Outbox | None:
+        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
-        have ended, the oldest first."""
+        have ended."""
         now = time.monotonic()
         with self._lock:
             idle = self._idle()
             size = 0
-            for name, (outbox, until) in reversed(list(self._outboxes.items())):
+            for key, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
                 if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[name]
+                    del self._outboxes[key]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection.
-
-    `ident` is the id of the request; None: it answers a batch.
-    """
-
-    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, peer)
-        self.ident = ident
+    """The answer to a POST in a session: it outlives its connection."""
 
     def new_outbox(self) -> Outbox:
-        """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
         session = self.peer.session
-        ident = encode(self.ident).hex()
-        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.peer.endpoint.sessions.keep(outbox)
+        self.peer.endpoint.sessions.keep(self.peer, outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the stream has begun with a priming event, which tells the
-        client where to go on, and when."""
+        """Disconnect, if a priming event has told the client how to come back."""
         outbox = self.stream()
         reader = outbox.reader
-        if reader:
-            if self.greeting:
-                outbox.detach(reader)
+        if reader and self.greeting:
+            outbox.detach(reader)
             reader.flush()
 
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+            self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS)
         self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
 def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
-    """Return the answer to a message; that to a modern message is as given."""
+    """Return the answer to a message of either era."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
             return answer
@@ -5805,7 +5674,7 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
     elif "mcp-session-id" in exchange.headers:
         session = endpoint.sessions.find(exchange)
     if session:
-        answer = SessionAnswer(exchange, session, request.get("id"))
+        answer = SessionAnswer(exchange, session)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
@@ -5813,9 +5682,6 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
 
 
 GONE = "the session is gone; send `initialize` to open another"
-# An event's id: the name of an outbox, perhaps with a request's id at its end; a
-# number.
-_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5823,23 +5689,17 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     from the Server, §Resumability and Redelivery."""
     session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
-    last = re.fullmatch(_EVENT_ID, seen)
-    name = last[1] if last else session.id
-    after = int(last[3]) if last else None
-    is_own = name.startswith(session.id[:8])
+    last = re.fullmatch(r"(\w{32})-(\d{1,9})", seen)
     outbox: Outbox | None = session.own
-    if name != session.id:
-        outbox = endpoint.sessions.outbox(name) if is_own else None
+    after = None
+    if last:
+        after = int(last[2])
+        if last[1] != session.id:
+            outbox = endpoint.sessions.outbox(session, last[1])
     answer = Answer(exchange, session, listens=True)
+    answer.outbox = outbox
 
     def listen() -> None:
-        if last and not outbox and is_own:
-            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
-            ident = decode(bytes.fromhex(last[2]))
-            answer.stream()
-            answer(error_response(lost, {"id": ident}))
-            return
-        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
@@ -5856,8 +5716,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Open a session that ends with this connection; its first event says where to
-    POST: [2024-11-05] basic/transports §HTTP with SSE."""
+    """Open a session that ends with this connection: [2024-11-05] basic/transports
+    §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -5870,11 +5730,8 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream, and wait for no reader.
-
-    The POST is answered 202 before its handlers run, on this thread. So the client must
-    use another connection for its next POST, which may be a cancellation.
-    """
+    """Serve a message; answers go to the session's stream. The POST is answered 202
+    before its handlers run, on this thread: its client must open another connection."""
     session = endpoint.sessions.find(exchange)
     message = endpoint.read_message(exchange)
     # Answers and cancellations are always taken: they end calls.
@@ -5884,7 +5741,9 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
-        endpoint.sessions.make_room()
+        streams = [one.own for one in endpoint.sessions.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
     handlers: list[Func] = []
@@ -5904,10 +5763,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return the functions for legacy clients on a path, by verb.
-
-    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    """
+    """Return the functions for legacy clients on a path, by verb."""
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
             "GET": serve_session_get,
@@ -5926,15 +5782,9 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
 # Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
-# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
-# a connection, except a running handler, has a time limit. serve_http() also ends at a
-# signal.
-#
-# A request is refused, and its connection closed, if two programs could be tricked into
-# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
-# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
-# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all.
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: some program on its
+# way might take it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5946,11 +5796,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
-BODY_SECONDS = 120  # for a client to send a body, whatever its size
+BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
 MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
-_PART = 2**16  # of an answer that is sent at once
+_PART = 2**16  # bytes that are sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -5965,11 +5815,9 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #     SERVES    a handler runs, or an event is awaited         no limit
 #
 # If all places are taken, a new connection takes that of another one, in this order;
-# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
-# slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
-_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
+CLOSES, WAITS, READS, SENDS, SERVES = range(5)
+_NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
     (SERVES, SENDS, CLOSES),
@@ -5979,23 +5827,14 @@ _NEXT_STEPS = (  # the steps that may follow each one, likely ones first
 
 
 def hang_up(sock: Any) -> None:
-    """Shut a socket down, on any thread; close() would wait for its users."""
+    """Shut a socket down; close() would wait for its users."""
     with suppress(OSError):  # it is closed
         sock.shutdown(2)  # SHUT_RDWR
 
 
-@lru_cache(1)
-def http_date(seconds: int) -> str:
-    """Format a time for the Date header: RFC 9110 §6.6.1."""
-    from email.utils import formatdate
-
-    return formatdate(seconds, usegmt=True)
-
-
 class HttpServer:
-    """The connections of an endpoint on a port: see http_server().
+    """The connections of an endpoint on a port.
 
-        hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
@@ -6010,7 +5849,7 @@ class HttpServer:
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float, int]] = {}
+        self.steps: dict[Any, tuple[int, float, int]] = {}
         self.lock = threading.Lock()
         self.patience = 0.3
         self.stopped = False
@@ -6022,18 +5861,16 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(1)
+        self.socket.settimeout(0.05)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.05) -> None:
-        """Accept connections until close(). Handlers see the context of this call."""
+    def serve_forever(self) -> None:
+        """Accept connections. Handlers see the context of this call."""
         self._context = copy_context()
-        with suppress(OSError):  # it is closed
-            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -6041,13 +5878,12 @@ class HttpServer:
                     hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
-        """Accept a connection, if one comes, and start its thread."""
         try:
             sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        serve = partial(self.serve, sock, address)
+        serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
         self.leave(sock)
@@ -6058,8 +5894,7 @@ class HttpServer:
             )
 
     def admit(self, sock: Any) -> bool:
-        """Give a connection a place, if need be that of another; False: all are
-        busy."""
+        """Give a connection a place; False: all others are busy."""
         now = time.monotonic()
         with self.lock:
             if len(self.steps) >= max_connections():
@@ -6068,17 +5903,13 @@ class HttpServer:
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == SERVES or (step == SENDS and not has_stalled):
                     return False
-                self._evict(lowest)
+                del self.steps[lowest]
+                hang_up(lowest)
             self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
-    def _evict(self, sock: Any) -> None:
-        """End a connection, while holding the lock."""
-        del self.steps[sock]
-        hang_up(sock)
-
-    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
-        """Note what a connection does from now on; OSError: it has lost its place."""
+    def step(self, sock: Any, step: int, seconds: float = inf, left: int = 0) -> None:
+        """Note what a connection does from now on."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
@@ -6090,54 +5921,41 @@ class HttpServer:
                 large = [one for one in self.steps if self.steps[one][2] > _PART]
                 total = sum(self.steps[one][2] for one in large)
                 if total > MAX_SENDING_BYTES:
-                    self._evict(min(large, key=self.steps.__getitem__))
+                    slowest = min(large, key=self.steps.__getitem__)
+                    del self.steps[slowest]
+                    hang_up(slowest)
 
     def leave(self, sock: Any) -> None:
-        """Give up the place of a connection, if it has one."""
         with self.lock:
             self.steps.pop(sock, None)
 
     # ---- a connection's own thread
     def serve(self, sock: Any, address: Any) -> None:
-        """Serve requests until the client leaves, or its connection must end."""
         try:
             with sock, sock.makefile("rb") as stream:
                 with suppress(OSError):  # the client has left
                     sock.setsockopt(6, 1, 1)  # TCP_NODELAY: answers are not delayed
-                    closing = False
-                    while not closing:
+                    while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
                         self._context.copy().run(self.endpoint.serve, exchange)
-                        closing = exchange.closing
-                        if not closing:
-                            self.step(sock, WAITS, SEND_SECONDS)
+                        if exchange.closing:
+                            break
+                        self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
-        except Exception as problem:
-            _log(f"a connection of {address[0]} failed: {problem!r:.200}")
         finally:
             self.leave(sock)
 
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
-        """Wait for a request, and read its head; OSError: none comes.
-
-        A head may come in pieces, or two requests together. So it is read line by line,
-        up to the empty line: the body is read later.
-        """
+        """Wait for a request, and read its head; OSError: none comes."""
         begin = stream.peek(1)
         self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
-        if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
-            stream.readline(2)
-            begin = stream.peek(1)
-        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
+        is_text = re.match(rb"[!-~]", begin)  # TLS is not, and has no lines
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6145,10 +5963,7 @@ class HttpServer:
         return data
 
     def _linger(self, sock: Any) -> None:
-        """Read what still comes before a socket is closed, for 2 s at most.
-
-        Else the client might get a reset, and never see why its request was refused.
-        """
+        """Read what still comes: a reset could hide why a request was refused."""
         with suppress(OSError):  # it is closed, or has lost its place
             self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
@@ -6157,13 +5972,12 @@ class HttpServer:
 
     # ---- the end
     def close(self) -> None:
-        """End the endpoint, finish what has begun within `patience` seconds, hang up."""
+        """End the endpoint, let requests finish within `patience` seconds, hang up."""
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
         with suppress(OSError):  # it is closed
-            # Closing the socket at once would reset connections in the kernel's queue,
-            # and a rolling restart would lose calls.
+            # Closing the socket now would reset connections in the kernel's queue.
             self.socket.listen(0)
             while is_ready(self.socket, False) and time.monotonic() < end:
                 self._accept()
@@ -6182,7 +5996,6 @@ class HttpServer:
             hang_up(sock)
 
     def _is_busy(self) -> bool:
-        """Tell whether a request runs, comes or is answered."""
         return any(
             step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
@@ -6190,9 +6003,8 @@ class HttpServer:
 
 
 class SocketExchange(Exchange):
-    """A request on a connection: RFC 9112 §2.2, §3, §5.
+    """A request on a connection: RFC 9112 §3, §5.
 
-    port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
     """
 
@@ -6204,15 +6016,10 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
-        fields = []
-        for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]:
-            fields.append(line.split(":", 1))
-        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
-        if absolute:
-            target = target[absolute.end() :]
+        lines = lines.split("\r\n", MAX_HEADERS + 1)[:-1]
+        fields = [line.split(":", 1) for line in lines]
         super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
@@ -6224,8 +6031,6 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(431, "the headers are too many, or too large")
         elif not head or not has_host or (has_chunks and not self.chunked):
             self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
-        elif absolute:
-            self.headers["host"] = absolute[1]
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
@@ -6249,8 +6054,7 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
+        head = f"HTTP/1.1 {status} \r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -6263,7 +6067,6 @@ class SocketExchange(Exchange):
             self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
-        """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
@@ -6330,15 +6133,15 @@ def serve_http(
 
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
-    httpd = http_server(endpoint or Endpoint(server, **options), host, port)
+    httpd = HttpServer(endpoint or Endpoint(server, **options), host, port)
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
 
     def react(number: int) -> bool:
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
-        is_first = not httpd.stopped
-        drains = number != signal.SIGINT and is_first
-        httpd.patience = DRAIN_SECONDS if drains else 0
+        httpd.patience = 0
+        if number != signal.SIGINT and not httpd.stopped:
+            httpd.patience = DRAIN_SECONDS
         httpd.stopped = True
         return bool(before)
 
@@ -6353,16 +6156,15 @@ def serve_http(
 
 
 # ======== 16. The command line ========================================================
-# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
-# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
-# has this option.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`.
 
 # The options that run() and serve_http() take.
 OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
 def serve_http_at(server: Server, place: str, options: Message) -> None:
-    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    """Serve at [HOST:]PORT."""
     found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
     if not found or int(found[2]) > 65535:
         usage(f"--http {place}: expected [HOST:]PORT")
@@ -6374,7 +6176,6 @@ def serve_http_at(server: Server, place: str, options: Message) -> None:
 
 
 def demo() -> Server:
-    """Make the server of the demonstration."""
     server = Server("mcp_ref-demo", __version__)
 
     @server.tool
@@ -6386,7 +6187,6 @@ def demo() -> Server:
 
 
 def main(words: list[str]) -> None:
-    """Run the command line."""
     if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
     elif words and find_place(words[:2]) is None:
