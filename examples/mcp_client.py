@@ -247,7 +247,7 @@ def _called(function: Any, *arguments: Any) -> Any:
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
-# ---- the form of an elicitation
+# ---- forms of elicitations
 
 # The keywords of a form's fields that are checked. A `pattern` may take for ever.
 _FIELD = """
@@ -328,8 +328,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
     }
 
-    # One below `items`, with a wrong type or name, or a name that another has, is in the
-    # text but not among the names.
+    # One below `items`, with a wrong type or name, or a name that another has, is in
+    # the text but not among the names.
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed(
             "each x-mcp-header must be a unique name of a string, integer or boolean"
@@ -604,7 +604,7 @@ class Transport:
 
 
 class MemoryTransport(Transport):
-    """A Server in this process. Each message has a thread, so that calls can time out."""
+    """A Server in this process. Each message has a thread, so calls can time out."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -677,8 +677,8 @@ class StdioTransport(Transport):
 
     Each process has: `wrote`, true once a line was written; `loss`, the exception for
     later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
-    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When its
-    four threads end, `process` may be the next, so they get theirs as an argument."""
+    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
+    its four threads end, `process` may be the next: they get theirs as an argument."""
 
     process: Any = None
     heard = False  # true once this process has written to stdout
@@ -801,7 +801,7 @@ class StdioTransport(Transport):
         self.up = False
         if process:
             self.outgoing.put(None)
-            # A server that never wrote has nothing to finish.
+            # If it never wrote, it has nothing to finish.
             patience = CLOSE_STEP_SECONDS if self.heard else 0.2
             try:
                 for step in ("SIGTERM", "SIGKILL"):
@@ -1140,8 +1140,8 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # Its schema says which arguments become headers. Without it, the
-                    # server refuses the call if it needs any.
+                    # Its schema says which arguments become headers. If they are
+                    # missing, the server refuses the call.
                     with client._optional("tools/list"):
                         client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
@@ -1520,7 +1520,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 self.granted.append(name)
 
     def _open_legacy(self, wanted: list[str]) -> None:
-        # The head of the stream may come with its first event only: it counts as open.
+        # The head of the stream may come with its first event: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
         self.client.running[self.id] = self
@@ -1801,8 +1801,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # Version 1 of the Python SDK writes 94 lines to stderr about an unknown method:
-        # stderr is shown after the answer, unless that is an error.
+        # Some servers write pages to stderr about an unknown method: stderr is shown
+        # after the answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = held.append
@@ -2006,7 +2006,7 @@ class Client(AbstractContextManager["Client"]):
     def _finish(self, request: Request) -> None:
         """Stop waiting; cancel the request if it has no response:
         basic/patterns/cancellation."""
-        # Checked before hang_up(), which settles it and, over HTTP, cancels a modern one.
+        # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
         if must_cancel and request.tag is not None:
