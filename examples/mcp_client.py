@@ -92,7 +92,6 @@ from mcp_ref import (
     META_LOG_LEVEL,
     META_SERVER,
     META_SUBSCRIPTION,
-    META_VERSION,
     METHOD_NOT_FOUND,
     METHODS,
     MISSING_CAPABILITY,
@@ -108,6 +107,7 @@ from mcp_ref import (
     encode,
     is_id,
     kind_of,
+    meta_for,
     mirror,
     printable,
     rules,
@@ -1965,15 +1965,10 @@ class Client(AbstractContextManager["Client"]):
 
     def _begin(self, request: Request, params: Message) -> Request:
         self.stray = ""
-        meta: Message = {}
-        if self.modern:  # basic/index §_meta
-            meta = {
-                META_VERSION: self.version,
-                META_CLIENT: self._info,
-                META_CAPABILITIES: self._declared,
-            }
-            if self.log_level:
-                meta[META_LOG_LEVEL] = self.log_level
+        meta = {META_CLIENT: self._info, META_CAPABILITIES: self._declared}
+        if self.log_level:
+            meta[META_LOG_LEVEL] = self.log_level
+        meta = meta_for(self.version, meta)  # nothing in a session: basic/index §_meta
         if request.on_progress or request.extend:
             meta["progressToken"] = request.id
         meta.update(params.get("_meta", {}))
