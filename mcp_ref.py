@@ -6307,6 +6307,7 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
+        self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 

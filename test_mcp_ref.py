@@ -6148,6 +6148,26 @@ def test_connections_follow_the_limit_of_descriptors(monkeypatch):
         site(f"b = {listen}")
 
 
+def test_the_connection_of_a_client_that_has_left_ends_in_silence(monkeypatch):
+    """Nothing has been sent before, so nothing tells that the client is gone."""
+    server, cancelled, log = mcp.Server("s"), threading.Event(), []
+
+    @server.tool
+    def waits(ctx: Context) -> None:
+        ctx.on_cancel(cancelled.set)
+        connection.sock.shutdown(socket.SHUT_RDWR)
+        assert cancelled.wait(PATIENCE)
+
+    monkeypatch.setattr(mcp, "log", log.append)
+    call = modern("tools/call", name="waits")
+    with http_serving(server) as httpd:
+        connection = http.client.HTTPConnection("127.0.0.1", httpd.server_port)
+        connection.request("POST", "/mcp", mcp.encode(call), headers_of(call))
+        assert cancelled.wait(PATIENCE)
+    connection.close()
+    assert not [line for line in log if "failed" in line]
+
+
 def test_one_exception_does_not_end_the_checks(capfd):
     server, cancelled = mcp.Server("s"), threading.Event()
 
