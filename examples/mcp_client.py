@@ -230,7 +230,6 @@ def _result(response: Message) -> Any:
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
-    # A daemon does not delay the end of the process.
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
@@ -248,7 +247,7 @@ def _called(function: Any, *arguments: Any) -> Any:
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
-# ---- the form of an elicitation
+# ---- forms of elicitations
 
 # The keywords of a form's fields that are checked. A `pattern` may take for ever.
 _FIELD = """
@@ -329,8 +328,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
     }
 
-    # One below `items`, with a wrong type or name, or a name that another has, is in the
-    # text but not among the names.
+    # One below `items`, with a wrong type or name, or a name that another has, is in
+    # the text but not among the names.
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed(
             "each x-mcp-header must be a unique name of a string, integer or boolean"
@@ -430,10 +429,9 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 #
 #   1. Client._transmit() puts the request among `client.running`.
 #   2. A thread of the transport sends the message, and settle()s a failure.
-#   3. The thread that reads finds the request in `running` by the message's id. It
-#      put()s progress into the inbox, and settle()s the response.
-#   4. In any case, Client._finish() takes it out of `running`, and cancels it on the
-#      server if there was no response.
+#   3. The thread that reads finds the request by its id, put()s progress, and settle()s
+#      the response.
+#   4. Client._finish() takes it out of `running`, and cancels it if it has no response.
 
 
 class Request:
@@ -490,7 +488,7 @@ class Request:
         self._news = Lock()
 
         # ---- over HTTP only
-        self.wire: Any = None  # its connection, while it has one
+        self.wire: Any = None
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
         self.slower = 1  # ... times this, which doubles while it brings nothing
@@ -541,7 +539,7 @@ class Request:
             self._news.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
-        """Wait for the response and return it; report progress until then."""
+        """Return the response; report progress until it comes."""
         while True:
             message = self.next()
             if "method" not in message:
@@ -555,8 +553,8 @@ class Request:
 
 
 # ==== 4. Transports: in this process, and stdio ===============
-# A transport carries messages, and does not interpret them. It passes messages of the
-# server to Client.receive(), and exceptions to Request.settle().
+# A transport passes messages of the server to Client.receive(), and exceptions to
+# Request.settle().
 
 
 class Transport:
@@ -606,13 +604,12 @@ class Transport:
 
 
 class MemoryTransport(Transport):
-    """A Server in this process. Each message has a thread, so that calls can time out."""
+    """A Server in this process. Each message has a thread, so calls can time out."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
     def start(self) -> None:
-        # For the server, a new peer is a new connection.
         self.peer = Peer(self._deliver)
         self.up = True
 
@@ -649,7 +646,7 @@ def _lines(file: Any) -> Iterator[bytes]:
 
 def _kill(process: Any, name: str) -> None:
     """Send a signal to a server and its children; on Windows, end the server."""
-    with suppress(OSError):  # no process is left
+    with suppress(OSError):
         if os.name == "nt":
             process.kill()
         else:
@@ -680,8 +677,8 @@ class StdioTransport(Transport):
 
     Each process has: `wrote`, true once a line was written; `loss`, the exception for
     later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
-    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When its
-    four threads end, `process` may be the next, so they get theirs as an argument."""
+    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
+    its four threads end, `process` may be the next: they get theirs as an argument."""
 
     process: Any = None
     heard = False  # true once this process has written to stdout
@@ -725,7 +722,7 @@ class StdioTransport(Transport):
                 stderr=PIPE,
                 env=self.env,
                 cwd=self.cwd,
-                start_new_session=True,  # a process group, to be ended whole
+                start_new_session=True,
             )
         except (OSError, ValueError, IndexError) as problem:
             raise Disconnected(f"cannot start {self.command}: {problem}") from None
@@ -764,7 +761,7 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _forward(self, process: Any) -> None:
-        """Pass on the lines of the server's stderr; runs on mcp-stderr."""
+        """Pass on its stderr; runs on mcp-stderr."""
         with process.stderr:
             for line in _lines(process.stderr):
                 text = line.decode("utf-8", "replace").rstrip()
@@ -799,12 +796,12 @@ class StdioTransport(Transport):
             self.client.lost(loss)
 
     def stop(self) -> None:
-        """Shut down the server: basic/transports/stdio §Shutdown."""
+        """basic/transports/stdio §Shutdown"""
         process = self.process
         self.up = False
         if process:
             self.outgoing.put(None)
-            # A server that never wrote has nothing to finish.
+            # If it never wrote, it has nothing to finish.
             patience = CLOSE_STEP_SECONDS if self.heard else 0.2
             try:
                 for step in ("SIGTERM", "SIGKILL"):
@@ -834,7 +831,7 @@ class StdioTransport(Transport):
 #     _Wire.exchange   bytes
 
 
-# Requests that are repeated while a server restarts: they only read.
+# Requests that only read: they are repeated while a server restarts.
 _REPEATED = """
     initialize ping prompts/list resources/list resources/templates/list server/discover
     tools/list
@@ -902,7 +899,7 @@ class _Wire:
         try:
             yield
         except (OSError, HTTPException, ValueError) as problem:
-            # http.client quotes the value of an invalid header, which may be a secret.
+            # http.client quotes the value of an invalid header: a secret.
             text = str(problem).partition(" value b")[0]
             raise kind(
                 f"{self.host}{self.route}: {text or type(problem).__name__}"
@@ -933,7 +930,7 @@ class _Wire:
             if "Content-Encoding" in fields:  # http.client asks for "identity"
                 raise ValueError(f"compressed, unasked: {fields['Content-Encoding']}")
             if not self.is_stream:
-                # One byte more than decode() accepts: enough to be refused.
+                # One byte more than decode() accepts.
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
                 if self.response.length and len(self.body) <= MAX_MESSAGE_BYTES:
                     raise ValueError("the body was cut off")
@@ -956,16 +953,16 @@ class _Wire:
                     value = value.removeprefix(" ")
                     if field == "data":
                         data.append(value)
-                    elif field in ("event", "id", "retry"):  # others are not kept
+                    elif field in ("event", "id", "retry"):
                         event[field] = value
                     size += len(line)
-                    if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
+                    if size > MAX_MESSAGE_BYTES + 1000:
                         raise Malformed(
                             f"the server sent an event of more than {size} characters"
                         )
                     if line == "\n":
                         request.last_id = event.get("id", request.last_id)
-                        # It has no `retry`, or one that is not a number.
+                        # There is none, or it is not a number.
                         with suppress(ValueError, KeyError):
                             request.retry = max(50, int(event["retry"][:9])) / 1000
                         if any(data):  # an event may have only an id
@@ -978,8 +975,8 @@ class _Wire:
                 text.detach()  # else it would close the response
 
     def hang_up(self, owner: Any, close: bool = os.name == "nt") -> None:
-        """End the owner's exchange, from any thread: a read or write that blocks fails.
-        `close`: free the socket, too (on Windows, nothing else ends a read)."""
+        """End the owner's exchange, from any thread. `close`: free the socket, too (on
+        Windows, nothing else ends a read)."""
         # OSError: the socket is closed already.
         with self.lock, suppress(OSError):
             if self.owner is not owner:
@@ -990,7 +987,7 @@ class _Wire:
                 socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def free(self) -> bool:
-        """Leave the owner; tell whether another request may use the connection."""
+        """Leave the owner; tell whether another may use the connection."""
         with self.lock:
             self.owner = None
             self.since = monotonic()
@@ -1094,7 +1091,7 @@ class HttpTransport(Transport):
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
-        self.idle: Any = []  # kept connections
+        self.idle: Any = []
         self.cookies: Message = {}  # "name=value", by name
 
     def start(self) -> None:
@@ -1143,8 +1140,8 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # Its schema says which arguments become headers. Without it, the
-                    # server refuses the call if it needs any.
+                    # Its schema says which arguments become headers. If they are
+                    # missing, the server refuses the call.
                     with client._optional("tools/list"):
                         client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
@@ -1200,9 +1197,8 @@ class HttpTransport(Transport):
             raise self._refusal(wire)
 
     def _read_answer(self, wire: _Wire, request: Request) -> None:
-        """Read the stream that has the response. A legacy one that breaks is resumed,
-        if its events have ids: [2025-11-25] basic/transports §Resumability and
-        Redelivery."""
+        """Read the stream with the response. A legacy one whose events have ids is
+        resumed: [2025-11-25] basic/transports §Resumability and Redelivery."""
         while True:
             self._read_stream(wire, request, request)
             if request.settled:
@@ -1257,7 +1253,7 @@ class HttpTransport(Transport):
         if wire.session == self.session:
             self.lost_session = self.session
             self.session = ""
-            self.up = False  # the next request reconnects
+            self.up = False
             self._end_stream(lost)
         return lost
 
@@ -1279,8 +1275,7 @@ class HttpTransport(Transport):
                 subscription.settle(problem)
 
     def _hold_stream(self, stream: Request) -> None:
-        """Read messages that belong to no request until the session ends; runs on
-        mcp-stream."""
+        """Read messages until the session ends; runs on mcp-stream."""
         try:
             while not stream.over.is_set():
                 wire = self._get(stream)
@@ -1294,7 +1289,7 @@ class HttpTransport(Transport):
         except Exception as problem:
             self._end_stream(Disconnected(f"the session's stream has ended: {problem}"))
             if self.post_to:
-                self.up = False  # the next request reconnects
+                self.up = False
                 self.client.lost(problem)
             raise
 
@@ -1317,7 +1312,7 @@ class HttpTransport(Transport):
             raise self._refusal(wire)
         return wire
 
-    # ---- an exchange: redirects, then authorization, then the connection
+    # ---- an exchange
 
     def _open(
         self, request: Request, verb: str, headers: Message, message: Any = None
@@ -1351,13 +1346,13 @@ class HttpTransport(Transport):
     def _is_busy(self, wire: _Wire, request: Request) -> bool:
         """Wait if the request should be sent again; tell whether it should.
 
-        After 429 and 503 with Retry-After, any request; after 502, 503 and 504 (the
-        server restarts), one of _REPEATED."""
+        After 429 and 503 with Retry-After, any; after 502, 503 and 504 (the server
+        restarts), those in _REPEATED."""
         pause = inf
-        if wire.status in (502, 503, 504) and request.method in _REPEATED:
-            if request.slower < 2**MAX_RETRIES:
-                pause = RETRY_SECONDS * request.slower
-                request.slower *= 2
+        is_restarting = wire.status in (502, 503, 504) and request.method in _REPEATED
+        if is_restarting and request.slower < 2**MAX_RETRIES:
+            pause = RETRY_SECONDS * request.slower
+            request.slower *= 2
         if wire.status in (429, 503):
             with suppress(KeyError, ValueError):  # not sent, or a date
                 pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
@@ -1379,7 +1374,7 @@ class HttpTransport(Transport):
                 if headers is None:
                     raise refusal
                 self.authorized = headers
-        # Neither the request's time nor that for connecting runs meanwhile.
+        # This does not count against the timeouts.
         spent = monotonic() - began
         request.deadline += spent - LOGIN_SECONDS
         self.client.open_until += spent
@@ -1434,10 +1429,9 @@ class HttpTransport(Transport):
     # ---- connections
 
     def _take_wire(self, request: Request) -> _Wire:
-        """Take a connection that is kept, or open one, for a request."""
         self._release(request)
         wire = None
-        with suppress(IndexError):  # none is kept
+        with suppress(IndexError):
             wire = self.idle.pop()
         if wire and not wire.is_fresh():
             wire.hang_up(None, close=True)
@@ -1445,9 +1439,9 @@ class HttpTransport(Transport):
         wire = wire or _Wire(self.url, self.tls, CALL_SECONDS, self.proxy)
         self.unread = False
 
-        # The caller's deadline ends every wait for a response.
+        # The caller's deadline ends the wait for a response.
         wire.socket.settimeout(None if request.response else request.timeout)
-        wire.place = {"on": wire.socket.getsockname()[1]}  # our port
+        wire.place = {"on": wire.socket.getsockname()[1]}
         with wire.lock:
             wire.owner = request
         request.wire = wire
@@ -1456,7 +1450,6 @@ class HttpTransport(Transport):
         return wire
 
     def _release(self, request: Request) -> None:
-        """Keep a request's connection for others, if it can serve them."""
         wire = request.wire
         request.wire = None
         if wire and wire.free() and self.up and len(self.idle) < MAX_IDLE:
@@ -1527,7 +1520,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 self.granted.append(name)
 
     def _open_legacy(self, wanted: list[str]) -> None:
-        # The head of the stream may come with its first event only: it counts as open.
+        # The head of the stream may come with its first event: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
         self.client.running[self.id] = self
@@ -1550,9 +1543,9 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             try:
                 message = self.next()
             except Exception as problem:
-                if self.cancelled:  # by close()
+                if self.cancelled:
                     return
-                self.put(problem)  # for the next iteration
+                self.put(problem)
                 raise
             method = message.get("method")
             if method in (None, "notifications/cancelled"):  # the server has ended it
@@ -1573,7 +1566,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
 
     def close(self) -> None:
         """End the subscription, unless it has ended."""
-        with suppress(ValueError):  # close() was called before
+        with suppress(ValueError):
             self.client.subscriptions.remove(self)
             self.cancel()
             if not self.client.modern:
@@ -1695,7 +1688,7 @@ class Client(AbstractContextManager["Client"]):
             self.log_level = "info"
         self._modes = {mode: ask for mode, ask in modes.items() if ask}
         self.transport.client = self
-        self.closed = False  # true once close() was called
+        self.closed = False
         # A message since the last request that answers none: for its error.
         self.stray = ""
         self.ids = itertools.count(1)
@@ -1750,8 +1743,7 @@ class Client(AbstractContextManager["Client"]):
         finally:
             self._opening.release()
 
-    # ---- connecting: which revision the server speaks
-    # (the transports' §Backward Compatibility). open() connects once, on one thread.
+    # ---- connecting: the transports' §Backward Compatibility
 
     def _find_era(self) -> None:
         # `version` may be that of the connection before.
@@ -1787,7 +1779,7 @@ class Client(AbstractContextManager["Client"]):
             raise problem
 
         if not self.transport.up:
-            self.transport.start()  # it exited on server/discover
+            self.transport.start()
         try:
             self._initialize(versions("legacy")[0])
         except _FAILURES as refusal:
@@ -1809,8 +1801,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # Version 1 of the Python SDK writes 94 lines to stderr about an unknown method:
-        # stderr is shown after the answer, unless that is an error.
+        # Some servers write pages to stderr about an unknown method: stderr is shown
+        # after the answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = held.append
@@ -1884,7 +1876,6 @@ class Client(AbstractContextManager["Client"]):
             self.transport.say(f"{method} failed: {problem}")
 
     def _take_over(self, result: Message, info: Any) -> None:
-        """Store the server's description of itself."""
         declared = _member(result, "capabilities", dict)
         # null: not declared
         self.capabilities = {
@@ -1894,7 +1885,7 @@ class Client(AbstractContextManager["Client"]):
         self.instructions = result.get("instructions")
 
     def _speak(self, version: str) -> None:
-        """Set the revision to speak, and the capabilities to declare in it."""
+        """Set the revision, and the capabilities to declare in it."""
         edition = rules(version)
         self.version = version
         self.modern = edition.modern
@@ -1921,10 +1912,10 @@ class Client(AbstractContextManager["Client"]):
     ) -> Any:
         """Send a request, answer the server's questions, return the result.
 
-        `started`: called with each Request before it is sent; you can cancel() it
-        later. `timeout`: seconds for each response; `on_progress`: called with
-        progress, total and message, on this thread; `extend`: progress resets the
-        timeout, up to `longest` seconds."""
+        `started`: called with each Request before it is sent, which can cancel() it.
+        `timeout`: seconds for each response; `on_progress`: called with progress, total
+        and message, on this thread; `extend`: progress resets the timeout, up to
+        `longest` seconds."""
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
@@ -1952,7 +1943,7 @@ class Client(AbstractContextManager["Client"]):
             if result_type != "input_required":
                 raise Malformed(f"unknown result of {method}: {result!r:.200}")
             more = self._more_input(method, result, request.tag)
-            if request.cancelled:  # while a question was being answered
+            if request.cancelled:
                 raise RequestCancelled(f"{method} was cancelled")
         raise Malformed(f"{method} asked for input more than {MAX_ROUNDS} times")
 
@@ -1963,7 +1954,6 @@ class Client(AbstractContextManager["Client"]):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
-        """Send a notification; return a Request, settled once it is sent."""
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         return self._transmit(message, Request(self, method, timeout, response=False))
 
@@ -1974,7 +1964,6 @@ class Client(AbstractContextManager["Client"]):
             self._finish(request)
 
     def _begin(self, request: Request, params: Message) -> Request:
-        """Send a request; its messages arrive in its inbox."""
         self.stray = ""
         meta = {META_CLIENT: self._info, META_CAPABILITIES: self._declared}
         if self.log_level:
@@ -1996,7 +1985,6 @@ class Client(AbstractContextManager["Client"]):
         return self._transmit(message, request)
 
     def _transmit(self, message: Message, request: Request) -> Request:
-        """Give a message to the transport; an exception settles the request."""
         self.running[request.id] = request
         if self._trace:
             self._trace(">", message)
@@ -2013,7 +2001,7 @@ class Client(AbstractContextManager["Client"]):
     def _finish(self, request: Request) -> None:
         """Stop waiting; cancel the request if it has no response:
         basic/patterns/cancellation."""
-        # Checked before hang_up(), which settles it, and over HTTP cancels a modern one.
+        # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
         if must_cancel and request.tag is not None:
@@ -2040,12 +2028,12 @@ class Client(AbstractContextManager["Client"]):
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
             flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            # It may be too large, or too deep, to be decoded.
+            # It may be too large, or too deep.
             found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
             found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
             ident = int(found[1]) if found else None
             if ident not in self.running:
-                # The first: the next may be the rest of a line that is too long.
+                # The first: others may be the rest of a line that is too long.
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
             self.running[ident].settle(Malformed(flaw))
@@ -2060,7 +2048,7 @@ class Client(AbstractContextManager["Client"]):
 
     def _take_message(self, message: Any, request: Any) -> None:
         kind = ""
-        with suppress(RpcError):  # other JSON is ignored
+        with suppress(RpcError):
             kind = kind_of(message)
         if kind == "response":
             ident = message.get("id")
@@ -2082,8 +2070,8 @@ class Client(AbstractContextManager["Client"]):
             _thread("mcp-answer", self._take_question, message, self._tags(request))
 
     def _tags(self, request: Any) -> list[Any]:
-        """Return the tags of the calls that a message may belong to: of `request`, if
-        the message came with its answer, or else of all that the server may work on."""
+        """Return the tags of the calls that a message may belong to: `request`, if it
+        came with its answer, or else all that the server may work on."""
         asking = [request] if request else list(self.running.values())
         tags = [one.tag for one in asking if one.response]
         return tags if request else [*tags, *self.unanswered.values()]
@@ -2122,7 +2110,7 @@ class Client(AbstractContextManager["Client"]):
             self._on_notification(message)
 
     def lost(self, problem: BaseException) -> None:
-        """Fail all pending calls: the connection is lost."""
+        """Fail all pending calls."""
         for request in list(self.running.values()):
             request.settle(problem)
             request.hang_up()
@@ -2145,8 +2133,8 @@ class Client(AbstractContextManager["Client"]):
     # ---- answering the server's questions
 
     def _more_input(self, method: str, result: Message, tag: Any) -> Message:
-        """Answer the questions in a modern result; return the params to add to the
-        retry: basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
+        """Answer the questions in a modern result; return more params for the retry:
+        basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
         more = {}
         if "requestState" in result:
             more["requestState"] = result["requestState"]
@@ -2162,8 +2150,7 @@ class Client(AbstractContextManager["Client"]):
         return more
 
     def answer(self, question: Any, tag: Any = None) -> Message:
-        """Answer a modern server's question, {"method", "params"}; AskError if it is
-        refused."""
+        """Answer a modern server's question, {"method", "params"}, or AskError."""
         try:
             return self._answer(_object(question), [tag])
         except RpcError as problem:  # a modern server cannot be sent an error
@@ -2176,19 +2163,17 @@ class Client(AbstractContextManager["Client"]):
         try:
             answer = {"result": self._answer(message, tags)}
             encode(answer)
-        except Exception as problem:  # a callback may raise anything
+        except Exception as problem:
             self.transport.say(f"{method!r:.200} failed: {problem!r}")
             code = problem.code if isinstance(problem, RpcError) else INTERNAL_ERROR
             answer = {"error": {"message": f"{problem}", "code": code}}
 
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
-        # Until it is sent, the question counts as open.
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
         self._questions.release()
 
     def _answer(self, question: Message, tags: Any) -> Message:
-        """Return the result for a question; RpcError if there is none."""
         method = question.get("method")
         params = _object(question, "params")
         if method == "ping":
@@ -2210,12 +2195,12 @@ class Client(AbstractContextManager["Client"]):
         answer = _called(self._sample, params, tags)
         if answer is None:  # [2025-11-25] client/sampling §Error Handling
             raise RpcError(-1, "User rejected sampling request")
-        if isinstance(answer, str):  # shorthand for a text answer
+        if isinstance(answer, str):
             answer = {"content": {"type": "text", "text": answer}}
         return {"role": "assistant", "model": "unknown", **answer}
 
     def _answer_elicitation(self, params: Message, tags: Any) -> Message:
-        """Have the user fill in a form or visit a page: client/elicitation."""
+        """Have the user fill in a form, or visit a page: client/elicitation."""
         mode = str(params.get("mode", "form"))
         fields: Message = {}
         schema = Schema({})
@@ -2225,7 +2210,7 @@ class Client(AbstractContextManager["Client"]):
                 _check_url(params.get("url"))
             else:
                 fields, schema = _form(_object(params, "requestedSchema"))
-        except Exception as problem:  # a form can be wrong in many ways
+        except Exception as problem:
             raise RpcError(
                 INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
             ) from None
@@ -2260,7 +2245,7 @@ class Client(AbstractContextManager["Client"]):
         self, method: str, params: Any, member: str, *needed: str, **options: Any
     ) -> Message:
         """Send a request whose result has a list `member` of objects with strings
-        `needed`. ServerLacks if the server does not declare the capability."""
+        `needed`. ServerLacks: the capability is not declared."""
         self.open(options.get("timeout"))
         capability = METHODS[method].capability
         # Some servers have prompts, and declare none.
@@ -2349,9 +2334,8 @@ class Client(AbstractContextManager["Client"]):
     def call_tool(
         self, name: str, arguments: Message | None = None, **options: Any
     ) -> Message:
-        """Call a tool. Returns {"content": [...]}, with "structuredContent" if it has
-        any, and "isError" if the tool failed. Options: see request(). (server/tools
-        §Calling Tools)"""
+        """Call a tool: server/tools §Calling Tools. Returns {"content": [...]}, perhaps
+        with "structuredContent", and "isError" if it failed. Options: see request()."""
         params = {"name": name, "arguments": arguments or {}}
         return self._ask("tools/call", params, "content", "type", **options)
 
@@ -2369,9 +2353,8 @@ class Client(AbstractContextManager["Client"]):
     def complete(
         self, reference: str, argument: str, value: str, known: Any = None
     ) -> list[str]:
-        """Return completions of `value`, typed so far for an argument of a prompt or
-        template. `known`: the arguments already filled in.
-        (server/utilities/completion)"""
+        """Return completions of `value`, for an argument of a prompt or template:
+        server/utilities/completion. `known`: other arguments."""
         ref = {"type": "ref/prompt", "name": reference}
         if "://" in reference or "{" in reference:  # a name may contain a colon
             ref = {"type": "ref/resource", "uri": reference}
@@ -2410,7 +2393,6 @@ class Client(AbstractContextManager["Client"]):
         if callback:
 
             def forward() -> None:
-                # The connection is lost, or closed: so is the subscription.
                 with suppress(Disconnected):
                     for change in subscription:
                         callback(change)
