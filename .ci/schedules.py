@@ -644,8 +644,7 @@ def result(number: int) -> dict[str, Any]:
 
 def request(mcp: Any, method: str, **params: Any) -> dict[str, Any]:
     """Make a modern request, whose id is 1."""
-    meta = {mcp.META_VERSION: mcp.versions()[0], mcp.META_CAPABILITIES: {}}
-    params["_meta"] = meta
+    params["_meta"] = mcp.meta_for(mcp.versions()[0])
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 

@@ -1211,6 +1211,8 @@ class Talk:
         flaws += (
             [] if keyword in json.dumps(came).lower() else [f"no {keyword!r} in it"]
         )
+        if flaws and isinstance(came, dict) and "error" in came:
+            flaws[0] += f"; the error is {came['error'].get('message')!r:.200}"
         assert not flaws, "\n".join([*flaws, f"in {json.dumps(came)[:2000]}"])
         self.name(label, came)
 
