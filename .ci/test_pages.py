@@ -111,14 +111,6 @@ class Price:
         return f"{self.cents // 100}.{self.cents % 100:02}"
 
 
-T = typing.TypeVar("T")
-
-
-@dataclasses.dataclass
-class Page(typing.Generic[T]):
-    items: list[T]
-
-
 API = (HERE / "examples" / "api.md").read_text("utf-8")
 
 
@@ -134,7 +126,6 @@ HINT_NAMES = {
     "Mapping": Mapping,
     "Optional": Optional,
     "Options": Options,
-    "Page": Page,
     "Pair": Pair,
     "Path": Path,
     "Point": Spot,

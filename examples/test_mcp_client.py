@@ -723,7 +723,7 @@ def test_client_reads_events_cut_anywhere(form, end):
 
 @parametrize("status", [301, 302, 307, 308])
 def test_client_follows_redirects_and_resumes_in_time(status):
-    later, broke = [], []
+    later, broke, record = [], [], io.BytesIO()
 
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb == "GET":
@@ -741,10 +741,13 @@ def test_client_follows_redirects_and_resumes_in_time(status):
             yield http_answer(200 if text else 202, JSON, text)
 
     with limits(RETRY_SECONDS=9 * PATIENCE), answering(answer) as site:
-        with client.connect(site.url, revision=NEWEST_LEGACY, timeout=PATIENCE) as one:
+        with client.connect(
+            site.url, revision=NEWEST_LEGACY, timeout=PATIENCE, record=record
+        ) as one:
             assert one.list_prompts() == []
         assert [verb for verb, _, _ in site.asked] == ["POST"] * 4 + ["GET", "DELETE"]
         assert site.asked[4][1]["last-event-id"] == "1"
+        assert b'"Last-Event-ID":"1"' in record.getvalue()
         assert all(
             headers["mcp-protocol-version"] == NEWEST_LEGACY
             for _, headers, _ in site.asked[1:]
@@ -1350,7 +1353,7 @@ def test_client_prints_no_control_characters(capsys):
             one.ping()
             assert seen.wait(PATIENCE)
     printed = capsys.readouterr().err
-    assert "ignored the tool" in printed and "Method not found" in printed
+    assert "tools/list: ignored" in printed and "Method not found" in printed
     assert "\x1b" not in printed
 
 
@@ -1457,6 +1460,21 @@ def test_a_stream_that_does_not_end_after_its_response_keeps_no_thread():
             assert time.monotonic() < end
             time.sleep(0.01)
         gate.set()
+
+
+@parametrize("rest", [b"0", b"0\r\n", b"0\r\n\r"])
+def test_a_stream_that_has_ended_in_part_keeps_no_connection(rest):
+    """`0` may begin a longer number, and more headers may follow a whole line."""
+    gate = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield CHUNKED + chunk(f"data: {text}\n\n") + rest
+        gate.wait(PATIENCE)
+
+    with answering(answer, Kept) as site, client.connect(site.url) as one:
+        assert one.list_prompts() == one.list_prompts() == []
+        gate.set()
+    assert site.connections == len(site.asked) == 3
 
 
 def keeping(verb: str, headers: dict, method: str, text: str):
@@ -2119,12 +2137,33 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
         over.set()
 
 
+def test_a_response_that_comes_as_its_call_is_given_up_leaves_nothing():
+    """It comes between the two steps in which the client notes the call."""
+    server, gate = mcp.Server("x"), threading.Event()
+
+    class Notes(dict):
+        def __setitem__(self, ident, tag):
+            super().__setitem__(ident, tag)
+            one.receive(mcp.encode({"jsonrpc": "2.0", "id": ident, "result": {}}))
+
+    @server.tool
+    def slow():
+        gate.wait(PATIENCE)
+
+    with client.connect(server) as one:
+        one.unanswered = Notes()
+        with pytest.raises(TimeoutError):
+            one.call_tool("slow", timeout=0.05, tag="ann")
+        assert one.unanswered == {}
+        gate.set()
+
+
 # ---- a call runs once
 
 
 class Restarting:
-    """A server on a balancer: `lost()` makes it forget its sessions. `refuses` says with
-    which status and body it refuses them; calls of the tool are counted in `ran`."""
+    """A server on a balancer: `lost()` makes it forget its sessions. `refusal` has the
+    status and body of its refusals; calls of the tool are counted in `ran`."""
 
     def __init__(self, status: int, body: str):
         self.refusal = http_answer(status, {}, body)

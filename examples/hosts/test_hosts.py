@@ -89,8 +89,7 @@ def test_what_the_application_does_not_call_is_answered_and_never_done(capsys):
         results = [application.call("act", what="late") for _ in range(2)]
         for result in results:
             assert "has not run this" in words_of(result.result(PATIENCE))
-    log = capsys.readouterr()[1]
-    assert log.count("run=") == 1 and "Traceback" not in log
+    assert "has not run this" in capsys.readouterr()[1]
     application.start(2).result(PATIENCE)
     assert application.acts == []
     last = application.call("act", what="in time")

@@ -105,7 +105,7 @@ class Silent(TimeoutError):
 
 
 class NotAnswered(Failed):
-    """A request has no answer, though the runner waited five times as long: why."""
+    """A request has no answer, though the runner waited four times as long: why."""
 
 
 class Ended(ConnectionError):
@@ -554,15 +554,16 @@ class Talk:
     def explain(self, silence: Silent, step: Json) -> None:
         """Find out what a silence shows: the server is slow, it does not answer, or
         the vector says why it may wait."""
-        self.grace = 4
+        self.grace = 2
         with contextlib.suppress(Failed, Silent):
             self.barrier({})  # a server that does one thing at a time has done it then
+        self.grace = 1
         try:
             with contextlib.suppress(Failed):
                 self.until(silence.found, "late answer")
             raise Missing("answer in time: it came later")
         except Silent:
-            self.grace = 1
+            pass
         odd = not silence.due and {"send", "text", "bytes"} & set(step)
         if "waits" in step or odd:  # what is not a request asks for an error
             raise Failed(str(silence))

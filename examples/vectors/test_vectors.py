@@ -476,7 +476,7 @@ IDLE = A_SERVER.replace(
     """    if method in ("late", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(1.2, print, [words], {"flush": True}).start()
+        threading.Timer(0.75, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
