@@ -1254,7 +1254,7 @@ class Talk:
 
     def returns(self, text: str):
         value = self.outcome()
-        assert not isinstance(value, BaseException), repr(value)
+        assert not isinstance(value, BaseException), f"the call raised {value!r}"
         flaws = differences(json.loads(text), getattr(value, "__dict__", value))
         assert not flaws, "\n".join(flaws)
 
@@ -1265,7 +1265,7 @@ class Talk:
             f"{getattr(value, 'code', '')} {value} {getattr(value, 'data', '')}".lower()
         )
         assert name in [kind.__name__ for kind in type(value).__mro__], (
-            f"instead: {value!r}"
+            f"expected {text}, the call returned {value!r:.300}"
         )
         assert word.lower() in said, f"no {word!r} in {said}"
 
