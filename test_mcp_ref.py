@@ -6466,7 +6466,8 @@ def test_each_revision_has_its_capabilities_and_meta():
         assert found.pop("resources") == {**change, "subscribe": True}
         completes = exists(revisions.METHODS["completion/complete"], version)
         named = exists(revisions.MEMBERS["capabilities.completions"], version)
-        assert found == ({"completions": {}} if completes and named else {}), version
+        wanted = {"completions": {}} if completes and named else {}
+        assert found == wanted, f"in {version}, says testing/revisions.py"
         told = server.capabilities(version, tells=False)
         assert told["prompts"] == told["resources"] == {}
         given = {mcp.META_CLIENT: {"name": "c"}, "traceparent": "t"}

@@ -1211,6 +1211,8 @@ class Talk:
         flaws += (
             [] if keyword in json.dumps(came).lower() else [f"no {keyword!r} in it"]
         )
+        if flaws and isinstance(came, dict) and "error" in came:
+            flaws[0] += f"; the error is {came['error'].get('message')!r:.200}"
         assert not flaws, "\n".join([*flaws, f"in {json.dumps(came)[:2000]}"])
         self.name(label, came)
 
@@ -1252,7 +1254,7 @@ class Talk:
 
     def returns(self, text: str):
         value = self.outcome()
-        assert not isinstance(value, BaseException), repr(value)
+        assert not isinstance(value, BaseException), f"the call raised {value!r}"
         flaws = differences(json.loads(text), getattr(value, "__dict__", value))
         assert not flaws, "\n".join(flaws)
 
@@ -1263,7 +1265,7 @@ class Talk:
             f"{getattr(value, 'code', '')} {value} {getattr(value, 'data', '')}".lower()
         )
         assert name in [kind.__name__ for kind in type(value).__mro__], (
-            f"instead: {value!r}"
+            f"expected {text}, the call returned {value!r:.300}"
         )
         assert word.lower() in said, f"no {word!r} in {said}"
 
