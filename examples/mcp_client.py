@@ -444,6 +444,9 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 #      server if there was no response.
 
 
+REQUEST_OPTIONS = {"timeout", "tag", "on_progress", "extend", "longest"}
+
+
 class Request:
     """A request, from sending to response. Any thread may cancel() it.
 
@@ -1948,6 +1951,11 @@ class Client(AbstractContextManager["Client"]):
         later. `timeout`: seconds for each response; `on_progress`: called with
         progress, total and message, on this thread; `extend`: progress resets the
         timeout, up to `longest` seconds."""
+        for name in options.keys() - REQUEST_OPTIONS:
+            raise TypeError(
+                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
+                " dict: call_tool('add', {'a': 2})"
+            )
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
