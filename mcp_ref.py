@@ -142,8 +142,8 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _resolve()           finds the method's function, checks params
-#         _submit()            gives _perform() to the transport's `start`
+#         _submit()            finds the method's function, checks params, and
+#                              gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
@@ -198,8 +198,8 @@ Send = Callable[[Any], None]  # sends one message
 # Every difference between two revisions is a row of a table; other code names no date.
 # These columns are in several tables:
 #
-#     since, until  the first and the last revision that have it; no `until`: the newest
-#     deprecated    the revision that advises against it; it is still served
+#     since, until  the first and the last revision that have it
+#     deprecated    the revision that advises against it
 #     way           ">" if clients send it, "<" if servers send it
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
@@ -208,14 +208,15 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(name: str, source: str) -> dict[Any, Any]:
+def read_table(source: str) -> dict[Any, Any]:
     """Return the rows of a table, each a namedtuple, by their first cells.
 
     Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
-    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
+    empty = [""] * len(columns)
+    make_row: Any = namedtuple("Row", columns, defaults=empty)  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in lines:
@@ -228,17 +229,14 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change.
-REVISIONS = read_table(
-    "Revision",
-    """
+REVISIONS = read_table("""
     date        era
     2026-07-28  modern
     2025-11-25  legacy
     2025-06-18  legacy
     2025-03-26  legacy
     2024-11-05  legacy
-""",
-)
+""")
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
 R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
@@ -247,9 +245,7 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-METHODS = read_table(
-    "Method",
-    """
+METHODS = read_table("""
     name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
     server/discover           >    R5     -      -           no    yes        -         -
     tools/list                >    R1     -      -           no    yes        -         tools
@@ -269,21 +265,16 @@ METHODS = read_table(
     elicitation/create        <    R3     -      -           no    no         -         elicitation
     sampling/createMessage    <    R1     -      R5          no    no         -         sampling
     roots/list                <    R1     -      R5          no    no         -         roots
-""",
-)
+""")
 
-# `member` of a list's result has the definitions; `item` is the name of one in `fields`
-# of FEATURES.
-LISTS = read_table(
-    "List",
-    """
+# `member` of a list's result has the definitions; `item` is their kind in FEATURES.
+LISTS = read_table("""
     name                      member             item
     tools/list                tools              tool
     resources/list            resources          resource
     resources/templates/list  resourceTemplates  template
     prompts/list              prompts            prompt
-""",
-)
+""")
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
@@ -318,9 +309,7 @@ RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
 # below.
-META = read_table(
-    "Meta",
-    """
+META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
     io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
@@ -328,8 +317,7 @@ META = read_table(
     io.modelcontextprotocol/logLevel            >    R5     -      level?
     io.modelcontextprotocol/subscriptionId      <    R5     -      -
     io.modelcontextprotocol/serverInfo          <    R5     -      -
-""",
-)
+""")
 (
     META_VERSION,
     META_CAPABILITIES,
@@ -340,33 +328,27 @@ META = read_table(
 ) = META
 
 # `filter` is the member of a subscription's filter that asks for a notification.
-_NOTIFICATIONS = read_table(
-    "Notification",
-    """
-    name                        way  since  until  deprecated  capability  filter
-    cancelled                   <>   R1     -      -           -           -
-    progress                    <>   R1     -      -           -           -
-    message                     <    R1     -      R5          logging     -
-    tools/list_changed          <    R1     -      -           tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
-    resources/updated           <    R1     -      -           resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -           -           -
-    elicitation/complete        <    R4     R4     -           -           -
-    initialized                 >    R1     R4     -           -           -
-    roots/list_changed          >    R1     R4     -           roots       -
-""",
-)
-NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
+NOTIFICATIONS = read_table("""
+    name                                      way  since  until  deprecated  capability  filter
+    notifications/cancelled                   <>   R1     -      -           -           -
+    notifications/progress                    <>   R1     -      -           -           -
+    notifications/message                     <    R1     -      R5          logging     -
+    notifications/tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    notifications/prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    notifications/resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    notifications/resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    notifications/subscriptions/acknowledged  <    R5     -      -           -           -
+    notifications/elicitation/complete        <    R4     R4     -           -           -
+    notifications/initialized                 >    R1     R4     -           -           -
+    notifications/roots/list_changed          >    R1     R4     -           roots       -
+""")
 UPDATED = "notifications/resources/updated"
 # Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `rules.has("its name")` where it matters. If it
 # only adds members, name them in `fields` (see downgrade() in section 6).
-FEATURES = read_table(
-    "Feature",
-    """
+FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
     result types            R5     -      -           result.resultType
@@ -386,12 +368,9 @@ FEATURES = read_table(
     completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
     null id in errors       R1     R3
-""",
-)
-# Differences that this file need not read, for clients and tests.
-DIFFERENCES = read_table(
-    "Feature",
-    """
+""")
+# More differences, for clients and tests.
+DIFFERENCES = read_table("""
     name                    since  until  deprecated  fields
     header mirroring        R5
     elicitation ids         R4     R4
@@ -402,29 +381,23 @@ DIFFERENCES = read_table(
     progress messages       R2
     streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
-""",
-)
+""")
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
-# _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
-BLOCKS = read_table(
-    "Block",
-    """
+# _MEMBER_SCHEMAS (section 6).
+BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
     image          R1     -      data mimeType  -
     audio          R2     -      data mimeType  -
     resource       R1     -      resource       -
     resource_link  R3     -      uri name       title description mimeType size icons
-""",
-)
+""")
 
 # To add an error: a row, and its name below. A revision sends only its own codes
 # (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
 # `status` is the HTTP status, if no handler has started.
-ERRORS = read_table(
-    "Error",
-    """
+ERRORS = read_table("""
     code    name                             since  until  status  sent
     -32700  ParseError                       R1     -      400     by a transport: not JSON
     -32600  InvalidRequest                   R1     -      400     JSON, but not a request
@@ -436,8 +409,7 @@ ERRORS = read_table(
     -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
     -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
     -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
-""",
-)
+""")
 (
     PARSE_ERROR,
     INVALID_REQUEST,
@@ -458,16 +430,13 @@ class Rules:
     def __init__(self, version: str) -> None:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
-        order = list(REVISIONS)  # the newest first
-        here = order.index(version)
 
         def served(table: dict[Any, Any]) -> set[Any]:
-            keys = set()
-            for key, row in table.items():
-                last = order.index(row.until or order[0])
-                if last <= here <= order.index(row.since):
-                    keys.add(key)
-            return keys
+            return {
+                key
+                for key, row in table.items()
+                if row.since <= version <= (row.until or version)
+            }
 
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
@@ -487,7 +456,7 @@ class Rules:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
+        """Tell whether this revision has a feature."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -511,27 +480,22 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     revision has."""
     kinds = rules(version).meta
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
-    for key, value in (given or {}).items():
-        if key in kinds or key not in META:
-            meta[key] = value
-    if META_VERSION in kinds:
-        meta[META_VERSION] = version
-    return meta
+    meta.update(given or {})
+    meta[META_VERSION] = version
+    return {key: meta[key] for key in meta if key in kinds or key not in META}
 
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for each array in an array), and
-# the length of its id.
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -637,7 +601,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -700,8 +664,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -725,7 +689,7 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -935,7 +899,7 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
@@ -947,12 +911,10 @@ class RunHook:
         ctx._wake_with(outcome.cancel)
         try:
             self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
             while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
+                wait([outcome], RUN_SECONDS)
+                # Another function may take as long as it likes.
+                if not self._threads and outcome.cancel():
                     raise RuntimeError(
                         f"the application has not run this within {RUN_SECONDS} s:"
                         " does the thread of run= run?"
@@ -979,7 +941,7 @@ class RunHook:
                 del self._threads[threading.get_ident()]
 
 
-# ---- the command line of a server; an option that is not known here is the program's own
+# ---- the command line of a server; unknown options are the program's own
 def find_place(arguments: list[str]) -> str | None:
     """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
@@ -1144,13 +1106,8 @@ def guard_stdio() -> list[int]:
 # refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1277,8 +1234,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal from text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1305,10 +1262,10 @@ def _is_titled_choice(schema: Any) -> bool:
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
-    the fewest errors.
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1319,8 +1276,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1342,21 +1298,16 @@ class Schema:
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of the targets, by $ref
-        self._refs = ["#"]  # to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1397,8 +1348,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = self._compile(True)  # it may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
@@ -1483,8 +1436,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1495,7 +1448,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
         implied = []
@@ -1505,7 +1458,7 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Check that `wanted` of these schemas match; `enough` matches end the check."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
         choices = [part["const"] for part in parts if _is_titled_choice(part)]
@@ -1554,10 +1507,9 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1588,8 +1540,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1601,9 +1553,7 @@ _TEXT_TYPES = r"""
     decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
-TEXT_TYPES = read_table(
-    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
-)
+TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1635,7 +1585,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1764,7 +1714,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1778,7 +1727,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1801,7 +1749,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1813,7 +1761,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1825,7 +1773,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1836,9 +1784,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1861,7 +1811,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1933,7 +1883,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1955,7 +1905,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -1972,16 +1922,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1995,9 +1943,8 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
@@ -2013,7 +1960,7 @@ def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -2025,11 +1972,10 @@ def _read_typed_dict(kind: Any) -> Reader:
 
 
 def _read_class(kind: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2110,8 +2056,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2182,14 +2129,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               the object in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2239,14 +2186,14 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2309,8 +2256,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 # With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict is content, or a complete result, only if
-# it has all members that its type requires, and none that its type lacks:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2478,7 +2425,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2488,8 +2435,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2504,13 +2451,10 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2530,7 +2474,9 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        if key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
@@ -2539,7 +2485,9 @@ def older_block(block: Message) -> Message:
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
@@ -2548,7 +2496,7 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2558,8 +2506,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2574,7 +2524,7 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
@@ -2621,11 +2571,11 @@ class Registry:
     Tools may come and go: register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
     """
 
@@ -2678,9 +2628,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -2693,18 +2643,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
@@ -2732,8 +2680,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2904,20 +2852,19 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the questions are the result, "input required". The client sends the request again,
-# with the answers; the handler runs again from its first line, and now finds them. Hence
-# the rules for handlers:
+# the questions are the result. The client sends the request again, with the answers;
+# the handler runs again from its first line, and finds them. Hence the rules for
+# handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. It can read
-# the state but not change it: the state expires, and is signed together with the
-# request and the *principal*, which is the caller, if the transport knows
-# (basic/patterns/mrtr §Server Requirements). A tool that calls `ctx.elicit("Which
-# branch?", branch=str)` has this conversation:
+# Between two runs, the client keeps the answers so far, as *request state*, which it
+# can read but not change: it expires, and is signed together with the request and the
+# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
+# `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2926,12 +2873,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends a request of its own, and the handler waits
-# (section 11).
-#
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request. The rows are in
-# the order of Context._explain():
+# is for the model, an *error* for the program that sent the request:
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -2959,7 +2902,7 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user, a page to visit or a form: client/elicitation.
+    """Make a question to the user, a page or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
@@ -3040,7 +2983,7 @@ def usable_answer(question: Message, answer: Any) -> Message:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
+    """Stops a handler that lacks answers, in spite of its `except Exception`."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -3099,18 +3042,11 @@ class Questions:
             raise InputRequired
         return found
 
-    def check(self) -> None:
-        """Check that a handler that has returned lacks no answer."""
-        if self.unawaited:
-            raise RuntimeError("write `await` before ctx.elicit() and the like")
-        if self.missing:
-            raise InputRequired  # the handler has swallowed the first one
-
     def restore(self, ctx: Context) -> None:
         """Take the answers from a request and its state; RpcError: it is not valid.
 
-        A request has its answers by key. If the question was asked before, its answer
-        is kept by digest, so that another question with the same key does not find it.
+        An answer is kept by the digest of its question, so that another question with
+        the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3157,7 +3093,7 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and the states that may follow.
+# The states of a request, and those that may follow.
 _NEXT = {
     "arrived": {"running", "answered", "cancelled"},
     "running": {"answered", "cancelled"},
@@ -3173,32 +3109,25 @@ class Context:
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
     request, by lower-case name. Once `cancelled` is True, stop soon.
 
-    The rest is for readers of this file.
-
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
-        _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _in_tool       true from the call of a tool's function on
-        _subscription  the Subscription that the request has begun, if any
+        _in_tool       true once a tool's function is called
+        _subscription  the Subscription that it has begun, if any
         _wakes         functions for _cancel() to call
 
-    `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
-    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
-    thread after the other.
+    `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
+    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
+    _cancel() and _wake_with(). The other methods run on one thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    _client: Message
-    _rules: Rules
     _row: Any
-    _function: Func
     _may_ask = False
     _in_tool = False
     _subscription: Subscription | None = None
@@ -3242,7 +3171,7 @@ class Context:
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress, if requested and increasing: basic/patterns/progress."""
+        """Report progress, if the client asked: basic/patterns/progress."""
         token = self.meta.get("progressToken")
         with self._sending:
             if is_id(token) and progress > self._progress:
@@ -3281,14 +3210,14 @@ class Context:
     def on_cancel(self, function: Func) -> None:
         """Call a function once, on its own thread, if the client cancels.
 
-        When a program ends, all these functions together have 0.1 s.
+        When a program ends, all these functions have 0.1 s.
         """
         self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking for user input, model output, or folders. A coroutine awaits these.
+    # ---- asking the client. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3308,10 +3237,9 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
-        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
-        client lacks a capability. AskError: it answered with an error, or not at all.
-        ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; a digest
+        replaces the key "". `take` converts the answers. ClientLacks: the client lacks
+        a capability. AskError: it answered with an error, or not at all.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3359,11 +3287,11 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served. The order of the
-        checks is that of section 13."""
+        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        seen = rules(version if is_served else _MODERN[0])
+        # An unknown revision owes only what every modern one requires.
+        seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3374,16 +3302,16 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._resolve(version)
-        self._submit(start)
+        self._submit(version, start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is; `client` has the keys of a modern `_meta`."""
+        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _resolve(self, version: str) -> None:
+    def _submit(self, version: str, start: Func) -> None:
+        """Find the method's function, check the params, and have `start` call it."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3399,14 +3327,12 @@ class Context:
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
-
-    def _submit(self, start: Func) -> None:
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
         self.peer.running[self.id] = self
-        if self.method == "server/discover":  # it must not wait for handlers
+        if method == "server/discover":  # it must not wait for handlers
             self._perform()
         else:
             start(self._perform)
@@ -3430,13 +3356,16 @@ class Context:
             if self._may_ask:
                 self._questions.restore(self)
             result: Message = self._function(self.server, self)
-            self._questions.check()
+            if self._questions.unawaited:
+                raise RuntimeError("write `await` before ctx.elicit() and the like")
+            if self._questions.missing:
+                raise InputRequired  # the handler has swallowed the first one
         except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result or an RpcError: see the section's head."""
+        """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3489,10 +3418,8 @@ class Context:
         return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
-        """Add the members that the revision requires, and drop those that it lacks.
-
-        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
-        """
+        """Add the members that the revision requires, and drop those that it lacks:
+        basic/index §ResultType."""
         seen = self._rules
         if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
@@ -3513,14 +3440,14 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. This may wait for the
-        client: the caller must hold no other lock."""
+        """Send a message of this request, unless it has ended; the caller must hold no
+        other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended; its id may be used again."""
+        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3529,12 +3456,7 @@ class Context:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
                 _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                if self.method == "tools/call" and "result" in response:
-                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
-                    response = self._success(self._shape(result))
-                else:
-                    response = self._failure(RpcError(INTERNAL_ERROR))
-                self._send(response)
+                self._send(self._failure(RpcError(INTERNAL_ERROR)))
 
     def _become(self, state: str) -> bool:
         """Enter a state, if it may follow; else another thread was first."""
@@ -3552,7 +3474,7 @@ class Context:
 
     def _wake_with(self, wake: Func) -> None:
         """Have _cancel() call a function, which must not block; call it now if the
-        request is cancelled already."""
+        request is cancelled."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3561,8 +3483,8 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and of
-# each modern POST until it is answered. These events cancel a request
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
+# of each modern POST until it is answered. These events cancel a request
 # (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
@@ -3570,26 +3492,24 @@ class Context:
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits: a coroutine at its `await`, a question, a
-# subscription and, on a thread of its own, an on_cancel() function. Other handlers can
-# only be asked to stop: Python cannot end a thread.
+# A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
+# functions. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
     """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in the order in which they were sent
+        ordered     messages arrive in order
         running     requests that have not ended, by id
-        closed      true once close() was called: the client has left
+        closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        null_ids    [legacy] true while errors without an id say `"id": null`
+        null_ids    [legacy] true if errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides some, and calls close() when the client
-    has left.
+    may call any method.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3626,7 +3546,7 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification."""
+        """Act on `cancelled` and `initialized`."""
         method = message["method"]
         params = message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
@@ -3661,17 +3581,15 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message, with `authorize` over HTTP, is served in a copy of the context
-# (contextvars) of run()'s caller. So a variable that a handler sets is unknown to all
-# other calls.
+# Each message is served in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
     """An MCP server: register functions, then run() it. With a transport of your own,
     call handle() with each message.
 
-    Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock, or run handlers on one thread (`run`), or make them `async def`.
+    Handlers run on several threads at once. So guard shared data with a lock, or run
+    handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
@@ -3752,8 +3670,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        A modern client needs no `peer`. `start` gets the handler, a function without
-        arguments, and runs it once, on a thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, and runs it once, on
+        a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3768,7 +3686,7 @@ class Server(Registry):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
-                # The era is decided for each request: some hosts mix both on one pipe.
+                # Some hosts mix both eras on one pipe.
                 era = Context
                 if META_VERSION not in meta:
                     era = LegacyContext
@@ -3785,8 +3703,7 @@ class Server(Registry):
     ) -> Any:
         """Call a registered function on its proper thread, and return its result.
 
-        Override it to count, limit or log calls: every call with valid arguments comes
-        here, also from a batch.
+        Override it to count, limit or log calls with valid arguments.
         """
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
@@ -3877,7 +3794,7 @@ class Server(Registry):
 
         `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
         them. `options` are those of Endpoint. Returns when the client has left, after
-        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
+        SIGINT or SIGTERM, or after stop().
         """
         self._refuse_loop("run")
         if isinstance(arguments, str):
@@ -3908,8 +3825,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run(), or the next one, as a signal does; any thread or signal handler may
-        call this."""
+        """End run(), or the next one, as a signal does; any thread or signal handler
+        may call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -3920,7 +3837,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # This is the opposite order of that in stop(), so that none is lost.
+            # The opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -3976,7 +3893,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
+    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4018,8 +3935,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again; an unknown name, to the client, which must list again.
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
+    unknown name to the client.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4029,8 +3946,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
-        field, _, reason = errors[0].partition(": ")
-        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
+        raise invalid(listed)
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4068,15 +3984,15 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template, and a template before those registered later.
-    RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template. RpcError: a variable escapes its path segment,
+    or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
         return resources[uri], {}
     for template, entry in list(ctx.server.offered("templates", ctx).items()):
         if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
+            from urllib.parse import unquote
 
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
@@ -4106,17 +4022,19 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
+        meta        the `_meta` of its messages
         methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener.
+    It is one of `server.listeners` from begin() to end(), which any thread may call. A
+    Session (section 11) is the other kind.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Work out what is granted; RpcError: too much, or not allowed."""
+        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
+        self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
         self.uris: set[str] = set()
         self._granted: Message = {}
@@ -4147,22 +4065,20 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge."""
         ctx = self.ctx
-        meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen first, or a change would be lost; the acknowledgement must be sent first.
+        # Listen first, or a change would be lost. The acknowledgement is sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
                 ctx.notify(
                     "notifications/subscriptions/acknowledged",
-                    {"notifications": self._granted, "_meta": meta},
+                    {"notifications": self._granted, "_meta": self.meta},
                 )
             except BaseException:  # it is answered with an error
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free the request's memory: the subscription may last for long.
+        # Free memory: the subscription may last for long.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4176,8 +4092,7 @@ class Subscription:
         return method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Tell the client of a change."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        params = {**params, "_meta": self.meta}
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.ctx.peer.push(message, self.ctx._emit)
 
@@ -4186,13 +4101,12 @@ class Subscription:
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
-            meta = {META_SUBSCRIPTION: ctx.id}
             if ctx.peer.ordered:
                 ctx.notify(
                     "notifications/cancelled",
-                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                    {"requestId": ctx.id, "reason": "closing", "_meta": self.meta},
                 )
-            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+            ctx._finish(ctx._success(ctx._shape({"_meta": self.meta})))
 
 
 def serve_listen(server: Server, ctx: Context) -> Message:
@@ -4294,9 +4208,9 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`. LegacyContext differs from Context in how the client is
-# known (_admit), and how it is asked (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents
+# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
+# client is known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4307,7 +4221,7 @@ SERVED: dict[str, Func] = {
 #     < 1  roots/list                            the server asks: an id of its own
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
-#
+
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
@@ -4319,11 +4233,11 @@ class Session:
 
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come; changes are sent then
+        ready      true once notifications/initialized has come
         methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages.
+    It is one of `server.listeners` while messages can be sent to its peer.
     """
 
     def __init__(
@@ -4339,7 +4253,6 @@ class Session:
             META_CAPABILITIES: {},
             META_LOG_LEVEL: "info",
         }
-        # The capabilities, as far as its revision has them.
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
@@ -4361,11 +4274,9 @@ class Session:
         self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
         return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
         if self.ready:
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
@@ -4408,7 +4319,6 @@ class LegacyContext(Context):
     """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
-        """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
@@ -4417,8 +4327,7 @@ class LegacyContext(Context):
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._resolve(session.rules.version)
-        self._submit(start)
+        self._submit(session.rules.version, start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
@@ -4432,7 +4341,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with server._lock:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4470,8 +4379,7 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Message]:
-        """Send questions as requests, and make the Futures of their answers, by key. At
-        the end, cancel the open ones."""
+        """Send questions as requests; yield the Futures of the answers, by key."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -5226,10 +5134,9 @@ class Answer:
             exchange.write(data)
         self.written = time.monotonic()
         if outbox.is_done(self):
-            self.ended = True
-            must_come_back = outbox.reader is None
+            exchange.end(outbox.reader is None)  # then the client must come back
+            self.ended = True  # not before, or finish() would return too early
             outbox.detach(self)
-            exchange.end(must_come_back)
 
     def finish(self) -> None:
         """End the answer when its handler has returned, with or without a response."""
@@ -6403,6 +6310,7 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
+        self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 
