@@ -2087,7 +2087,10 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
         schema.update(some[0])
     is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
     if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
+        raise TypeError(
+            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
+            " fields of a model, not the model"
+        )
     return schema, is_optional
 
 
@@ -3791,7 +3794,7 @@ class Server(Registry):
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
-                " run(http='127.0.0.1:8000') over HTTP"
+                " run(http='127.0.0.1:8000', authorize=...) over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]

@@ -3034,6 +3034,9 @@ def test_an_unknown_option_is_named_with_its_function():
             "resource() has no option",
         ),
         (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+        (lambda: server.run(auth=1), "http='127.0.0.1:8000', authorize="),
+        (lambda: mcp.elicitation("?", type=dict), "type: expected str, int, float"),
+        (lambda: mcp.elicitation("?", type=dict), "the fields of a model, not the"),
     ):
         with pytest.raises(TypeError, match=re.escape(words)):
             register()
