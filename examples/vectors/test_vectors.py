@@ -523,6 +523,30 @@ def test_what_is_not_offered_is_not_demanded(tmp_path):
     assert rows["not-offered"]["why"] == "the server has no tools/list"
 
 
+def test_a_server_without_ping_is_charged_once(tmp_path):
+    """What asks for a ping to see something else is skipped; what fails elsewhere is
+    not."""
+    program = A_SERVER.replace('method == "die"', 'method in ("die", "ping")')
+    program = program.replace(
+        'raise LookupError("no database")',
+        """print(json.dumps({"jsonrpc": "2.0", "id": message["id"],
+            "error": {"code": -32601, "message": "unknown"}}), flush=True)
+        continue""",
+    )
+    alive = {"result": {}}
+    vectors = {
+        "ping": {"steps": [{"request": "ping", "expect": alive, "waits": "the rule"}]},
+        "after": {"steps": [{"barrier": True, "expect": alive}]},
+        "beside": {"steps": [{"barrier": True}, {"heard": []}]},
+    }
+    old = {"revision": "2025-11-25"}
+    play_copy(tmp_path, vectors, sys.executable, "-c", program, **old)
+    rows = played_rows(tmp_path)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"ping": "broken", "after": "skipped", "beside": "broken"}, rows
+    assert rows["after"]["why"] == "the server has no ping"
+
+
 def test_each_rule_has_its_sentence():
     """A vector for a MUST or SHOULD has words of its sentence, by which --spec finds
     it; --spec fails if a page lacks them."""
