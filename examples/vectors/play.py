@@ -193,7 +193,8 @@ class Talk:
     def _last_words(self) -> str:
         """Say what came last: messages, and the heads of HTTP responses."""
         said = f"what came last: {show([message for _, message in self.heard[-3:]])}"
-        for exchange in list(self.link.exchanges.values())[-1:]:
+        exchanges = list(self.link.exchanges.values())
+        for exchange in exchanges[-1:] if self.scene.carrier != "stdio" else []:
             kind = exchange.get("headers", {}).get("content-type", "no content-type")
             said += f", HTTP status {exchange.get('status', 'missing')}, {kind}"
         return said
@@ -577,11 +578,14 @@ class Talk:
 
     def _is_excused(self, step: Json) -> bool:
         """Play the excuse of a step that failed; without one it is always excused."""
+        sent = self.sent
         try:
             for one in step.get("excuse", []):
                 self._play_step(one)
         except (Failed, Silent, Missing, Ended):
             return False
+        finally:  # a report shows what was sent before
+            self.sent = sent
         return True
 
     def client(self, name: str) -> Talk:

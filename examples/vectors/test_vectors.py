@@ -357,7 +357,7 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     more than a remark, and does not decide the exit status."""
     waits = {"await": {"method": "notifications/none"}, "given": "change"}
     empty = {"request": "x", "expect": {"result": {"$size": [0, 0]}}}
-    other = {"request": "x", "expect": {"error": {}}}
+    other = {"request": "echo", "params": {"text": "other"}, "expect": {"error": {}}}
     wrong = [{"request": "x", "expect": {"error": {}}}]
     late = [{"request": "x", "label": "x", "later": True}, waits]
     vectors = {
@@ -375,6 +375,8 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
     done = play_copy(tmp_path, not_excused, *SERVE)
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
+    row = played_rows(tmp_path)["guilty"]
+    assert "echo" not in row["sent"] and "HTTP" not in row["why"], row
 
 
 def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
