@@ -549,6 +549,34 @@ def test_a_server_without_ping_is_charged_once(tmp_path):
     assert rows["after"]["why"] == "the server has no ping"
 
 
+def test_a_cursor_that_leads_nowhere_is_charged_once():
+    """A list whose cursor is null, or refused, breaks no rule about its pages."""
+    found = {}
+    for cursor in (None, ""):
+        listed = {"tools": [], "nextCursor": cursor}
+        program = A_SERVER.replace("DISCOVERED", "")
+        program = program.replace(
+            '    if "id" in message and',
+            f"""    if method == "initialize":
+        result |= {{"capabilities": {{"tools": {{}}}}, "serverInfo": {{}}}}
+    if method == "tools/list":
+        result = {listed!r}
+    if "cursor" in message.get("params", {{}}):
+        error = {{"code": -32602, "message": "cursor"}}
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": error}}), flush=True)
+        continue
+    if "id" in message and""",
+        )
+        options = ["--revisions", "2025-11-25", "--only", "pagination"]
+        run = [sys.executable, "-c", program]
+        done = command(str(VECTORS / "run.py"), *options, *run, seconds=9 * PATIENCE)
+        found[cursor] = re.findall(
+            r"^(BROKEN|UNWISE|REMARK) ([a-z-]*): ", done.stdout, re.M
+        )
+    charged = {None: "pages-tools", "": "cursor-followed-tools"}
+    assert found == {cursor: [("REMARK", name)] for cursor, name in charged.items()}
+
+
 def test_each_rule_has_its_sentence():
     """A vector for a MUST or SHOULD has words of its sentence, by which --spec finds
     it; --spec fails if a page lacks them."""
