@@ -465,6 +465,9 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     end = rows["server-ended"]
     assert end["alike"] == "given step later" and '"given"' in end["sent"]
     assert "LookupError: no database" in end["why"]
+    vectors = {"foreign": {"foreign": True, "steps": [dies]}}
+    end = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)["server-ended"]
+    assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
 IDLE = A_SERVER.replace(
