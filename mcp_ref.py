@@ -103,7 +103,6 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
-from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -142,8 +141,8 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _resolve()           finds the method's function, checks params
-#         _submit()            gives _perform() to the transport's `start`
+#         _submit()            finds the method's function, checks params, and
+#                              gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
@@ -198,8 +197,8 @@ Send = Callable[[Any], None]  # sends one message
 # Every difference between two revisions is a row of a table; other code names no date.
 # These columns are in several tables:
 #
-#     since, until  the first and the last revision that have it; no `until`: the newest
-#     deprecated    the revision that advises against it; it is still served
+#     since, until  the first and the last revision that have it
+#     deprecated    the revision that advises against it
 #     way           ">" if clients send it, "<" if servers send it
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
@@ -208,14 +207,15 @@ Send = Callable[[Any], None]  # sends one message
 _SHORT: dict[str, str] = {}
 
 
-def read_table(name: str, source: str) -> dict[Any, Any]:
+def read_table(source: str) -> dict[Any, Any]:
     """Return the rows of a table, each a namedtuple, by their first cells.
 
     Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
-    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
+    empty = [""] * len(columns)
+    make_row: Any = namedtuple("Row", columns, defaults=empty)  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in lines:
@@ -228,17 +228,14 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
 
 
 # To add a revision: a row on top, then `since` and `until` in the rows that change.
-REVISIONS = read_table(
-    "Revision",
-    """
+REVISIONS = read_table("""
     date        era
     2026-07-28  modern
     2025-11-25  legacy
     2025-06-18  legacy
     2025-03-26  legacy
     2024-11-05  legacy
-""",
-)
+""")
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
 R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
@@ -247,9 +244,7 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-METHODS = read_table(
-    "Method",
-    """
+METHODS = read_table("""
     name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
     server/discover           >    R5     -      -           no    yes        -         -
     tools/list                >    R1     -      -           no    yes        -         tools
@@ -269,21 +264,16 @@ METHODS = read_table(
     elicitation/create        <    R3     -      -           no    no         -         elicitation
     sampling/createMessage    <    R1     -      R5          no    no         -         sampling
     roots/list                <    R1     -      R5          no    no         -         roots
-""",
-)
+""")
 
-# `member` of a list's result has the definitions; `item` is the name of one in `fields`
-# of FEATURES.
-LISTS = read_table(
-    "List",
-    """
+# `member` of a list's result has the definitions; `item` is their kind in FEATURES.
+LISTS = read_table("""
     name                      member             item
     tools/list                tools              tool
     resources/list            resources          resource
     resources/templates/list  resourceTemplates  template
     prompts/list              prompts            prompt
-""",
-)
+""")
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
@@ -318,9 +308,7 @@ RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
 # below.
-META = read_table(
-    "Meta",
-    """
+META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
     io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
@@ -328,8 +316,7 @@ META = read_table(
     io.modelcontextprotocol/logLevel            >    R5     -      level?
     io.modelcontextprotocol/subscriptionId      <    R5     -      -
     io.modelcontextprotocol/serverInfo          <    R5     -      -
-""",
-)
+""")
 (
     META_VERSION,
     META_CAPABILITIES,
@@ -340,33 +327,27 @@ META = read_table(
 ) = META
 
 # `filter` is the member of a subscription's filter that asks for a notification.
-_NOTIFICATIONS = read_table(
-    "Notification",
-    """
-    name                        way  since  until  deprecated  capability  filter
-    cancelled                   <>   R1     -      -           -           -
-    progress                    <>   R1     -      -           -           -
-    message                     <    R1     -      R5          logging     -
-    tools/list_changed          <    R1     -      -           tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
-    resources/updated           <    R1     -      -           resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -           -           -
-    elicitation/complete        <    R4     R4     -           -           -
-    initialized                 >    R1     R4     -           -           -
-    roots/list_changed          >    R1     R4     -           roots       -
-""",
-)
-NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
+NOTIFICATIONS = read_table("""
+    name                                      way  since  until  deprecated  capability  filter
+    notifications/cancelled                   <>   R1     -      -           -           -
+    notifications/progress                    <>   R1     -      -           -           -
+    notifications/message                     <    R1     -      R5          logging     -
+    notifications/tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    notifications/prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    notifications/resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    notifications/resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    notifications/subscriptions/acknowledged  <    R5     -      -           -           -
+    notifications/elicitation/complete        <    R4     R4     -           -           -
+    notifications/initialized                 >    R1     R4     -           -           -
+    notifications/roots/list_changed          >    R1     R4     -           roots       -
+""")
 UPDATED = "notifications/resources/updated"
 # Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `rules.has("its name")` where it matters. If it
 # only adds members, name them in `fields` (see downgrade() in section 6).
-FEATURES = read_table(
-    "Feature",
-    """
+FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
     result types            R5     -      -           result.resultType
@@ -386,12 +367,9 @@ FEATURES = read_table(
     completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
     null id in errors       R1     R3
-""",
-)
-# Differences that this file need not read, for clients and tests.
-DIFFERENCES = read_table(
-    "Feature",
-    """
+""")
+# More differences, for clients and tests.
+DIFFERENCES = read_table("""
     name                    since  until  deprecated  fields
     header mirroring        R5
     elicitation ids         R4     R4
@@ -402,29 +380,23 @@ DIFFERENCES = read_table(
     progress messages       R2
     streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
-""",
-)
+""")
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
-# _MEMBER_SCHEMAS (section 6). All may have `_meta` and annotations.
-BLOCKS = read_table(
-    "Block",
-    """
+# _MEMBER_SCHEMAS (section 6).
+BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
     image          R1     -      data mimeType  -
     audio          R2     -      data mimeType  -
     resource       R1     -      resource       -
     resource_link  R3     -      uri name       title description mimeType size icons
-""",
-)
+""")
 
 # To add an error: a row, and its name below. A revision sends only its own codes
 # (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
 # `status` is the HTTP status, if no handler has started.
-ERRORS = read_table(
-    "Error",
-    """
+ERRORS = read_table("""
     code    name                             since  until  status  sent
     -32700  ParseError                       R1     -      400     by a transport: not JSON
     -32600  InvalidRequest                   R1     -      400     JSON, but not a request
@@ -436,8 +408,7 @@ ERRORS = read_table(
     -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
     -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
     -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
-""",
-)
+""")
 (
     PARSE_ERROR,
     INVALID_REQUEST,
@@ -458,16 +429,13 @@ class Rules:
     def __init__(self, version: str) -> None:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
-        order = list(REVISIONS)  # the newest first
-        here = order.index(version)
 
         def served(table: dict[Any, Any]) -> set[Any]:
-            keys = set()
-            for key, row in table.items():
-                last = order.index(row.until or order[0])
-                if last <= here <= order.index(row.since):
-                    keys.add(key)
-            return keys
+            return {
+                key
+                for key, row in table.items()
+                if row.since <= version <= (row.until or version)
+            }
 
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
@@ -487,7 +455,7 @@ class Rules:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a row of FEATURES. KeyError: there is none."""
+        """Tell whether this revision has a feature."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -511,27 +479,22 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     revision has."""
     kinds = rules(version).meta
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
-    for key, value in (given or {}).items():
-        if key in kinds or key not in META:
-            meta[key] = value
-    if META_VERSION in kinds:
-        meta[META_VERSION] = version
-    return meta
+    meta.update(given or {})
+    meta[META_VERSION] = version
+    return {key: meta[key] for key in meta if key in kinds or key not in META}
 
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for each array in an array), and
-# the length of its id.
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -637,7 +600,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -700,8 +663,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -725,7 +688,7 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -935,11 +898,11 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
-        from concurrent.futures import Future, wait
+        from concurrent.futures import Future
 
         outcome: Future[Any] = Future()
         waiting = outcome, partial(copy_context().run, function)
@@ -947,12 +910,11 @@ class RunHook:
         ctx._wake_with(outcome.cancel)
         try:
             self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
             while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
+                with suppress(Exception):  # it is late, or cancelled
+                    outcome.exception(RUN_SECONDS)
+                # Another function may take as long as it likes.
+                if not self._threads and outcome.cancel():
                     raise RuntimeError(
                         f"the application has not run this within {RUN_SECONDS} s:"
                         " does the thread of run= run?"
@@ -979,7 +941,7 @@ class RunHook:
                 del self._threads[threading.get_ident()]
 
 
-# ---- the command line of a server; an option that is not known here is the program's own
+# ---- the command line of a server; unknown options are the program's own
 def find_place(arguments: list[str]) -> str | None:
     """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
@@ -1144,13 +1106,8 @@ def guard_stdio() -> list[int]:
 # refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1277,8 +1234,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal from text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1305,10 +1262,10 @@ def _is_titled_choice(schema: Any) -> bool:
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
-    the fewest errors.
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1319,8 +1276,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1342,21 +1298,16 @@ class Schema:
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of the targets, by $ref
-        self._refs = ["#"]  # to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1397,8 +1348,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = self._compile(True)  # it may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
@@ -1483,8 +1436,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1495,7 +1448,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
         implied = []
@@ -1505,7 +1458,7 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Check that `wanted` of these schemas match; `enough` matches end the check."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
         choices = [part["const"] for part in parts if _is_titled_choice(part)]
@@ -1554,10 +1507,9 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1588,8 +1540,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1601,9 +1553,7 @@ _TEXT_TYPES = r"""
     decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
-TEXT_TYPES = read_table(
-    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
-)
+TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1635,7 +1585,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1682,21 +1632,18 @@ class Signature:
 
 def _find_context(names: list[str], hints: Message) -> str:
     """Return the name of the parameter that takes the Context, or ""."""
-    takers = []
-    for name in names:
-        hint = hints.get(name)
-        if Context in (hint, *get_args(hint)):
-            takers.append(name)
-    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
-        raise TypeError(
-            "the Context is passed to one parameter, annotated ctx: Context"
-        )
+    if "ctx" in names and "ctx" not in hints:
+        raise TypeError("the Context needs a hint: ctx: Context")
     if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
         raise TypeError(
             f"{names[0]} would be an argument; register instance.method, or"
             " Class.method of a classmethod, where there is one"
         )
-    return "".join(takers)
+    for name in names:
+        hint = hints.get(name)
+        if Context in (hint, *get_args(hint)):
+            return name
+    return ""
 
 
 # A parameter in a docstring: its name, perhaps its type, and its text, with the lines
@@ -1764,7 +1711,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1778,7 +1724,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1801,7 +1746,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1813,7 +1758,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1825,7 +1770,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1836,9 +1781,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1861,7 +1808,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1933,7 +1880,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1955,7 +1902,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -1972,16 +1919,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1995,14 +1940,11 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-        if (get_origin(hint) or hint).__hash__ is None:
-            raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
 
 
@@ -2013,7 +1955,7 @@ def _read_typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -2025,11 +1967,10 @@ def _read_typed_dict(kind: Any) -> Reader:
 
 
 def _read_class(kind: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2110,8 +2051,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2179,14 +2121,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               the object in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2236,14 +2178,14 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2306,8 +2248,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 # With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict is content, or a complete result, only if
-# it has all members that its type requires, and none that its type lacks:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2475,7 +2417,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2485,8 +2427,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2501,13 +2443,10 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2527,7 +2466,9 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        if key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
@@ -2536,7 +2477,9 @@ def older_block(block: Message) -> Message:
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
@@ -2545,7 +2488,7 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2555,8 +2498,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2571,7 +2516,7 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
@@ -2618,11 +2563,11 @@ class Registry:
     Tools may come and go: register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
     """
 
@@ -2675,9 +2620,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -2690,18 +2635,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
@@ -2729,8 +2672,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2832,10 +2775,7 @@ class Registry:
         """
 
         def register(function: F) -> F:
-            entry = Entry(function, {})
-            if getattr(function, "__annotations__", {}).get("return") in (str, "str"):
-                raise TypeError(f"{entry.name}() must return a list of str, not a str")
-            self.completions[reference, argument] = entry
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
 
@@ -2901,20 +2841,19 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the questions are the result, "input required". The client sends the request again,
-# with the answers; the handler runs again from its first line, and now finds them. Hence
-# the rules for handlers:
+# the questions are the result. The client sends the request again, with the answers;
+# the handler runs again from its first line, and finds them. Hence the rules for
+# handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. It can read
-# the state but not change it: the state expires, and is signed together with the
-# request and the *principal*, which is the caller, if the transport knows
-# (basic/patterns/mrtr §Server Requirements). A tool that calls `ctx.elicit("Which
-# branch?", branch=str)` has this conversation:
+# Between two runs, the client keeps the answers so far, as *request state*, which it
+# can read but not change: it expires, and is signed together with the request and the
+# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
+# `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2923,12 +2862,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends a request of its own, and the handler waits
-# (section 11).
-#
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request. The rows are in
-# the order of Context._explain():
+# is for the model, an *error* for the program that sent the request:
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -2956,7 +2891,7 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user, a page to visit or a form: client/elicitation.
+    """Make a question to the user, a page or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
@@ -3037,7 +2972,7 @@ def usable_answer(question: Message, answer: Any) -> Message:
 
 
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
+    """Stops a handler that lacks answers, in spite of its `except Exception`."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
@@ -3096,18 +3031,11 @@ class Questions:
             raise InputRequired
         return found
 
-    def check(self) -> None:
-        """Check that a handler that has returned lacks no answer."""
-        if self.unawaited:
-            raise RuntimeError("write `await` before ctx.elicit() and the like")
-        if self.missing:
-            raise InputRequired  # the handler has swallowed the first one
-
     def restore(self, ctx: Context) -> None:
         """Take the answers from a request and its state; RpcError: it is not valid.
 
-        A request has its answers by key. If the question was asked before, its answer
-        is kept by digest, so that another question with the same key does not find it.
+        An answer is kept by the digest of its question, so that another question with
+        the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3154,7 +3082,7 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and the states that may follow.
+# The states of a request, and those that may follow.
 _NEXT = {
     "arrived": {"running", "answered", "cancelled"},
     "running": {"answered", "cancelled"},
@@ -3170,32 +3098,25 @@ class Context:
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
     request, by lower-case name. Once `cancelled` is True, stop soon.
 
-    The rest is for readers of this file.
-
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
-        _rules         the rules of its revision, from _resolve() on
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _in_tool       true from the call of a tool's function on
-        _subscription  the Subscription that the request has begun, if any
+        _in_tool       true once a tool's function is called
+        _subscription  the Subscription that it has begun, if any
         _wakes         functions for _cancel() to call
 
-    `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
-    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
-    thread after the other.
+    `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
+    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
+    _cancel() and _wake_with(). The other methods run on one thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    _client: Message
-    _rules: Rules
     _row: Any
-    _function: Func
     _may_ask = False
     _in_tool = False
     _subscription: Subscription | None = None
@@ -3239,7 +3160,7 @@ class Context:
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress, if requested and increasing: basic/patterns/progress."""
+        """Report progress, if the client asked: basic/patterns/progress."""
         token = self.meta.get("progressToken")
         with self._sending:
             if is_id(token) and progress > self._progress:
@@ -3278,14 +3199,14 @@ class Context:
     def on_cancel(self, function: Func) -> None:
         """Call a function once, on its own thread, if the client cancels.
 
-        When a program ends, all these functions together have 0.1 s.
+        When a program ends, all these functions have 0.1 s.
         """
         self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking for user input, model output, or folders. A coroutine awaits these.
+    # ---- asking the client. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3305,10 +3226,9 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
-        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
-        client lacks a capability. AskError: it answered with an error, or not at all.
-        ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; a digest
+        replaces the key "". `take` converts the answers. ClientLacks: the client lacks
+        a capability. AskError: it answered with an error, or not at all.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3356,11 +3276,11 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served. The order of the
-        checks is that of section 13."""
+        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        seen = rules(version if is_served else _MODERN[0])
+        # An unknown revision owes only what every modern one requires.
+        seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3371,16 +3291,16 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._resolve(version)
-        self._submit(start)
+        self._submit(version, start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is; `client` has the keys of a modern `_meta`."""
+        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _resolve(self, version: str) -> None:
+    def _submit(self, version: str, start: Func) -> None:
+        """Find the method's function, check the params, and have `start` call it."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3396,14 +3316,12 @@ class Context:
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
-
-    def _submit(self, start: Func) -> None:
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
         self.peer.running[self.id] = self
-        if self.method == "server/discover":  # it must not wait for handlers
+        if method == "server/discover":  # it must not wait for handlers
             self._perform()
         else:
             start(self._perform)
@@ -3427,13 +3345,16 @@ class Context:
             if self._may_ask:
                 self._questions.restore(self)
             result: Message = self._function(self.server, self)
-            self._questions.check()
+            if self._questions.unawaited:
+                raise RuntimeError("write `await` before ctx.elicit() and the like")
+            if self._questions.missing:
+                raise InputRequired  # the handler has swallowed the first one
         except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result or an RpcError: see the section's head."""
+        """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3486,10 +3407,8 @@ class Context:
         return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
-        """Add the members that the revision requires, and drop those that it lacks.
-
-        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
-        """
+        """Add the members that the revision requires, and drop those that it lacks:
+        basic/index §ResultType."""
         seen = self._rules
         if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
@@ -3510,14 +3429,14 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. This may wait for the
-        client: the caller must hold no other lock."""
+        """Send a message of this request, unless it has ended; the caller must hold no
+        other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended; its id may be used again."""
+        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3526,12 +3445,7 @@ class Context:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
                 _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                if self.method == "tools/call" and "result" in response:
-                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
-                    response = self._success(self._shape(result))
-                else:
-                    response = self._failure(RpcError(INTERNAL_ERROR))
-                self._send(response)
+                self._send(self._failure(RpcError(INTERNAL_ERROR)))
 
     def _become(self, state: str) -> bool:
         """Enter a state, if it may follow; else another thread was first."""
@@ -3549,7 +3463,7 @@ class Context:
 
     def _wake_with(self, wake: Func) -> None:
         """Have _cancel() call a function, which must not block; call it now if the
-        request is cancelled already."""
+        request is cancelled."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3558,8 +3472,8 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and of
-# each modern POST until it is answered. These events cancel a request
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
+# of each modern POST until it is answered. These events cancel a request
 # (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
@@ -3567,26 +3481,24 @@ class Context:
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits: a coroutine at its `await`, a question, a
-# subscription and, on a thread of its own, an on_cancel() function. Other handlers can
-# only be asked to stop: Python cannot end a thread.
+# A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
+# functions. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
     """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in the order in which they were sent
+        ordered     messages arrive in order
         running     requests that have not ended, by id
-        closed      true once close() was called: the client has left
+        closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        null_ids    [legacy] true while errors without an id say `"id": null`
+        null_ids    [legacy] true if errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides some, and calls close() when the client
-    has left.
+    may call any method.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3623,7 +3535,7 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification."""
+        """Act on `cancelled` and `initialized`."""
         method = message["method"]
         params = message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
@@ -3658,17 +3570,15 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message, with `authorize` over HTTP, is served in a copy of the context
-# (contextvars) of run()'s caller. So a variable that a handler sets is unknown to all
-# other calls.
+# Each message is served in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
     """An MCP server: register functions, then run() it. With a transport of your own,
     call handle() with each message.
 
-    Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock, or run handlers on one thread (`run`), or make them `async def`.
+    Handlers run on several threads at once. So guard shared data with a lock, or run
+    handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
@@ -3749,8 +3659,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        A modern client needs no `peer`. `start` gets the handler, a function without
-        arguments, and runs it once, on a thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, and runs it once, on
+        a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3765,7 +3675,7 @@ class Server(Registry):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
-                # The era is decided for each request: some hosts mix both on one pipe.
+                # Some hosts mix both eras on one pipe.
                 era = Context
                 if META_VERSION not in meta:
                     era = LegacyContext
@@ -3782,8 +3692,7 @@ class Server(Registry):
     ) -> Any:
         """Call a registered function on its proper thread, and return its result.
 
-        Override it to count, limit or log calls: every call with valid arguments comes
-        here, also from a batch.
+        Override it to count, limit or log calls with valid arguments.
         """
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
@@ -3874,7 +3783,7 @@ class Server(Registry):
 
         `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
         them. `options` are those of Endpoint. Returns when the client has left, after
-        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
+        SIGINT or SIGTERM, or after stop().
         """
         self._refuse_loop("run")
         if isinstance(arguments, str):
@@ -3905,8 +3814,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run(), or the next one, as a signal does; any thread or signal handler may
-        call this."""
+        """End run(), or the next one, as a signal does; any thread or signal handler
+        may call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -3917,7 +3826,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # This is the opposite order of that in stop(), so that none is lost.
+            # The opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -3973,7 +3882,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
+    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4015,8 +3924,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again; an unknown name, to the client, which must list again.
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
+    unknown name to the client.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4026,8 +3935,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
-        field, _, reason = errors[0].partition(": ")
-        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
+        raise invalid(listed)
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4065,15 +3973,15 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template, and a template before those registered later.
-    RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template. RpcError: a variable escapes its path segment,
+    or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
         return resources[uri], {}
     for template, entry in list(ctx.server.offered("templates", ctx).items()):
         if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
+            from urllib.parse import unquote
 
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
@@ -4103,17 +4011,19 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
+        meta        the `_meta` of its messages
         methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener.
+    It is one of `server.listeners` from begin() to end(), which any thread may call. A
+    Session (section 11) is the other kind.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Work out what is granted; RpcError: too much, or not allowed."""
+        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
+        self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
         self.uris: set[str] = set()
         self._granted: Message = {}
@@ -4144,22 +4054,20 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge."""
         ctx = self.ctx
-        meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen first, or a change would be lost; the acknowledgement must be sent first.
+        # Listen first, or a change would be lost. The acknowledgement is sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
                 ctx.notify(
                     "notifications/subscriptions/acknowledged",
-                    {"notifications": self._granted, "_meta": meta},
+                    {"notifications": self._granted, "_meta": self.meta},
                 )
             except BaseException:  # it is answered with an error
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free the request's memory: the subscription may last for long.
+        # Free memory: the subscription may last for long.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4173,8 +4081,7 @@ class Subscription:
         return method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Tell the client of a change."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        params = {**params, "_meta": self.meta}
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.ctx.peer.push(message, self.ctx._emit)
 
@@ -4183,13 +4090,12 @@ class Subscription:
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
-            meta = {META_SUBSCRIPTION: ctx.id}
             if ctx.peer.ordered:
                 ctx.notify(
                     "notifications/cancelled",
-                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                    {"requestId": ctx.id, "reason": "closing", "_meta": self.meta},
                 )
-            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+            ctx._finish(ctx._success(ctx._shape({"_meta": self.meta})))
 
 
 def serve_listen(server: Server, ctx: Context) -> Message:
@@ -4291,9 +4197,9 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`. LegacyContext differs from Context in how the client is
-# known (_admit), and how it is asked (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents
+# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
+# client is known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4304,7 +4210,7 @@ SERVED: dict[str, Func] = {
 #     < 1  roots/list                            the server asks: an id of its own
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
-#
+
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
 _NAMES = ("name", "title", "version")
@@ -4316,11 +4222,11 @@ class Session:
 
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come; changes are sent then
+        ready      true once notifications/initialized has come
         methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages.
+    It is one of `server.listeners` while messages can be sent to its peer.
     """
 
     def __init__(
@@ -4336,7 +4242,6 @@ class Session:
             META_CAPABILITIES: {},
             META_LOG_LEVEL: "info",
         }
-        # The capabilities, as far as its revision has them.
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
@@ -4358,11 +4263,9 @@ class Session:
         self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
         return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
         if self.ready:
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
@@ -4405,7 +4308,6 @@ class LegacyContext(Context):
     """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
-        """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
@@ -4414,8 +4316,7 @@ class LegacyContext(Context):
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._resolve(session.rules.version)
-        self._submit(start)
+        self._submit(session.rules.version, start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
@@ -4429,7 +4330,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with server._lock:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4467,8 +4368,7 @@ class LegacyContext(Context):
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Message]:
-        """Send questions as requests, and make the Futures of their answers, by key. At
-        the end, cancel the open ones."""
+        """Send questions as requests; yield the Futures of the answers, by key."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -4548,21 +4448,17 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# Who runs a handler? The thread that has read its request. This thread, the *reader*,
-# reads a line, runs the handler, sends the response, and reads on, as a program with
-# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
-# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
-# still runs, the deputy becomes the reader. The old reader finishes its handler, then
-# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
-# reader starts no other; they go to the queue. It still serves the messages that run no
-# author's code, such as `ping`, cancellations and server/discover. If there is no
-# thread for a deputy, the reader finishes each handler before it reads on. In any case
-# each request is answered exactly once.
+# One thread, the *reader*, reads a line, runs its handler, sends the response, and
+# reads on. While a handler runs, a second thread stands by, the *deputy*. If the same
+# handler still runs after 10 ms, the deputy becomes the reader. The old reader finishes
+# its handler, then the handlers that wait in a queue, and ends. While MAX_THREADS
+# handlers are slow, the reader puts others into the queue, and still serves messages
+# that run no author's code, such as `ping` and cancellations.
 #
 # serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# still read, and 50 ms after a signal or stop(). Running handlers may finish in this
+# time; subscriptions and open questions end at once. Then the requests that still run
+# are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 
@@ -4570,19 +4466,19 @@ MAX_THREADS = 64  # slow handlers at once; further calls wait
 class Pipe(Peer):
     """A client at two file descriptors: serve() serves it, stop() ends that.
 
-    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
-    The caller closes them; a socket is shut down first, or a thread might still read.
+    A socket is one descriptor twice. The caller closes them; a socket is shut down
+    first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
-        _writing     guards writing to stdout
+        _writing     guards `_out`
 
     `_lock` guards these:
 
         _handler     the handler that the reader runs; None: it reads
         _has_deputy  true while a deputy stands by
-        _slow        number of old readers, which run handlers
+        _slow        number of old readers
         _queue       handlers; empty while `_slow` is below MAX_THREADS
     """
 
@@ -4605,7 +4501,6 @@ class Pipe(Peer):
         self._queue: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
-        """Send a message."""
         line = encode(message)
         self._trace("<", line)
         try:
@@ -4617,8 +4512,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it takes no lock: set()
-        of threading.Event takes one, which the interrupted thread may hold."""
+        """End serve(). A signal handler may call this, because it waits for no lock, as
+        an Event's set() might."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4642,8 +4537,7 @@ class Pipe(Peer):
             self._empty_queue()
 
     def _read_line(self) -> bytes:
-        """Return the next line; of a line that is too long, enough for decode() to
-        refuse it."""
+        """Return the next line; if it is too long, enough for decode() to refuse it."""
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -4654,7 +4548,7 @@ class Pipe(Peer):
         return line
 
     def _serve(self, line: bytes, start: Func) -> None:
-        """Serve a line, but for its handler, which `start` gets."""
+        """Serve a line, but leave its handler to `start`."""
         message = None
         self._trace(">", line)
         try:
@@ -4668,8 +4562,7 @@ class Pipe(Peer):
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
     def _run(self, handler: Func) -> bool:
-        """Run a handler, or put it into the queue; tell whether this is still the
-        reader."""
+        """Run a handler, or queue it; tell whether this is still the reader."""
         with self._lock:
             if self._slow >= MAX_THREADS:
                 self._queue.append(handler)
@@ -4702,7 +4595,6 @@ class Pipe(Peer):
             return self._read()
 
     def _empty_queue(self) -> None:
-        """Run the handlers that wait; then this thread ends."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -4714,28 +4606,17 @@ class Pipe(Peer):
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
-        spawn("mcp-hang-up", self._await_hang_up)
         seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
                 self._read()
             while self._deadline == inf:
-                # No signal that came just before interrupts this; on Windows, none.
+                # A signal that came just before does not interrupt this.
                 self._serving.acquire(timeout=seconds)
                 if os.name == "posix":
                     seconds *= 2
         finally:
             self._finish()
-
-    def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout, even if nothing is written."""
-        import select
-
-        if hasattr(select, "poll"):  # on Windows, the next write notices it
-            poll = select.poll()
-            poll.register(self._out, 0)  # errors and hang-ups are always reported
-            poll.poll()
-            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
@@ -4767,8 +4648,7 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
-# server; section 15 is such a server; section 16 is the command line.
+# Sections 13 and 14 have the rules of HTTP, for any HTTP server; section 15 is one.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
@@ -4776,9 +4656,7 @@ def serve_stdio(server: Server) -> None:
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
 # one JSON object, or a stream of events if something must be sent before the response.
-# Headers repeat parts of the body for proxies, and must agree with it. A modern client
-# cancels a request by closing its stream. The first failing check determines the
-# answer:
+# The first failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4788,19 +4666,15 @@ def serve_stdio(server: Server) -> None:
 # The connection's thread reads a request, runs its handler and answers. A thread that
 # has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties; so changed() waits for no client.
-#
-# A call that reports progress has these events. They have no id, because a modern
-# stream cannot be resumed:
+# connection's thread empties; so changed() waits for no client. A call that reports
+# progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
-# `mcp-check`, which looks five times a second for clients that have hung up, comments
-# that are due, and sessions that have expired. It never waits for a client: a comment
-# that cannot be written at once is left out.
+# While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
+# looks for clients that have hung up, and waits for none.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4811,7 +4685,7 @@ __all__ += """
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
-MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
+MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 AHEAD_BYTES = 2**24  # of events that wait for a client; then its stream ends
 STREAM_HEADERS = {
@@ -4819,7 +4693,7 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"  # keeps proxies from closing a stream
+COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4842,8 +4716,7 @@ class HttpError(Exception):
 
 
 def read_chunks(stream: Any) -> bytes:
-    """Read a chunked body: RFC 9112 §7.1. The framing counts towards the limit: chunks
-    may be tiny."""
+    """Read a chunked body: RFC 9112 §7.1. Chunks may be tiny, so their heads count."""
     data = bytearray()
     left = MAX_BODY_BYTES
     size = -1  # of the chunk; 0 for the last one
@@ -4858,33 +4731,24 @@ def read_chunks(stream: Any) -> bytes:
         if left < 0:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
-        line = stream.readline(1000)
-        if not size:  # after the last chunk, ignore trailers
-            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-                left -= len(line)
-                line = stream.readline(1000)
-        if line != b"\r\n":
-            raise HttpError(400, "a chunk or a trailer is malformed")
+        if stream.readline(1000) != b"\r\n":
+            raise HttpError(400, "a chunk is malformed, or a trailer follows")
     return bytes(data)
 
 
 class Exchange:
-    """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
+    """One HTTP request and the way to answer it.
 
-    An answer is start() with a body; or start() without, write() for each part, end().
-    A subclass defines these, for any thread, but one at a time; and, if it can,
-    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
-    up.
+    A subclass defines start(), write() and end(), for any thread, but one at a time;
+    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    client has hung up.
 
-        query        the part after "?"
         headers      by lower-case name; they are given as (name, value) pairs
         stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
-        name         the verb and the path, for logs and traces
-        principal    who sent it, once that is known
         extra        headers to add to any answer
-        flaw         the HttpError for malformed headers; None: they are valid
+        flaw         the HttpError for malformed headers
         unread       true while there is a body that has not been read
         closing      true if the connection ends with this answer
     """
@@ -4916,9 +4780,7 @@ class Exchange:
         self.unread = has_length or "transfer-encoding" in self.headers
 
     def length(self) -> int | None:
-        """Return the Content-Length, None for a chunked body; HttpError if it is not
-        valid."""
-        # RFC 9112 §6: two servers that disagree on where a request ends can be tricked.
+        """Return the Content-Length; None for a chunked body (RFC 9112 §6)."""
         length = self.headers.get("content-length", "0")
         coding = self.headers.get("transfer-encoding")
         if coding is None and re.fullmatch("[0-9]{1,15}", length):
@@ -4933,7 +4795,7 @@ class Exchange:
         return None
 
     def body(self) -> bytes:
-        """Read the body; HttpError if it is too large or its framing is not valid."""
+        """Read the body."""
         length = self.length()
         if length is None:
             data = read_chunks(self.stream)
@@ -4958,7 +4820,7 @@ class Exchange:
         """Send COMMENT, unless this would wait for the client."""
 
     def gone(self) -> bool:
-        """Tell whether the client has hung up; False if unknown."""
+        """Tell whether the client has hung up."""
         return False
 
     def hang_up(self) -> None:
@@ -4966,8 +4828,7 @@ class Exchange:
 
 
 def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
-    """Send an answer that is not a stream: a line of JSON, or no body. Log a
-    refusal."""
+    """Send an answer that is not a stream. Log a refusal."""
     if status >= 400 and status not in (404, 405):
         _log(
             f"{exchange.address} {exchange.name}: {status} {line.decode():.500}".strip()
@@ -4988,9 +4849,7 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- a stream has two parts: an Outbox has the events and knows nothing of HTTP; an
-# Answer writes them to an exchange. A session keeps an outbox long after the answer,
-# and has an outbox of its own without a POST.
+# ---- a stream: an Outbox has the events, an Answer writes them to an exchange
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
@@ -4998,13 +4857,11 @@ class Outbox:
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
-        keeps      the bytes of events that stay when the reader has taken them, for a
-                   client that comes back
-        reader     the Answer that takes events; None: none, now
+        keeps      bytes of taken events to keep, for a client that comes back
+        reader     the Answer that takes events, if any
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. Any thread
-    may call any method; only wait() waits.
+    `_moved` guards all fields. Any thread may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -5020,7 +4877,7 @@ class Outbox:
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message; the last one ends the outbox."""
+        """Add a message."""
         with self._moved:
             if self.ended:
                 return
@@ -5032,18 +4889,15 @@ class Outbox:
             self._moved.notify_all()
 
     def give_up(self) -> None:
-        """End, and drop everything: the client is too far behind. It must subscribe
-        again, and fetch what has changed."""
+        """End, and drop everything: the client is too far behind."""
         with self._moved:
             self.events.clear()
             self.size = 0
-            self.place = self.first
-            self.ended = True
             self.reader = None
-            self._moved.notify_all()
+            self.end()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already."""
+        """Add a notification, unless the same one is waiting."""
         with self._moved:
             if line not in self._waiting():
                 self.add(line)
@@ -5055,8 +4909,8 @@ class Outbox:
             self._moved.notify_all()
 
     def drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
-        that wait are dropped, too, but never the response, with which it has ended."""
+        """Drop the oldest events beyond `keeps` bytes. Those that wait are dropped only
+        if there is no reader; the response, never."""
         with self._moved:
             while self.size > self.keeps and self.events:
                 is_response = self.ended and len(self.events) == 1
@@ -5069,14 +4923,10 @@ class Outbox:
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
-        """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: the outbox has ended, and there are no such events.
-
-        `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke. Dropped events
-        are left out.
-        """
-        with self._moved:  # one step: the other reader must not take rewound events
+        """Let a reader take the waiting events, or all events after one that the client
+        has seen: later ones may have been lost with its connection. Any other reader
+        must end. False: the outbox has ended, and there are no such events."""
+        with self._moved:
             if after is not None:
                 following = self.first + len(self.events)
                 place = max(self.first, min(after + 1, following))
@@ -5088,12 +4938,12 @@ class Outbox:
             return True
 
     def wait(self, reader: Answer) -> None:
-        """Wait until there is something for a reader to take, or it must end."""
+        """Wait until there is an event for a reader, or it must end."""
         with self._moved:
             self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
     def take(self, reader: Answer) -> bytes:
-        """Take the next event; b"": none is waiting for this reader."""
+        """Take the next event; b"": there is none."""
         with self._moved:
             waiting = self._waiting()
             if self.reader is not reader or not waiting:
@@ -5105,19 +4955,16 @@ class Outbox:
             return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
-        """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
     def is_done(self, reader: Answer) -> bool:
-        """Tell whether a reader will get nothing more."""
         with self._moved:
             return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken, while holding the lock."""
+    def _waiting(self) -> list[bytes]:  # call it while holding the lock
         return self.events[self.place - self.first :]
 
 
@@ -5131,19 +4978,15 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        peer        the peer whose message it answers
         listens     true for a subscription, and for a GET: threads of other clients add
                     their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
-        is_early    true while the status may say what is wrong with a message: until
-                    a handler starts; never with a request of a session
-        written     when the last part of a stream was written; None: it has not begun
+        is_early    true until a handler starts: the status may say what is wrong with a
+                    message; never with a request of a session
+        written     when the last part of a stream was written; inf: it has not begun
 
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
-
-    Why not always a stream? Most calls send nothing but their result, and an error in
-    JSON can have a status of its own.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5154,12 +4997,11 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written: float | None = None
+        self.written = inf
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
-        """Send a message, or the list of answers to a batch; a response is the last
-        one."""
+        """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
         if is_last and self.outbox is None:
@@ -5179,7 +5021,6 @@ class Answer:
             reader.flush()
 
     def _status(self, message: Any) -> int:
-        """Return the HTTP status of a response that is sent as JSON."""
         code = message["error"]["code"] if "error" in message else None
         # -32021 comes from a handler, but has a status of its own.
         if code == MISSING_CAPABILITY or (self.is_early and code in ERRORS):
@@ -5188,11 +5029,10 @@ class Answer:
 
     # ---- streams
     def new_outbox(self) -> Outbox:
-        """Make the outbox of a stream."""
         return Outbox(self)
 
     def stream(self) -> Outbox:
-        """Become a stream, unless it is one already; return the outbox."""
+        """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
             self.outbox = self.new_outbox()
             if self.ended:  # the client has left
@@ -5201,21 +5041,19 @@ class Answer:
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
-        has_left = False
         with self.lock:
-            if not self.ended:
-                try:
-                    self._write()
-                except (OSError, ValueError):  # ValueError: the socket is closed
-                    self.ended = has_left = True
-        if has_left:
-            self._lose_client()
+            if self.ended:
+                return
+            try:
+                return self._write()
+            except (OSError, ValueError):  # ValueError: the socket is closed
+                self.ended = True
+        self._lose_client()
 
     def _write(self) -> None:
-        """Do so while holding the lock; OSError: the client has left."""
         exchange = self.exchange
         outbox = self.stream()
-        if self.written is None:
+        if self.written == inf:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
@@ -5228,7 +5066,7 @@ class Answer:
             outbox.detach(self)
 
     def finish(self) -> None:
-        """End the answer when its handler has returned, with or without a response."""
+        """End the answer when its handler has returned."""
         if self.outbox is None and self.ended:
             return  # in JSON
         outbox = self.stream()
@@ -5240,24 +5078,22 @@ class Answer:
 
     # ---- clients that have hung up
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due. The thread mcp-check calls this
-        while a handler runs."""
+        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            has_left = not self.ended and self._has_left()
-            self.ended = self.ended or has_left
+            if self.ended or not self._has_left():
+                return
+            self.ended = True
         finally:
             self.lock.release()
-        if has_left:
-            self.exchange.hang_up()  # its thread may be busy for long
-            self._lose_client()
+        self.exchange.hang_up()  # its thread may be busy for long
+        self._lose_client()
 
     def _has_left(self) -> bool:
-        """Tell whether the client has left; if not, send a comment that is due."""
         now = time.monotonic()
         try:
-            if self.written is not None and self.written + KEEP_ALIVE_SECONDS < now:
+            if self.written + KEEP_ALIVE_SECONDS < now:
                 self.written = now
                 self.exchange.comment()
             return self.exchange.gone()
@@ -5274,10 +5110,7 @@ class Answer:
 
 # ---- headers that repeat a part of the body
 def mirror(value: Any) -> str:
-    """Encode a value for a header: .../streamable-http §Value Encoding.
-
-    Printable ASCII stays as it is; anything else is base64, marked as such.
-    """
+    """Encode a value for a header: .../streamable-http §Value Encoding."""
     plain = value if isinstance(value, str) else str(value).lower()
     # "=?" would mark it as encoded.
     if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):
@@ -5311,8 +5144,7 @@ def same_value(sent: str | None, value: Any) -> bool:
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
-    """Return headers and the values they must have: .../streamable-http §Schema
-    Extension."""
+    """Return headers and their values: .../streamable-http §Schema Extension."""
     found = {}
     for name, part in (schema.get("properties") or {}).items():
         value = arguments.get(name) if isinstance(arguments, dict) else None
@@ -5361,7 +5193,7 @@ class PostPeer(Peer):
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
         ctx._wake_with(answer.stream().end)
-        # post() and serve() still hold the message. It is ours: empty it in place.
+        # post() still holds the message while the subscription runs.
         ctx.params.clear()
         ctx.meta.clear()
 
@@ -5381,17 +5213,14 @@ def bearer(
         name = "Bearer"
 
     def authorize(headers: Headers) -> Any:
-        given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        token = b""
-        if given.lower() == scheme:
-            token = word.encode("latin-1", "replace")
-        for key, who in tokens.items():
-            # Compare in constant time, so that timing reveals nothing.
-            if token and hmac.compare_digest(key.encode(), token):
-                return who
-        # RFC 6750 §3.1: name the error only if the caller has sent a token.
         told = []
-        if token:
+        given, _, word = headers.get(header.lower(), "").rpartition(" ")
+        if word and given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
+            for key, who in tokens.items():
+                # Compare in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key.encode(), token):
+                    return who
             told.append('error="invalid_token"')
         if metadata_url:
             told.append(f'resource_metadata="{metadata_url}"')
@@ -5401,21 +5230,12 @@ def bearer(
     return authorize
 
 
-def check_principal(who: Any) -> Any:
-    """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False or who in ("", [], {}):
-        raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    digest(who)  # sessions and request state need it
-    return who
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
 
 
 def max_connections() -> int:
-    """Return how many connections are accepted, given the process's descriptors."""
     with suppress(ImportError):  # on Windows
         import resource
 
@@ -5435,9 +5255,7 @@ class Endpoint:
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
 
-        closed      true once close() was called: it cannot serve again
         answers     those whose handlers run
-        sessions    the Sessions of legacy clients
         _checks     true while there is a thread mcp-check
 
     `lock` guards `answers` and `_checks`; nothing waits under it.
@@ -5495,7 +5313,6 @@ class Endpoint:
         reply(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
-        """Find the function for the path and the verb, and check the caller."""
         if exchange.flaw:
             raise exchange.flaw
         self._check_origin(exchange)
@@ -5516,15 +5333,19 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                exchange.principal = check_principal(self.authorize(exchange.headers))
+                exchange.principal = self.authorize(exchange.headers)
+                digest(exchange.principal)  # ValueError: it is not JSON
+                if not exchange.principal:
+                    raise HttpError(
+                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
+                    )
             verbs[exchange.method](self, exchange)
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
-        is not enough: both have the attacker's name.
+        answers. Then both headers have the attacker's name.
         """
         headers = exchange.headers
         hosts = self.hosts
@@ -5553,8 +5374,7 @@ class Endpoint:
             )
 
     def post(self, exchange: Exchange) -> None:
-        """Serve a message: .../streamable-http §Sending Messages, §Receiving
-        Messages."""
+        """Serve a message: .../streamable-http §Sending Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, PostPeer(exchange.headers), listens)
@@ -5570,7 +5390,7 @@ class Endpoint:
             reply(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
-        """Read and decode the body; HttpError or RpcError if that fails."""
+        """Read and decode the body."""
         exchange.length()  # refuse a body that is too large before anything else
         kind = exchange.headers.get("content-type", "")
         is_json = re.match(r"(?i)application/json\s*(;|$)", kind)
@@ -5585,11 +5405,8 @@ class Endpoint:
 
     # ---- answers: their number, their clients, their end
     def run_handler(self, answer: Answer, work: Func) -> None:
-        """Run a handler on the connection's thread, and end its answer.
-
-        HttpError: too many streams. Half of the connections are left for calls, which
-        end by themselves.
-        """
+        """Run a handler, and end its answer. HttpError: too many streams; half of the
+        connections are left for calls."""
         answer.is_early = False
         with self.lock:
             if answer.listens:
@@ -5597,9 +5414,7 @@ class Endpoint:
                 if len(streams) >= (max_connections() // 2 or 1):
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-            checks = self._checks  # if so, mcp-check will see this answer
-        if not checks:
-            self.begin_checks()
+        self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
@@ -5613,30 +5428,26 @@ class Endpoint:
                 answer.peer.cancel_all()  # a subscription whose client has left
 
     def begin_checks(self) -> None:
-        """Start the thread mcp-check, unless it runs. If there is no thread left, the
-        next request tries again."""
+        """Start the thread mcp-check, unless it runs, or no thread is left."""
         with self.lock:
             if not self._checks:
                 self._checks = spawn("mcp-check", self._check)
 
     def _check(self) -> None:
-        """Check clients and sessions again and again, until there are none."""
+        """Check clients and sessions, until there are none."""
         while True:
             time.sleep(CHECK_SECONDS)
-            checks = [answer.check for answer in list(self.answers)]
-            for check in [*checks, self.sessions.expire]:
-                try:
-                    check()
-                except Exception as problem:  # the others are still checked
-                    log_failure("a check for clients that have hung up", problem)
+            for answer in list(self.answers):
+                attempt(answer.check)
+            attempt(self.sessions.expire)
             with self.lock:  # an idle server must not wake the processor
                 if not self.answers and (self.closed or self.sessions.is_empty()):
                     self._checks = False
                     return
 
     def close(self) -> None:
-        """End all subscriptions and sessions, for good. Running requests are still
-        answered. A session whose user is being asked goes on until the second call."""
+        """End all subscriptions and sessions. Running requests are still answered. A
+        session whose user is being asked goes on until the second call."""
         is_second = self.closed
         self.closed = True
         peers = [answer.peer for answer in list(self.answers)]
@@ -5652,22 +5463,15 @@ class Endpoint:
 # rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
 # the transport of 2024-11-05, all messages.
 #
-# An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox. The name of a POST's begins like it, and ends with the request's
-# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
-# has failed.
-#
-#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
-#
-# The life of a call whose connection breaks:
+# An event's id is the name of its outbox and its number. The life of a call whose
+# connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
 #                                   and REPLAY_BYTES of its events are kept
 #     GET, Last-Event-ID: ...-1     another Answer, attached after 1: it takes event 2
 #                                   again, and then the rest
-#     the response is written       the outbox has ended; for ASK_SECONDS it may be
-#                                   resumed again; then it is forgotten
+#     the response is written       the outbox has ended; it is kept for ASK_SECONDS
 
 MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
 SESSION_SECONDS = 3600  # without a request, until a session expires
@@ -5682,17 +5486,13 @@ __all__ += """
 class HttpSession(Peer):
     """The client behind a session, whose messages come in many POSTs.
 
-        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   a digest of its opener: only this caller may use it
-        used        when the last request came
-        own         the outbox for messages that belong to no POST
-
-    It is one of `endpoint.sessions` from register() to close(). After that, running
-    requests are still answered; then its own stream ends, too.
+    id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
+    principal   a digest of its opener
+    used        when the last request came
+    own         the outbox for messages that belong to no POST
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
-        """Make a session for the client that sent `exchange`."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
         self.principal = digest(exchange.principal)
@@ -5717,8 +5517,6 @@ class HttpSession(Peer):
             send.disconnect()
 
     def check_questions(self) -> None:
-        """Check that another call may wait for its user, so that three quarters of the
-        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5726,8 +5524,7 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
-        calls go there, too."""
+        stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5744,7 +5541,7 @@ class Sessions:
     """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
-        _outboxes   by name, and until when each is kept
+        _outboxes   by session and name, and until when each is kept
 
     `_lock` guards both. Any thread may call any method.
     """
@@ -5752,23 +5549,19 @@ class Sessions:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[str, tuple[Outbox, float]] = {}
+        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        """Return all sessions."""
         with self._lock:
             return list(self._open.values())
 
     def is_empty(self) -> bool:
-        """Tell whether nothing can expire."""
         return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
-        """Add a session, if need be in place of an idle one. HttpError: none is idle.
-
-        The caller with most sessions loses one, so that nobody evicts another's.
-        """
+        """Add a session, if need be in place of an idle one: the caller with most
+        sessions loses one. HttpError: none is idle."""
         self.expire()
         with self._lock:
             evicted = None
@@ -5787,16 +5580,12 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:
-        """Return the sessions without a running request, while holding the lock."""
+    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
         busy = {answer.peer for answer in list(self._endpoint.answers)}
         return [one for one in self._open.values() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
-        """Return the session that a request names; 404: it is gone, or someone else's.
-
-        A client that gets 404 opens another session, so nothing else may be 404 here.
-        """
+        """Return the session that a request names; 404: it is gone, or another's."""
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
@@ -5808,84 +5597,65 @@ class Sessions:
         return session
 
     def remove(self, session: HttpSession) -> None:
-        """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
 
-    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox for so long, so that its client can come back."""
+    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox, so that its client can come back."""
+        key = session, outbox.name
         with self._lock:
-            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
-            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
+            self._outboxes.pop(key, None)  # the order is that of their ends
+            self._outboxes[key] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
 
-    def outbox(self, name: str) -> Outbox | None:
-        """Return the outbox of this name, if it is kept."""
-        return self._outboxes.get(name, (None, 0))[0]
-
-    def make_room(self) -> None:
-        """If too much waits for all clients together, end the largest stream."""
-        streams = [session.own for session in self.all()]
-        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            max(streams, key=lambda one: one.size).give_up()
+    def outbox(self, session: Peer, name: str) -> Outbox | None:
+        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
-        have ended, the oldest first."""
+        have ended."""
         now = time.monotonic()
         with self._lock:
             idle = self._idle()
             size = 0
-            for name, (outbox, until) in reversed(list(self._outboxes.items())):
+            for key, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
                 if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[name]
+                    del self._outboxes[key]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection.
-
-    `ident` is the id of the request; None: it answers a batch.
-    """
-
-    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, peer)
-        self.ident = ident
+    """The answer to a POST in a session: it outlives its connection."""
 
     def new_outbox(self) -> Outbox:
-        """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
         session = self.peer.session
-        ident = encode(self.ident).hex()
-        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.peer.endpoint.sessions.keep(outbox)
+        self.peer.endpoint.sessions.keep(self.peer, outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the stream has begun with a priming event, which tells the
-        client where to go on, and when."""
+        """Disconnect, if a priming event has told the client how to come back."""
         outbox = self.stream()
         reader = outbox.reader
-        if reader:
-            if self.greeting:
-                outbox.detach(reader)
+        if reader and self.greeting:
+            outbox.detach(reader)
             reader.flush()
 
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+            self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS)
         self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
 def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
-    """Return the answer to a message; that to a modern message is as given."""
+    """Return the answer to a message of either era."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
             return answer
@@ -5904,7 +5674,7 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
     elif "mcp-session-id" in exchange.headers:
         session = endpoint.sessions.find(exchange)
     if session:
-        answer = SessionAnswer(exchange, session, request.get("id"))
+        answer = SessionAnswer(exchange, session)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
@@ -5912,9 +5682,6 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
 
 
 GONE = "the session is gone; send `initialize` to open another"
-# An event's id: the name of an outbox, perhaps with a request's id at its end; a
-# number.
-_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5922,23 +5689,17 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     from the Server, §Resumability and Redelivery."""
     session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
-    last = re.fullmatch(_EVENT_ID, seen)
-    name = last[1] if last else session.id
-    after = int(last[3]) if last else None
-    is_own = name.startswith(session.id[:8])
+    last = re.fullmatch(r"(\w{32})-(\d{1,9})", seen)
     outbox: Outbox | None = session.own
-    if name != session.id:
-        outbox = endpoint.sessions.outbox(name) if is_own else None
+    after = None
+    if last:
+        after = int(last[2])
+        if last[1] != session.id:
+            outbox = endpoint.sessions.outbox(session, last[1])
     answer = Answer(exchange, session, listens=True)
+    answer.outbox = outbox
 
     def listen() -> None:
-        if last and not outbox and is_own:
-            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
-            ident = decode(bytes.fromhex(last[2]))
-            answer.stream()
-            answer(error_response(lost, {"id": ident}))
-            return
-        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
@@ -5955,8 +5716,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Open a session that ends with this connection; its first event says where to
-    POST: [2024-11-05] basic/transports §HTTP with SSE."""
+    """Open a session that ends with this connection: [2024-11-05] basic/transports
+    §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -5969,11 +5730,8 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream, and wait for no reader.
-
-    The POST is answered 202 before its handlers run, on this thread. So the client must
-    use another connection for its next POST, which may be a cancellation.
-    """
+    """Serve a message; answers go to the session's stream. The POST is answered 202
+    before its handlers run, on this thread: its client must open another connection."""
     session = endpoint.sessions.find(exchange)
     message = endpoint.read_message(exchange)
     # Answers and cancellations are always taken: they end calls.
@@ -5983,7 +5741,9 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
-        endpoint.sessions.make_room()
+        streams = [one.own for one in endpoint.sessions.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
     handlers: list[Func] = []
@@ -6003,10 +5763,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return the functions for legacy clients on a path, by verb.
-
-    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    """
+    """Return the functions for legacy clients on a path, by verb."""
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
             "GET": serve_session_get,
@@ -6025,15 +5782,9 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
 # Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
-# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
-# a connection, except a running handler, has a time limit. serve_http() also ends at a
-# signal.
-#
-# A request is refused, and its connection closed, if two programs could be tricked into
-# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
-# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
-# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all.
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: some program on its
+# way might take it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6045,11 +5796,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
-BODY_SECONDS = 120  # for a client to send a body, whatever its size
+BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
 MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
-_PART = 2**16  # of an answer that is sent at once
+_PART = 2**16  # bytes that are sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -6064,11 +5815,9 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #     SERVES    a handler runs, or an event is awaited         no limit
 #
 # If all places are taken, a new connection takes that of another one, in this order;
-# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
-# slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
-_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
+CLOSES, WAITS, READS, SENDS, SERVES = range(5)
+_NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
     (SERVES, SENDS, CLOSES),
@@ -6078,23 +5827,14 @@ _NEXT_STEPS = (  # the steps that may follow each one, likely ones first
 
 
 def hang_up(sock: Any) -> None:
-    """Shut a socket down, on any thread; close() would wait for its users."""
+    """Shut a socket down; close() would wait for its users."""
     with suppress(OSError):  # it is closed
         sock.shutdown(2)  # SHUT_RDWR
 
 
-@lru_cache(1)
-def http_date(seconds: int) -> str:
-    """Format a time for the Date header: RFC 9110 §6.6.1."""
-    from email.utils import formatdate
-
-    return formatdate(seconds, usegmt=True)
-
-
 class HttpServer:
-    """The connections of an endpoint on a port: see http_server().
+    """The connections of an endpoint on a port.
 
-        hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
@@ -6109,7 +5849,7 @@ class HttpServer:
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float, int]] = {}
+        self.steps: dict[Any, tuple[int, float, int]] = {}
         self.lock = threading.Lock()
         self.patience = 0.3
         self.stopped = False
@@ -6121,18 +5861,16 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(1)
+        self.socket.settimeout(0.05)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.05) -> None:
-        """Accept connections until close(). Handlers see the context of this call."""
+    def serve_forever(self) -> None:
+        """Accept connections. Handlers see the context of this call."""
         self._context = copy_context()
-        with suppress(OSError):  # it is closed
-            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -6140,13 +5878,12 @@ class HttpServer:
                     hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
-        """Accept a connection, if one comes, and start its thread."""
         try:
             sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        serve = partial(self.serve, sock, address)
+        serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
         self.leave(sock)
@@ -6157,8 +5894,7 @@ class HttpServer:
             )
 
     def admit(self, sock: Any) -> bool:
-        """Give a connection a place, if need be that of another; False: all are
-        busy."""
+        """Give a connection a place; False: all others are busy."""
         now = time.monotonic()
         with self.lock:
             if len(self.steps) >= max_connections():
@@ -6167,17 +5903,13 @@ class HttpServer:
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == SERVES or (step == SENDS and not has_stalled):
                     return False
-                self._evict(lowest)
+                del self.steps[lowest]
+                hang_up(lowest)
             self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
-    def _evict(self, sock: Any) -> None:
-        """End a connection, while holding the lock."""
-        del self.steps[sock]
-        hang_up(sock)
-
-    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
-        """Note what a connection does from now on; OSError: it has lost its place."""
+    def step(self, sock: Any, step: int, seconds: float = inf, left: int = 0) -> None:
+        """Note what a connection does from now on."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
@@ -6189,54 +5921,41 @@ class HttpServer:
                 large = [one for one in self.steps if self.steps[one][2] > _PART]
                 total = sum(self.steps[one][2] for one in large)
                 if total > MAX_SENDING_BYTES:
-                    self._evict(min(large, key=self.steps.__getitem__))
+                    slowest = min(large, key=self.steps.__getitem__)
+                    del self.steps[slowest]
+                    hang_up(slowest)
 
     def leave(self, sock: Any) -> None:
-        """Give up the place of a connection, if it has one."""
         with self.lock:
             self.steps.pop(sock, None)
 
     # ---- a connection's own thread
     def serve(self, sock: Any, address: Any) -> None:
-        """Serve requests until the client leaves, or its connection must end."""
         try:
             with sock, sock.makefile("rb") as stream:
                 with suppress(OSError):  # the client has left
                     sock.setsockopt(6, 1, 1)  # TCP_NODELAY: answers are not delayed
-                    closing = False
-                    while not closing:
+                    while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
                         self._context.copy().run(self.endpoint.serve, exchange)
-                        closing = exchange.closing
-                        if not closing:
-                            self.step(sock, WAITS, SEND_SECONDS)
+                        if exchange.closing:
+                            break
+                        self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
-        except Exception as problem:
-            _log(f"a connection of {address[0]} failed: {problem!r:.200}")
         finally:
             self.leave(sock)
 
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
-        """Wait for a request, and read its head; OSError: none comes.
-
-        A head may come in pieces, or two requests together. So it is read line by line,
-        up to the empty line: the body is read later.
-        """
+        """Wait for a request, and read its head; OSError: none comes."""
         begin = stream.peek(1)
         self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
-        if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
-            stream.readline(2)
-            begin = stream.peek(1)
-        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
+        is_text = re.match(rb"[!-~]", begin)  # TLS is not, and has no lines
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6244,10 +5963,7 @@ class HttpServer:
         return data
 
     def _linger(self, sock: Any) -> None:
-        """Read what still comes before a socket is closed, for 2 s at most.
-
-        Else the client might get a reset, and never see why its request was refused.
-        """
+        """Read what still comes: a reset could hide why a request was refused."""
         with suppress(OSError):  # it is closed, or has lost its place
             self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
@@ -6256,13 +5972,12 @@ class HttpServer:
 
     # ---- the end
     def close(self) -> None:
-        """End the endpoint, finish what has begun within `patience` seconds, hang up."""
+        """End the endpoint, let requests finish within `patience` seconds, hang up."""
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
         with suppress(OSError):  # it is closed
-            # Closing the socket at once would reset connections in the kernel's queue,
-            # and a rolling restart would lose calls.
+            # Closing the socket now would reset connections in the kernel's queue.
             self.socket.listen(0)
             while is_ready(self.socket, False) and time.monotonic() < end:
                 self._accept()
@@ -6281,7 +5996,6 @@ class HttpServer:
             hang_up(sock)
 
     def _is_busy(self) -> bool:
-        """Tell whether a request runs, comes or is answered."""
         return any(
             step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
@@ -6289,9 +6003,8 @@ class HttpServer:
 
 
 class SocketExchange(Exchange):
-    """A request on a connection: RFC 9112 §2.2, §3, §5.
+    """A request on a connection: RFC 9112 §3, §5.
 
-    port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
     """
 
@@ -6303,15 +6016,10 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
-        fields = []
-        for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]:
-            fields.append(line.split(":", 1))
-        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
-        if absolute:
-            target = target[absolute.end() :]
+        lines = lines.split("\r\n", MAX_HEADERS + 1)[:-1]
+        fields = [line.split(":", 1) for line in lines]
         super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
@@ -6323,8 +6031,6 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(431, "the headers are too many, or too large")
         elif not head or not has_host or (has_chunks and not self.chunked):
             self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
-        elif absolute:
-            self.headers["host"] = absolute[1]
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
@@ -6348,8 +6054,7 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
+        head = f"HTTP/1.1 {status} \r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -6362,7 +6067,6 @@ class SocketExchange(Exchange):
             self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
-        """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
@@ -6399,6 +6103,7 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
+        self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 
@@ -6428,15 +6133,15 @@ def serve_http(
 
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
-    httpd = http_server(endpoint or Endpoint(server, **options), host, port)
+    httpd = HttpServer(endpoint or Endpoint(server, **options), host, port)
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
 
     def react(number: int) -> bool:
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
-        is_first = not httpd.stopped
-        drains = number != signal.SIGINT and is_first
-        httpd.patience = DRAIN_SECONDS if drains else 0
+        httpd.patience = 0
+        if number != signal.SIGINT and not httpd.stopped:
+            httpd.patience = DRAIN_SECONDS
         httpd.stopped = True
         return bool(before)
 
@@ -6451,16 +6156,15 @@ def serve_http(
 
 
 # ======== 16. The command line ========================================================
-# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
-# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
-# has this option.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`.
 
 # The options that run() and serve_http() take.
 OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
 def serve_http_at(server: Server, place: str, options: Message) -> None:
-    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    """Serve at [HOST:]PORT."""
     found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
     if not found or int(found[2]) > 65535:
         usage(f"--http {place}: expected [HOST:]PORT")
@@ -6472,7 +6176,6 @@ def serve_http_at(server: Server, place: str, options: Message) -> None:
 
 
 def demo() -> Server:
-    """Make the server of the demonstration."""
     server = Server("mcp_ref-demo", __version__)
 
     @server.tool
@@ -6484,7 +6187,6 @@ def demo() -> Server:
 
 
 def main(words: list[str]) -> None:
-    """Run the command line."""
     if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
     elif words and find_place(words[:2]) is None:

@@ -483,6 +483,17 @@ class UnknownName(Exception):
     """No host's configuration has the name."""
 
 
+def server_of(entry: Any) -> Server:
+    """Return the server that an entry of a host's configuration describes."""
+    server = Server(url=entry.url, command=entry.command)
+    server.timeout, server.startup = entry.timeout, entry.startup
+    server.headers, server.env = dict(entry.headers), dict(entry.env)
+    server.oauth = as_object(entry.raw.get("oauth"))
+    server.cwd = entry.cwd
+    server.sse = entry.kind == "sse"
+    return server
+
+
 def configured(
     name: str, file: str | None, terminal: Terminal, may_be_file: bool
 ) -> Server:
@@ -529,13 +540,7 @@ def configured(
     except host_files.HostFileError as problem:
         raise UsageError(str(problem)) from None
 
-    server = Server(url=entry.url, command=entry.command)
-    server.timeout, server.startup = entry.timeout, entry.startup
-    server.headers, server.env = dict(entry.headers), dict(entry.env)
-    server.oauth = as_object(entry.raw.get("oauth"))
-    server.cwd = entry.cwd
-    server.sse = entry.kind == "sse"
-    return server
+    return server_of(entry)
 
 
 def meant(target: str) -> str:

@@ -823,7 +823,8 @@ def test_each_list_stands_for_itself(run, failure, said):
         prompts_list={"prompts": [{"name": "p"}]},
         resources_templates_list=failure,
     ) as site:
-        words = ["list", "--timeout", "0.5", site.url]
+        timeout = "30" if failure is not None else "0.5"
+        words = ["list", "--timeout", timeout, site.url]
         status, out, err = run(*words)
         assert status == 0 and "t()" in out and "p()" in out, err
         (line,) = err.splitlines()
