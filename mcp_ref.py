@@ -103,7 +103,6 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
-from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -487,17 +486,15 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for each array in an array), and
-# the length of its id.
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -603,7 +600,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -666,8 +663,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -691,7 +688,7 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
@@ -1109,13 +1106,8 @@ def guard_stdio() -> list[int]:
 # refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1242,8 +1234,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal from text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1270,10 +1262,10 @@ def _is_titled_choice(schema: Any) -> bool:
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    This branch has the value's type, then its constants, such as {"kind": "cat"}, then
-    the fewest errors.
+    It has the value's type, then its constants, such as {"kind": "cat"}, then the
+    fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1284,8 +1276,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1307,21 +1298,16 @@ class Schema:
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of the targets, by $ref
-        self._refs = ["#"]  # to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1362,8 +1348,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = self._compile(True)  # it may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
@@ -1448,8 +1436,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1460,7 +1448,7 @@ class Schema:
         return check
 
     def _dependent(self, node: Message) -> Check:
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
         implied = []
@@ -1470,7 +1458,7 @@ class Schema:
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Check that `wanted` of these schemas match; `enough` matches end the check."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
         choices = [part["const"] for part in parts if _is_titled_choice(part)]
@@ -1519,10 +1507,9 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1553,8 +1540,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1598,7 +1585,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1645,21 +1632,18 @@ class Signature:
 
 def _find_context(names: list[str], hints: Message) -> str:
     """Return the name of the parameter that takes the Context, or ""."""
-    takers = []
-    for name in names:
-        hint = hints.get(name)
-        if Context in (hint, *get_args(hint)):
-            takers.append(name)
-    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
-        raise TypeError(
-            "the Context is passed to one parameter, annotated ctx: Context"
-        )
+    if "ctx" in names and "ctx" not in hints:
+        raise TypeError("the Context needs a hint: ctx: Context")
     if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
         raise TypeError(
             f"{names[0]} would be an argument; register instance.method, or"
             " Class.method of a classmethod, where there is one"
         )
-    return "".join(takers)
+    for name in names:
+        hint = hints.get(name)
+        if Context in (hint, *get_args(hint)):
+            return name
+    return ""
 
 
 # A parameter in a docstring: its name, perhaps its type, and its text, with the lines
@@ -1727,7 +1711,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1741,7 +1724,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1764,7 +1746,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1776,7 +1758,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1788,7 +1770,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1799,9 +1781,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1824,7 +1808,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1884,9 +1868,9 @@ def _read_hint(hint: Any) -> Reader:
     if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -1896,7 +1880,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1918,7 +1902,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -1935,16 +1919,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -1958,25 +1940,34 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-        if (get_origin(hint) or hint).__hash__ is None:
-            raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
 
 
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reader:
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -1987,12 +1978,11 @@ def _read_typed_dict(kind: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
-    hints = get_type_hints(kind, include_extras=True)
+def _read_class(kind: Any, args: Any) -> Reader:
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2073,8 +2063,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2108,7 +2099,10 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
         schema.update(some[0])
     is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
     if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
+        raise TypeError(
+            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
+            " fields of a model, not the model"
+        )
     return schema, is_optional
 
 
@@ -2142,14 +2136,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               the object in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2199,14 +2193,14 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2269,8 +2263,8 @@ Entries = dict[str, Entry]  # by name or URI
 #
 # With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict is content, or a complete result, only if
-# it has all members that its type requires, and none that its type lacks:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2438,7 +2432,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2448,8 +2442,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2464,13 +2458,10 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2490,7 +2481,9 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        kept[key] = downgrade(seen, _KINDS[key], item) if key in _KINDS else item
+        if key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
@@ -2499,7 +2492,9 @@ def older_block(block: Message) -> Message:
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
@@ -2508,7 +2503,7 @@ _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2518,8 +2513,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2534,7 +2531,7 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
@@ -2581,11 +2578,11 @@ class Registry:
     Tools may come and go: register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
     """
 
@@ -2638,9 +2635,9 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -2653,18 +2650,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
@@ -2692,8 +2687,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2795,10 +2790,7 @@ class Registry:
         """
 
         def register(function: F) -> F:
-            entry = Entry(function, {})
-            if getattr(function, "__annotations__", {}).get("return") in (str, "str"):
-                raise TypeError(f"{entry.name}() must return a list of str, not a str")
-            self.completions[reference, argument] = entry
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
 
@@ -3302,7 +3294,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        seen = rules(version if is_served else _MODERN[0])
+        # An unknown revision owes only what every modern one requires.
+        seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3813,7 +3806,7 @@ class Server(Registry):
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
-                " run(http='127.0.0.1:8000') over HTTP"
+                " run(http='127.0.0.1:8000', authorize=...) over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
@@ -4470,21 +4463,17 @@ def serve_batch(
 
 
 # ======== 12. stdio ===================================================================
-# Who runs a handler? The thread that has read its request. This thread, the *reader*,
-# reads a line, runs the handler, sends the response, and reads on, as a program with
-# one thread would. While a handler runs, a second thread stands by, the *deputy*. It
-# checks every 10 ms, or every 1 ms while other handlers are slow. If the same handler
-# still runs, the deputy becomes the reader. The old reader finishes its handler, then
-# the handlers that wait in a queue, and ends. While MAX_THREADS handlers are slow, the
-# reader starts no other; they go to the queue. It still serves the messages that run no
-# author's code, such as `ping`, cancellations and server/discover. If there is no
-# thread for a deputy, the reader finishes each handler before it reads on. In any case
-# each request is answered exactly once.
+# One thread, the *reader*, reads a line, runs its handler, sends the response, and
+# reads on. While a handler runs, a second thread stands by, the *deputy*. If the same
+# handler still runs after 10 ms, the deputy becomes the reader. The old reader finishes
+# its handler, then the handlers that wait in a queue, and ends. While MAX_THREADS
+# handlers are slow, the reader puts others into the queue, and still serves messages
+# that run no author's code, such as `ping` and cancellations.
 #
 # serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# still read, and 50 ms after a signal or stop(). Running handlers may finish in this
+# time; subscriptions and open questions end at once. Then the requests that still run
+# are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 
@@ -4492,19 +4481,19 @@ MAX_THREADS = 64  # slow handlers at once; further calls wait
 class Pipe(Peer):
     """A client at two file descriptors: serve() serves it, stop() ends that.
 
-    They are those of stdin and stdout, or of a socket, which is one descriptor twice.
-    The caller closes them; a socket is shut down first, or a thread might still read.
+    A socket is one descriptor twice. The caller closes them; a socket is shut down
+    first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
-        _writing     guards writing to stdout
+        _writing     guards `_out`
 
     `_lock` guards these:
 
         _handler     the handler that the reader runs; None: it reads
         _has_deputy  true while a deputy stands by
-        _slow        number of old readers, which run handlers
+        _slow        number of old readers
         _queue       handlers; empty while `_slow` is below MAX_THREADS
     """
 
@@ -4527,7 +4516,6 @@ class Pipe(Peer):
         self._queue: deque[Func] = deque()
 
     def _write(self, message: Any) -> None:
-        """Send a message."""
         line = encode(message)
         self._trace("<", line)
         try:
@@ -4539,8 +4527,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it takes no lock: set()
-        of threading.Event takes one, which the interrupted thread may hold."""
+        """End serve(). A signal handler may call this, because it waits for no lock, as
+        an Event's set() might."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4564,8 +4552,7 @@ class Pipe(Peer):
             self._empty_queue()
 
     def _read_line(self) -> bytes:
-        """Return the next line; of a line that is too long, enough for decode() to
-        refuse it."""
+        """Return the next line; if it is too long, enough for decode() to refuse it."""
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
@@ -4576,7 +4563,7 @@ class Pipe(Peer):
         return line
 
     def _serve(self, line: bytes, start: Func) -> None:
-        """Serve a line, but for its handler, which `start` gets."""
+        """Serve a line, but leave its handler to `start`."""
         message = None
         self._trace(">", line)
         try:
@@ -4590,8 +4577,7 @@ class Pipe(Peer):
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
     def _run(self, handler: Func) -> bool:
-        """Run a handler, or put it into the queue; tell whether this is still the
-        reader."""
+        """Run a handler, or queue it; tell whether this is still the reader."""
         with self._lock:
             if self._slow >= MAX_THREADS:
                 self._queue.append(handler)
@@ -4624,7 +4610,6 @@ class Pipe(Peer):
             return self._read()
 
     def _empty_queue(self) -> None:
-        """Run the handlers that wait; then this thread ends."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -4636,28 +4621,17 @@ class Pipe(Peer):
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
-        spawn("mcp-hang-up", self._await_hang_up)
         seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
                 self._read()
             while self._deadline == inf:
-                # No signal that came just before interrupts this; on Windows, none.
+                # A signal that came just before does not interrupt this.
                 self._serving.acquire(timeout=seconds)
                 if os.name == "posix":
                     seconds *= 2
         finally:
             self._finish()
-
-    def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout, even if nothing is written."""
-        import select
-
-        if hasattr(select, "poll"):  # on Windows, the next write notices it
-            poll = select.poll()
-            poll.register(self._out, 0)  # errors and hang-ups are always reported
-            poll.poll()
-            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
@@ -4689,8 +4663,7 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Part I does not change. Sections 13 and 14 have the rules of HTTP, for any HTTP
-# server; section 15 is such a server; section 16 is the command line.
+# Sections 13 and 14 have the rules of HTTP, for any HTTP server; section 15 is one.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
@@ -4698,9 +4671,7 @@ def serve_stdio(server: Server) -> None:
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
 # one JSON object, or a stream of events if something must be sent before the response.
-# Headers repeat parts of the body for proxies, and must agree with it. A modern client
-# cancels a request by closing its stream. The first failing check determines the
-# answer:
+# The first failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4710,19 +4681,15 @@ def serve_stdio(server: Server) -> None:
 # The connection's thread reads a request, runs its handler and answers. A thread that
 # has a message of this request for the client writes it, under the lock of the
 # *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties; so changed() waits for no client.
-#
-# A call that reports progress has these events. They have no id, because a modern
-# stream cannot be resumed:
+# connection's thread empties; so changed() waits for no client. A call that reports
+# progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
-# While a handler runs, nothing reads from its connection. So the endpoint has a thread,
-# `mcp-check`, which looks five times a second for clients that have hung up, comments
-# that are due, and sessions that have expired. It never waits for a client: a comment
-# that cannot be written at once is left out.
+# While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
+# looks for clients that have hung up, and waits for none.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4733,7 +4700,7 @@ __all__ += """
 
 KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
-MAX_BODY_BYTES = 4 * 2**20  # of a request; decoding more would hold up everybody
+MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
 AHEAD_BYTES = 2**24  # of events that wait for a client; then its stream ends
 STREAM_HEADERS = {
@@ -4741,7 +4708,7 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"  # keeps proxies from closing a stream
+COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4764,8 +4731,7 @@ class HttpError(Exception):
 
 
 def read_chunks(stream: Any) -> bytes:
-    """Read a chunked body: RFC 9112 §7.1. The framing counts towards the limit: chunks
-    may be tiny."""
+    """Read a chunked body: RFC 9112 §7.1. Chunks may be tiny, so their heads count."""
     data = bytearray()
     left = MAX_BODY_BYTES
     size = -1  # of the chunk; 0 for the last one
@@ -4780,33 +4746,24 @@ def read_chunks(stream: Any) -> bytes:
         if left < 0:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
-        line = stream.readline(1000)
-        if not size:  # after the last chunk, ignore trailers
-            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-                left -= len(line)
-                line = stream.readline(1000)
-        if line != b"\r\n":
-            raise HttpError(400, "a chunk or a trailer is malformed")
+        if stream.readline(1000) != b"\r\n":
+            raise HttpError(400, "a chunk is malformed, or a trailer follows")
     return bytes(data)
 
 
 class Exchange:
-    """One HTTP request and the way to answer it, as serve_http, WSGI, ... provide it.
+    """One HTTP request and the way to answer it.
 
-    An answer is start() with a body; or start() without, write() for each part, end().
-    A subclass defines these, for any thread, but one at a time; and, if it can,
-    comment(), gone() and hang_up(), which must not wait. OSError: the client has hung
-    up.
+    A subclass defines start(), write() and end(), for any thread, but one at a time;
+    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    client has hung up.
 
-        query        the part after "?"
         headers      by lower-case name; they are given as (name, value) pairs
         stream       for the body; it has read(size) and readline(size)
         hosts        names that Host may have, if the endpoint has none; None: any
         address      the client's, for the log
-        name         the verb and the path, for logs and traces
-        principal    who sent it, once that is known
         extra        headers to add to any answer
-        flaw         the HttpError for malformed headers; None: they are valid
+        flaw         the HttpError for malformed headers
         unread       true while there is a body that has not been read
         closing      true if the connection ends with this answer
     """
@@ -4838,9 +4795,7 @@ class Exchange:
         self.unread = has_length or "transfer-encoding" in self.headers
 
     def length(self) -> int | None:
-        """Return the Content-Length, None for a chunked body; HttpError if it is not
-        valid."""
-        # RFC 9112 §6: two servers that disagree on where a request ends can be tricked.
+        """Return the Content-Length; None for a chunked body (RFC 9112 §6)."""
         length = self.headers.get("content-length", "0")
         coding = self.headers.get("transfer-encoding")
         if coding is None and re.fullmatch("[0-9]{1,15}", length):
@@ -4855,7 +4810,7 @@ class Exchange:
         return None
 
     def body(self) -> bytes:
-        """Read the body; HttpError if it is too large or its framing is not valid."""
+        """Read the body."""
         length = self.length()
         if length is None:
             data = read_chunks(self.stream)
@@ -4880,7 +4835,7 @@ class Exchange:
         """Send COMMENT, unless this would wait for the client."""
 
     def gone(self) -> bool:
-        """Tell whether the client has hung up; False if unknown."""
+        """Tell whether the client has hung up."""
         return False
 
     def hang_up(self) -> None:
@@ -4888,8 +4843,7 @@ class Exchange:
 
 
 def reply(exchange: Exchange, status: int, line: bytes = b"") -> None:
-    """Send an answer that is not a stream: a line of JSON, or no body. Log a
-    refusal."""
+    """Send an answer that is not a stream. Log a refusal."""
     if status >= 400 and status not in (404, 405):
         _log(
             f"{exchange.address} {exchange.name}: {status} {line.decode():.500}".strip()
@@ -4910,9 +4864,7 @@ def event(data: bytes, ident: str = "", **fields: Any) -> bytes:
     return head.encode() + b"data: " + data.rstrip(b"\n") + b"\n\n"
 
 
-# ---- a stream has two parts: an Outbox has the events and knows nothing of HTTP; an
-# Answer writes them to an exchange. A session keeps an outbox long after the answer,
-# and has an outbox of its own without a POST.
+# ---- a stream: an Outbox has the events, an Answer writes them to an exchange
 class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
@@ -4920,13 +4872,11 @@ class Outbox:
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
-        keeps      the bytes of events that stay when the reader has taken them, for a
-                   client that comes back
-        reader     the Answer that takes events; None: none, now
+        keeps      bytes of taken events to keep, for a client that comes back
+        reader     the Answer that takes events, if any
         ended      true once nothing more is added
 
-    `_moved`, a condition, guards all fields and is notified of each change. Any thread
-    may call any method; only wait() waits.
+    `_moved` guards all fields. Any thread may call any method; only wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
@@ -4942,7 +4892,7 @@ class Outbox:
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message; the last one ends the outbox."""
+        """Add a message."""
         with self._moved:
             if self.ended:
                 return
@@ -4954,18 +4904,15 @@ class Outbox:
             self._moved.notify_all()
 
     def give_up(self) -> None:
-        """End, and drop everything: the client is too far behind. It must subscribe
-        again, and fetch what has changed."""
+        """End, and drop everything: the client is too far behind."""
         with self._moved:
             self.events.clear()
             self.size = 0
-            self.place = self.first
-            self.ended = True
             self.reader = None
-            self._moved.notify_all()
+            self.end()
 
     def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting already."""
+        """Add a notification, unless the same one is waiting."""
         with self._moved:
             if line not in self._waiting():
                 self.add(line)
@@ -4977,8 +4924,8 @@ class Outbox:
             self._moved.notify_all()
 
     def drop_old(self) -> None:
-        """Drop the oldest events beyond `keeps` bytes. While there is no reader, those
-        that wait are dropped, too, but never the response, with which it has ended."""
+        """Drop the oldest events beyond `keeps` bytes. Those that wait are dropped only
+        if there is no reader; the response, never."""
         with self._moved:
             while self.size > self.keeps and self.events:
                 is_response = self.ended and len(self.events) == 1
@@ -4991,14 +4938,10 @@ class Outbox:
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
-        """Let a reader take the waiting events, or all that follow an event. Any other
-        reader must end. False: the outbox has ended, and there are no such events.
-
-        `after` is the number of the last event that the client has seen; later ones may
-        have been sent, but not received, before its connection broke. Dropped events
-        are left out.
-        """
-        with self._moved:  # one step: the other reader must not take rewound events
+        """Let a reader take the waiting events, or all events after one that the client
+        has seen: later ones may have been lost with its connection. Any other reader
+        must end. False: the outbox has ended, and there are no such events."""
+        with self._moved:
             if after is not None:
                 following = self.first + len(self.events)
                 place = max(self.first, min(after + 1, following))
@@ -5010,12 +4953,12 @@ class Outbox:
             return True
 
     def wait(self, reader: Answer) -> None:
-        """Wait until there is something for a reader to take, or it must end."""
+        """Wait until there is an event for a reader, or it must end."""
         with self._moved:
             self._moved.wait_for(lambda: self._waiting() or self.is_done(reader))
 
     def take(self, reader: Answer) -> bytes:
-        """Take the next event; b"": none is waiting for this reader."""
+        """Take the next event; b"": there is none."""
         with self._moved:
             waiting = self._waiting()
             if self.reader is not reader or not waiting:
@@ -5027,19 +4970,16 @@ class Outbox:
             return event(waiting[0], ident)
 
     def detach(self, reader: Answer | None) -> None:
-        """Remove a reader that has left, or must come back."""
         with self._moved:
             if self.reader is reader:
                 self.reader = None
                 self._moved.notify_all()
 
     def is_done(self, reader: Answer) -> bool:
-        """Tell whether a reader will get nothing more."""
         with self._moved:
             return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _waiting(self) -> list[bytes]:
-        """Return the events that no reader has taken, while holding the lock."""
+    def _waiting(self) -> list[bytes]:  # call it while holding the lock
         return self.events[self.place - self.first :]
 
 
@@ -5053,19 +4993,15 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        peer        the peer whose message it answers
         listens     true for a subscription, and for a GET: threads of other clients add
                     their events, so only the connection's thread writes them
         greeting    the first event of the stream, which is not numbered
-        is_early    true while the status may say what is wrong with a message: until
-                    a handler starts; never with a request of a session
-        written     when the last part of a stream was written; None: it has not begun
+        is_early    true until a handler starts: the status may say what is wrong with a
+                    message; never with a request of a session
+        written     when the last part of a stream was written; inf: it has not begun
 
     `lock` guards `ended` and `written`, and is held while something is written. Any
     thread may call any method, except finish(), which is for the connection's thread.
-
-    Why not always a stream? Most calls send nothing but their result, and an error in
-    JSON can have a status of its own.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5076,12 +5012,11 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written: float | None = None
+        self.written = inf
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
-        """Send a message, or the list of answers to a batch; a response is the last
-        one."""
+        """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
         if is_last and self.outbox is None:
@@ -5101,7 +5036,6 @@ class Answer:
             reader.flush()
 
     def _status(self, message: Any) -> int:
-        """Return the HTTP status of a response that is sent as JSON."""
         code = message["error"]["code"] if "error" in message else None
         # -32021 comes from a handler, but has a status of its own.
         if code == MISSING_CAPABILITY or (self.is_early and code in ERRORS):
@@ -5110,11 +5044,10 @@ class Answer:
 
     # ---- streams
     def new_outbox(self) -> Outbox:
-        """Make the outbox of a stream."""
         return Outbox(self)
 
     def stream(self) -> Outbox:
-        """Become a stream, unless it is one already; return the outbox."""
+        """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
             self.outbox = self.new_outbox()
             if self.ended:  # the client has left
@@ -5123,21 +5056,19 @@ class Answer:
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
-        has_left = False
         with self.lock:
-            if not self.ended:
-                try:
-                    self._write()
-                except (OSError, ValueError):  # ValueError: the socket is closed
-                    self.ended = has_left = True
-        if has_left:
-            self._lose_client()
+            if self.ended:
+                return
+            try:
+                return self._write()
+            except (OSError, ValueError):  # ValueError: the socket is closed
+                self.ended = True
+        self._lose_client()
 
     def _write(self) -> None:
-        """Do so while holding the lock; OSError: the client has left."""
         exchange = self.exchange
         outbox = self.stream()
-        if self.written is None:
+        if self.written == inf:
             exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
             if self.greeting:
                 exchange.write(self.greeting)
@@ -5145,13 +5076,12 @@ class Answer:
             exchange.write(data)
         self.written = time.monotonic()
         if outbox.is_done(self):
-            self.ended = True
-            must_come_back = outbox.reader is None
+            exchange.end(outbox.reader is None)  # then the client must come back
+            self.ended = True  # not before, or finish() would return too early
             outbox.detach(self)
-            exchange.end(must_come_back)
 
     def finish(self) -> None:
-        """End the answer when its handler has returned, with or without a response."""
+        """End the answer when its handler has returned."""
         if self.outbox is None and self.ended:
             return  # in JSON
         outbox = self.stream()
@@ -5163,24 +5093,22 @@ class Answer:
 
     # ---- clients that have hung up
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due. The thread mcp-check calls this
-        while a handler runs."""
+        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            has_left = not self.ended and self._has_left()
-            self.ended = self.ended or has_left
+            if self.ended or not self._has_left():
+                return
+            self.ended = True
         finally:
             self.lock.release()
-        if has_left:
-            self.exchange.hang_up()  # its thread may be busy for long
-            self._lose_client()
+        self.exchange.hang_up()  # its thread may be busy for long
+        self._lose_client()
 
     def _has_left(self) -> bool:
-        """Tell whether the client has left; if not, send a comment that is due."""
         now = time.monotonic()
         try:
-            if self.written is not None and self.written + KEEP_ALIVE_SECONDS < now:
+            if self.written + KEEP_ALIVE_SECONDS < now:
                 self.written = now
                 self.exchange.comment()
             return self.exchange.gone()
@@ -5197,10 +5125,7 @@ class Answer:
 
 # ---- headers that repeat a part of the body
 def mirror(value: Any) -> str:
-    """Encode a value for a header: .../streamable-http §Value Encoding.
-
-    Printable ASCII stays as it is; anything else is base64, marked as such.
-    """
+    """Encode a value for a header: .../streamable-http §Value Encoding."""
     plain = value if isinstance(value, str) else str(value).lower()
     # "=?" would mark it as encoded.
     if re.fullmatch(r"(?!=\?)([!-~]([\t -~]*[!-~])?)?", plain):
@@ -5234,8 +5159,7 @@ def same_value(sent: str | None, value: Any) -> bool:
 
 
 def mirrored_arguments(schema: Any, arguments: Any) -> Message:
-    """Return headers and the values they must have: .../streamable-http §Schema
-    Extension."""
+    """Return headers and their values: .../streamable-http §Schema Extension."""
     found = {}
     for name, part in (schema.get("properties") or {}).items():
         value = arguments.get(name) if isinstance(arguments, dict) else None
@@ -5284,7 +5208,7 @@ class PostPeer(Peer):
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
         ctx._wake_with(answer.stream().end)
-        # post() and serve() still hold the message. It is ours: empty it in place.
+        # post() still holds the message while the subscription runs.
         ctx.params.clear()
         ctx.meta.clear()
 
@@ -5304,17 +5228,14 @@ def bearer(
         name = "Bearer"
 
     def authorize(headers: Headers) -> Any:
-        given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        token = b""
-        if given.lower() == scheme:
-            token = word.encode("latin-1", "replace")
-        for key, who in tokens.items():
-            # Compare in constant time, so that timing reveals nothing.
-            if token and hmac.compare_digest(key.encode(), token):
-                return who
-        # RFC 6750 §3.1: name the error only if the caller has sent a token.
         told = []
-        if token:
+        given, _, word = headers.get(header.lower(), "").rpartition(" ")
+        if word and given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
+            for key, who in tokens.items():
+                # Compare in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key.encode(), token):
+                    return who
             told.append('error="invalid_token"')
         if metadata_url:
             told.append(f'resource_metadata="{metadata_url}"')
@@ -5324,21 +5245,12 @@ def bearer(
     return authorize
 
 
-def check_principal(who: Any) -> Any:
-    """Check and return what `authorize` returned; ValueError: it is not JSON."""
-    if who is None or who is False or who in ("", [], {}):
-        raise HttpError(401, "not authorized", {"WWW-Authenticate": "Bearer"})
-    digest(who)  # sessions and request state need it
-    return who
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
 
 
 def max_connections() -> int:
-    """Return how many connections are accepted, given the process's descriptors."""
     with suppress(ImportError):  # on Windows
         import resource
 
@@ -5358,9 +5270,7 @@ class Endpoint:
     `cors`: answer browsers. `stateless`: serve legacy requests without a session.
     `sse_on_get`: also open HTTP+SSE on the endpoint itself.
 
-        closed      true once close() was called: it cannot serve again
         answers     those whose handlers run
-        sessions    the Sessions of legacy clients
         _checks     true while there is a thread mcp-check
 
     `lock` guards `answers` and `_checks`; nothing waits under it.
@@ -5418,7 +5328,6 @@ class Endpoint:
         reply(exchange, status, encode(error_response(error, None)))
 
     def _route(self, exchange: Exchange) -> None:
-        """Find the function for the path and the verb, and check the caller."""
         if exchange.flaw:
             raise exchange.flaw
         self._check_origin(exchange)
@@ -5439,15 +5348,19 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                exchange.principal = check_principal(self.authorize(exchange.headers))
+                exchange.principal = self.authorize(exchange.headers)
+                digest(exchange.principal)  # ValueError: it is not JSON
+                if not exchange.principal:
+                    raise HttpError(
+                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
+                    )
             verbs[exchange.method](self, exchange)
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
 
         A web page may send requests to 127.0.0.1 and, after DNS rebinding, read the
-        answers. Then Host is not a loopback name, or Origin is foreign. To compare both
-        is not enough: both have the attacker's name.
+        answers. Then both headers have the attacker's name.
         """
         headers = exchange.headers
         hosts = self.hosts
@@ -5476,8 +5389,7 @@ class Endpoint:
             )
 
     def post(self, exchange: Exchange) -> None:
-        """Serve a message: .../streamable-http §Sending Messages, §Receiving
-        Messages."""
+        """Serve a message: .../streamable-http §Sending Messages."""
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, PostPeer(exchange.headers), listens)
@@ -5493,7 +5405,7 @@ class Endpoint:
             reply(exchange, 202)
 
     def read_message(self, exchange: Exchange) -> Any:
-        """Read and decode the body; HttpError or RpcError if that fails."""
+        """Read and decode the body."""
         exchange.length()  # refuse a body that is too large before anything else
         kind = exchange.headers.get("content-type", "")
         is_json = re.match(r"(?i)application/json\s*(;|$)", kind)
@@ -5508,11 +5420,8 @@ class Endpoint:
 
     # ---- answers: their number, their clients, their end
     def run_handler(self, answer: Answer, work: Func) -> None:
-        """Run a handler on the connection's thread, and end its answer.
-
-        HttpError: too many streams. Half of the connections are left for calls, which
-        end by themselves.
-        """
+        """Run a handler, and end its answer. HttpError: too many streams; half of the
+        connections are left for calls."""
         answer.is_early = False
         with self.lock:
             if answer.listens:
@@ -5520,9 +5429,7 @@ class Endpoint:
                 if len(streams) >= (max_connections() // 2 or 1):
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
-            checks = self._checks  # if so, mcp-check will see this answer
-        if not checks:
-            self.begin_checks()
+        self.begin_checks()
         is_post = isinstance(answer.peer, PostPeer)
         if self.closed and is_post:
             answer.peer.close()  # close() may not have seen it
@@ -5536,30 +5443,26 @@ class Endpoint:
                 answer.peer.cancel_all()  # a subscription whose client has left
 
     def begin_checks(self) -> None:
-        """Start the thread mcp-check, unless it runs. If there is no thread left, the
-        next request tries again."""
+        """Start the thread mcp-check, unless it runs, or no thread is left."""
         with self.lock:
             if not self._checks:
                 self._checks = spawn("mcp-check", self._check)
 
     def _check(self) -> None:
-        """Check clients and sessions again and again, until there are none."""
+        """Check clients and sessions, until there are none."""
         while True:
             time.sleep(CHECK_SECONDS)
-            checks = [answer.check for answer in list(self.answers)]
-            for check in [*checks, self.sessions.expire]:
-                try:
-                    check()
-                except Exception as problem:  # the others are still checked
-                    log_failure("a check for clients that have hung up", problem)
+            for answer in list(self.answers):
+                attempt(answer.check)
+            attempt(self.sessions.expire)
             with self.lock:  # an idle server must not wake the processor
                 if not self.answers and (self.closed or self.sessions.is_empty()):
                     self._checks = False
                     return
 
     def close(self) -> None:
-        """End all subscriptions and sessions, for good. Running requests are still
-        answered. A session whose user is being asked goes on until the second call."""
+        """End all subscriptions and sessions. Running requests are still answered. A
+        session whose user is being asked goes on until the second call."""
         is_second = self.closed
         self.closed = True
         peers = [answer.peer for answer in list(self.answers)]
@@ -5575,22 +5478,15 @@ class Endpoint:
 # rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
 # the transport of 2024-11-05, all messages.
 #
-# An event's id is the name of its outbox and its number. The session's id is the name
-# of its own outbox. The name of a POST's begins like it, and ends with the request's
-# id, as JSON in hexadecimal: if nothing is kept any longer, it still says which request
-# has failed.
-#
-#     24f59b27 5d0c36e1c2a94f7bb0a1d2e3 370a-3    event 3 of request 7 (in one word)
-#
-# The life of a call whose connection breaks:
+# An event's id is the name of its outbox and its number. The life of a call whose
+# connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
 #                                   and REPLAY_BYTES of its events are kept
 #     GET, Last-Event-ID: ...-1     another Answer, attached after 1: it takes event 2
 #                                   again, and then the rest
-#     the response is written       the outbox has ended; for ASK_SECONDS it may be
-#                                   resumed again; then it is forgotten
+#     the response is written       the outbox has ended; it is kept for ASK_SECONDS
 
 MAX_SESSIONS = 1000  # beyond that, the caller with most loses the idlest
 SESSION_SECONDS = 3600  # without a request, until a session expires
@@ -5605,17 +5501,13 @@ __all__ += """
 class HttpSession(Peer):
     """The client behind a session, whose messages come in many POSTs.
 
-        id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
-        principal   a digest of its opener: only this caller may use it
-        used        when the last request came
-        own         the outbox for messages that belong to no POST
-
-    It is one of `endpoint.sessions` from register() to close(). After that, running
-    requests are still answered; then its own stream ends, too.
+    id          in the header Mcp-Session-Id, or in a URL of HTTP+SSE
+    principal   a digest of its opener
+    used        when the last request came
+    own         the outbox for messages that belong to no POST
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
-        """Make a session for the client that sent `exchange`."""
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
         self.principal = digest(exchange.principal)
@@ -5640,8 +5532,6 @@ class HttpSession(Peer):
             send.disconnect()
 
     def check_questions(self) -> None:
-        """Check that another call may wait for its user, so that three quarters of the
-        connections are left for other calls."""
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
@@ -5649,8 +5539,7 @@ class HttpSession(Peer):
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and nothing runs: in HTTP+SSE the answers of
-        calls go there, too."""
+        stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5667,7 +5556,7 @@ class Sessions:
     """The sessions of an endpoint, and the outboxes of their POSTs.
 
         _open       sessions by id
-        _outboxes   by name, and until when each is kept
+        _outboxes   by session and name, and until when each is kept
 
     `_lock` guards both. Any thread may call any method.
     """
@@ -5675,23 +5564,19 @@ class Sessions:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[str, tuple[Outbox, float]] = {}
+        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        """Return all sessions."""
         with self._lock:
             return list(self._open.values())
 
     def is_empty(self) -> bool:
-        """Tell whether nothing can expire."""
         return not (self._open or self._outboxes)
 
     def add(self, session: HttpSession) -> None:
-        """Add a session, if need be in place of an idle one. HttpError: none is idle.
-
-        The caller with most sessions loses one, so that nobody evicts another's.
-        """
+        """Add a session, if need be in place of an idle one: the caller with most
+        sessions loses one. HttpError: none is idle."""
         self.expire()
         with self._lock:
             evicted = None
@@ -5710,16 +5595,12 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:
-        """Return the sessions without a running request, while holding the lock."""
+    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
         busy = {answer.peer for answer in list(self._endpoint.answers)}
         return [one for one in self._open.values() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
-        """Return the session that a request names; 404: it is gone, or someone else's.
-
-        A client that gets 404 opens another session, so nothing else may be 404 here.
-        """
+        """Return the session that a request names; 404: it is gone, or another's."""
         named = exchange.query.partition("session_id=")[2]  # HTTP+SSE
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
@@ -5731,84 +5612,65 @@ class Sessions:
         return session
 
     def remove(self, session: HttpSession) -> None:
-        """Forget a session."""
         with self._lock:
             self._open.pop(session.id, None)
 
-    def keep(self, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox for so long, so that its client can come back."""
+    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
+        """Keep an outbox, so that its client can come back."""
+        key = session, outbox.name
         with self._lock:
-            self._outboxes.pop(outbox.name, None)  # the order is that of their ends
-            self._outboxes[outbox.name] = outbox, time.monotonic() + seconds
+            self._outboxes.pop(key, None)  # the order is that of their ends
+            self._outboxes[key] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
 
-    def outbox(self, name: str) -> Outbox | None:
-        """Return the outbox of this name, if it is kept."""
-        return self._outboxes.get(name, (None, 0))[0]
-
-    def make_room(self) -> None:
-        """If too much waits for all clients together, end the largest stream."""
-        streams = [session.own for session in self.all()]
-        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            max(streams, key=lambda one: one.size).give_up()
+    def outbox(self, session: Peer, name: str) -> Outbox | None:
+        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
-        have ended, the oldest first."""
+        have ended."""
         now = time.monotonic()
         with self._lock:
             idle = self._idle()
             size = 0
-            for name, (outbox, until) in reversed(list(self._outboxes.items())):
+            for key, (outbox, until) in reversed(list(self._outboxes.items())):
                 size += outbox.size + 2**12  # and the outbox itself
                 if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[name]
+                    del self._outboxes[key]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
 
 
 class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection.
-
-    `ident` is the id of the request; None: it answers a batch.
-    """
-
-    def __init__(self, exchange: Exchange, peer: HttpSession, ident: Any) -> None:
-        super().__init__(exchange, peer)
-        self.ident = ident
+    """The answer to a POST in a session: it outlives its connection."""
 
     def new_outbox(self) -> Outbox:
-        """Make an outbox in the session; some revisions begin with a priming event."""
         outbox = Outbox(self, REPLAY_BYTES)
         session = self.peer.session
-        ident = encode(self.ident).hex()
-        outbox.name = f"{self.peer.id[:8]}{outbox.name[8:]}{ident:.998}"
-        self.peer.endpoint.sessions.keep(outbox)
+        self.peer.endpoint.sessions.keep(self.peer, outbox)
         if session and session.rules.has("priming events"):
             self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def disconnect(self) -> None:
-        """Disconnect, if the stream has begun with a priming event, which tells the
-        client where to go on, and when."""
+        """Disconnect, if a priming event has told the client how to come back."""
         outbox = self.stream()
         reader = outbox.reader
-        if reader:
-            if self.greeting:
-                outbox.detach(reader)
+        if reader and self.greeting:
+            outbox.detach(reader)
             reader.flush()
 
     def finish(self) -> None:
         super().finish()
         if self.outbox:  # its session may have ended
-            self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS)
+            self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS)
         self.peer.settle()
 
 
 # ---- the endpoint for legacy clients
 def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
-    """Return the answer to a message; that to a modern message is as given."""
+    """Return the answer to a message of either era."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
             return answer
@@ -5827,7 +5689,7 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
     elif "mcp-session-id" in exchange.headers:
         session = endpoint.sessions.find(exchange)
     if session:
-        answer = SessionAnswer(exchange, session, request.get("id"))
+        answer = SessionAnswer(exchange, session)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
@@ -5835,9 +5697,6 @@ def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
 
 
 GONE = "the session is gone; send `initialize` to open another"
-# An event's id: the name of an outbox, perhaps with a request's id at its end; a
-# number.
-_EVENT_ID = r"(\w{32}((?:[0-9a-f]{2})*))-(\d{1,9})"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5845,23 +5704,17 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     from the Server, §Resumability and Redelivery."""
     session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
-    last = re.fullmatch(_EVENT_ID, seen)
-    name = last[1] if last else session.id
-    after = int(last[3]) if last else None
-    is_own = name.startswith(session.id[:8])
+    last = re.fullmatch(r"(\w{32})-(\d{1,9})", seen)
     outbox: Outbox | None = session.own
-    if name != session.id:
-        outbox = endpoint.sessions.outbox(name) if is_own else None
+    after = None
+    if last:
+        after = int(last[2])
+        if last[1] != session.id:
+            outbox = endpoint.sessions.outbox(session, last[1])
     answer = Answer(exchange, session, listens=True)
+    answer.outbox = outbox
 
     def listen() -> None:
-        if last and not outbox and is_own:
-            lost = RpcError(INTERNAL_ERROR, "the response is no longer kept")
-            ident = decode(bytes.fromhex(last[2]))
-            answer.stream()
-            answer(error_response(lost, {"id": ident}))
-            return
-        answer.outbox = outbox
         if not outbox or not outbox.attach(answer, after):
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
@@ -5878,8 +5731,8 @@ def serve_session_delete(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Open a session that ends with this connection; its first event says where to
-    POST: [2024-11-05] basic/transports §HTTP with SSE."""
+    """Open a session that ends with this connection: [2024-11-05] basic/transports
+    §HTTP with SSE."""
     session = HttpSession(endpoint, exchange)
     # A relative reference: a proxy may have taken a prefix from the path.
     address = f"{endpoint.path.rpartition('/')[2]}/messages?session_id={session.id}"
@@ -5892,11 +5745,8 @@ def serve_sse(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
-    """Serve a message; answers go to the session's stream, and wait for no reader.
-
-    The POST is answered 202 before its handlers run, on this thread. So the client must
-    use another connection for its next POST, which may be a cancellation.
-    """
+    """Serve a message; answers go to the session's stream. The POST is answered 202
+    before its handlers run, on this thread: its client must open another connection."""
     session = endpoint.sessions.find(exchange)
     message = endpoint.read_message(exchange)
     # Answers and cancellations are always taken: they end calls.
@@ -5906,7 +5756,9 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
     def send(message: Any) -> None:
         session.own.add(encode(message))
-        endpoint.sessions.make_room()
+        streams = [one.own for one in endpoint.sessions.all()]
+        if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
     handlers: list[Func] = []
@@ -5926,10 +5778,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
 
 
 def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str, Any]:
-    """Return the functions for legacy clients on a path, by verb.
-
-    A session adds GET and DELETE to the endpoint; HTTP+SSE has two paths of its own.
-    """
+    """Return the functions for legacy clients on a path, by verb."""
     if path == endpoint.path and "mcp-session-id" in exchange.headers:
         return {
             "GET": serve_session_get,
@@ -5948,15 +5797,9 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
 # Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
-# reads requests and calls Endpoint.serve() with a SocketExchange of each. Every step of
-# a connection, except a running handler, has a time limit. serve_http() also ends at a
-# signal.
-#
-# A request is refused, and its connection closed, if two programs could be tricked into
-# taking it for two (RFC 9112 §5, §6, §11.2). It has a bare CR or LF, a space before the
-# colon, a header that continues on the next line, NUL, no Host or two, Content-Length
-# twice or beside Transfer-Encoding, or a length such as `+1` or `1_0`. The library's
-# parser accepts them all.
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: some program on its
+# way might take it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5968,11 +5811,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
-BODY_SECONDS = 120  # for a client to send a body, whatever its size
+BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
 STALL_SECONDS = 2  # without progress, until an answer may lose its connection
 MAX_SENDING_BYTES = 2**27  # of all answers that are being sent; then the slowest is cut
-_PART = 2**16  # of an answer that is sent at once
+_PART = 2**16  # bytes that are sent at once
 _FIELD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n"
 _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 
@@ -5987,11 +5830,9 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #     SERVES    a handler runs, or an event is awaited         no limit
 #
 # If all places are taken, a new connection takes that of another one, in this order;
-# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS. So a
-# slow reader makes room as a slow sender does.
-Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # ten times as fast as attributes
-_NEXT_STEPS = (  # the steps that may follow each one, likely ones first
+# but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
+CLOSES, WAITS, READS, SENDS, SERVES = range(5)
+_NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
     (SERVES, SENDS, CLOSES),
@@ -6001,23 +5842,14 @@ _NEXT_STEPS = (  # the steps that may follow each one, likely ones first
 
 
 def hang_up(sock: Any) -> None:
-    """Shut a socket down, on any thread; close() would wait for its users."""
+    """Shut a socket down; close() would wait for its users."""
     with suppress(OSError):  # it is closed
         sock.shutdown(2)  # SHUT_RDWR
 
 
-@lru_cache(1)
-def http_date(seconds: int) -> str:
-    """Format a time for the Date header: RFC 9110 §6.6.1."""
-    from email.utils import formatdate
-
-    return formatdate(seconds, usegmt=True)
-
-
 class HttpServer:
-    """The connections of an endpoint on a port: see http_server().
+    """The connections of an endpoint on a port.
 
-        hosts        names that Host may have; None: any
         steps        of each socket: what its connection does, until when, and the bytes
                      of an answer that are left to send
         patience     seconds that close() leaves running requests
@@ -6032,7 +5864,7 @@ class HttpServer:
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[Step, float, int]] = {}
+        self.steps: dict[Any, tuple[int, float, int]] = {}
         self.lock = threading.Lock()
         self.patience = 0.3
         self.stopped = False
@@ -6044,18 +5876,16 @@ class HttpServer:
             backlog=512,  # with a short queue, clients would wait for seconds
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-        self.socket.settimeout(1)
+        self.socket.settimeout(0.05)
         bound, self.server_port = self.socket.getsockname()[:2]
         self.hosts: set[str] | None = None
         if bound in _LOOPBACK or bound.startswith("127."):
             self.hosts = _LOOPBACK | {bound}
 
     # ---- accepting
-    def serve_forever(self, poll_interval: float = 0.05) -> None:
-        """Accept connections until close(). Handlers see the context of this call."""
+    def serve_forever(self) -> None:
+        """Accept connections. Handlers see the context of this call."""
         self._context = copy_context()
-        with suppress(OSError):  # it is closed
-            self.socket.settimeout(min(poll_interval, 0.1))
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -6063,13 +5893,12 @@ class HttpServer:
                     hang_up(sock)  # its thread then ends
 
     def _accept(self) -> None:
-        """Accept a connection, if one comes, and start its thread."""
         try:
             sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
-        serve = partial(self.serve, sock, address)
+        serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
         self.leave(sock)
@@ -6080,8 +5909,7 @@ class HttpServer:
             )
 
     def admit(self, sock: Any) -> bool:
-        """Give a connection a place, if need be that of another; False: all are
-        busy."""
+        """Give a connection a place; False: all others are busy."""
         now = time.monotonic()
         with self.lock:
             if len(self.steps) >= max_connections():
@@ -6090,17 +5918,13 @@ class HttpServer:
                 has_stalled = due < now + SEND_SECONDS - STALL_SECONDS
                 if step == SERVES or (step == SENDS and not has_stalled):
                     return False
-                self._evict(lowest)
+                del self.steps[lowest]
+                hang_up(lowest)
             self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
-    def _evict(self, sock: Any) -> None:
-        """End a connection, while holding the lock."""
-        del self.steps[sock]
-        hang_up(sock)
-
-    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
-        """Note what a connection does from now on; OSError: it has lost its place."""
+    def step(self, sock: Any, step: int, seconds: float = inf, left: int = 0) -> None:
+        """Note what a connection does from now on."""
         with self.lock:
             if sock not in self.steps:
                 raise OSError("another connection has taken the place")
@@ -6112,54 +5936,41 @@ class HttpServer:
                 large = [one for one in self.steps if self.steps[one][2] > _PART]
                 total = sum(self.steps[one][2] for one in large)
                 if total > MAX_SENDING_BYTES:
-                    self._evict(min(large, key=self.steps.__getitem__))
+                    slowest = min(large, key=self.steps.__getitem__)
+                    del self.steps[slowest]
+                    hang_up(slowest)
 
     def leave(self, sock: Any) -> None:
-        """Give up the place of a connection, if it has one."""
         with self.lock:
             self.steps.pop(sock, None)
 
     # ---- a connection's own thread
     def serve(self, sock: Any, address: Any) -> None:
-        """Serve requests until the client leaves, or its connection must end."""
         try:
             with sock, sock.makefile("rb") as stream:
                 with suppress(OSError):  # the client has left
                     sock.setsockopt(6, 1, 1)  # TCP_NODELAY: answers are not delayed
-                    closing = False
-                    while not closing:
+                    while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
                         self._context.copy().run(self.endpoint.serve, exchange)
-                        closing = exchange.closing
-                        if not closing:
-                            self.step(sock, WAITS, SEND_SECONDS)
+                        if exchange.closing:
+                            break
+                        self.step(sock, WAITS, SEND_SECONDS)
                 self._linger(sock)
-        except Exception as problem:
-            _log(f"a connection of {address[0]} failed: {problem!r:.200}")
         finally:
             self.leave(sock)
 
     def _read_head(self, sock: Any, stream: Any) -> bytearray:
-        """Wait for a request, and read its head; OSError: none comes.
-
-        A head may come in pieces, or two requests together. So it is read line by line,
-        up to the empty line: the body is read later.
-        """
+        """Wait for a request, and read its head; OSError: none comes."""
         begin = stream.peek(1)
         self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
-        if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
-            stream.readline(2)
-            begin = stream.peek(1)
-        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
+        is_text = re.match(rb"[!-~]", begin)  # TLS is not, and has no lines
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6167,10 +5978,7 @@ class HttpServer:
         return data
 
     def _linger(self, sock: Any) -> None:
-        """Read what still comes before a socket is closed, for 2 s at most.
-
-        Else the client might get a reset, and never see why its request was refused.
-        """
+        """Read what still comes: a reset could hide why a request was refused."""
         with suppress(OSError):  # it is closed, or has lost its place
             self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
@@ -6179,13 +5987,12 @@ class HttpServer:
 
     # ---- the end
     def close(self) -> None:
-        """End the endpoint, finish what has begun within `patience` seconds, hang up."""
+        """End the endpoint, let requests finish within `patience` seconds, hang up."""
         self.stopped = True
         self.endpoint.close()
         end = time.monotonic() + 1
         with suppress(OSError):  # it is closed
-            # Closing the socket at once would reset connections in the kernel's queue,
-            # and a rolling restart would lose calls.
+            # Closing the socket now would reset connections in the kernel's queue.
             self.socket.listen(0)
             while is_ready(self.socket, False) and time.monotonic() < end:
                 self._accept()
@@ -6204,7 +6011,6 @@ class HttpServer:
             hang_up(sock)
 
     def _is_busy(self) -> bool:
-        """Tell whether a request runs, comes or is answered."""
         return any(
             step > WAITS or is_ready(sock, to_write=False)
             for sock, (step, _, _) in list(self.steps.items())
@@ -6212,9 +6018,8 @@ class HttpServer:
 
 
 class SocketExchange(Exchange):
-    """A request on a connection: RFC 9112 §2.2, §3, §5.
+    """A request on a connection: RFC 9112 §3, §5.
 
-    port       the client's, for traces
     chunked    true if a stream is sent in chunks, and the connection may go on
     """
 
@@ -6226,15 +6031,10 @@ class SocketExchange(Exchange):
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
-        # One expression: ten times as fast as the library's parser.
         head = re.fullmatch(_HEAD, data.decode("latin-1"))
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
-        fields = []
-        for line in lines.split("\r\n", MAX_HEADERS + 1)[:-1]:
-            fields.append(line.split(":", 1))
-        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
-        if absolute:
-            target = target[absolute.end() :]
+        lines = lines.split("\r\n", MAX_HEADERS + 1)[:-1]
+        fields = [line.split(":", 1) for line in lines]
         super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
@@ -6246,8 +6046,6 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(431, "the headers are too many, or too large")
         elif not head or not has_host or (has_chunks and not self.chunked):
             self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
-        elif absolute:
-            self.headers["host"] = absolute[1]
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
@@ -6271,8 +6069,7 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
+        head = f"HTTP/1.1 {status} \r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -6285,7 +6082,6 @@ class SocketExchange(Exchange):
             self.server.step(self.sock, SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
-        """Send bytes; OSError: the client takes none for too long, or has left."""
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
@@ -6322,6 +6118,7 @@ class SocketExchange(Exchange):
             return True
 
     def hang_up(self) -> None:
+        self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
 
@@ -6351,15 +6148,15 @@ def serve_http(
 
     if endpoint and options:
         raise TypeError("give the options to the endpoint")
-    httpd = http_server(endpoint or Endpoint(server, **options), host, port)
+    httpd = HttpServer(endpoint or Endpoint(server, **options), host, port)
     url = f"http://[{host}]" if ":" in host else f"http://{host}"
 
     def react(number: int) -> bool:
         """End serve_forever(); tell whether this has ended a drain."""
         before = httpd.patience
-        is_first = not httpd.stopped
-        drains = number != signal.SIGINT and is_first
-        httpd.patience = DRAIN_SECONDS if drains else 0
+        httpd.patience = 0
+        if number != signal.SIGINT and not httpd.stopped:
+            httpd.patience = DRAIN_SECONDS
         httpd.stopped = True
         return bool(before)
 
@@ -6374,16 +6171,15 @@ def serve_http(
 
 
 # ======== 16. The command line ========================================================
-# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a small demonstration.
-# Server.run() calls serve_http_at() if there is an argument `--http`, so every program
-# has this option.
+# Not MCP: skip on first reading. `python3 mcp_ref.py` serves a demonstration.
+# Server.run() calls serve_http_at() if there is an argument `--http`.
 
 # The options that run() and serve_http() take.
 OPTIONS = {"endpoint", *Endpoint.__init__.__annotations__} - {"server", "return"}
 
 
 def serve_http_at(server: Server, place: str, options: Message) -> None:
-    """Serve at [HOST:]PORT; SystemExit: not possible there."""
+    """Serve at [HOST:]PORT."""
     found = re.fullmatch(r"(?:(\S*):)?([0-9]{1,5})", place)
     if not found or int(found[2]) > 65535:
         usage(f"--http {place}: expected [HOST:]PORT")
@@ -6395,7 +6191,6 @@ def serve_http_at(server: Server, place: str, options: Message) -> None:
 
 
 def demo() -> Server:
-    """Make the server of the demonstration."""
     server = Server("mcp_ref-demo", __version__)
 
     @server.tool
@@ -6407,7 +6202,6 @@ def demo() -> Server:
 
 
 def main(words: list[str]) -> None:
-    """Run the command line."""
     if words == ["--version"]:
         print(f"mcp_ref {__version__} sha256:{fingerprint()}")
     elif words and find_place(words[:2]) is None:

@@ -122,7 +122,7 @@ def test_a_socket_carries_both_eras():
 
 @needs_posix
 def test_a_socket_survives_its_clients(tmp_path):
-    """One leaves, one does not read, one sends a line that is too long, one is right."""
+    """One leaves, one reads nothing, one sends too long a line, one does it right."""
     example = load("socket_example", COURSE / "09_socket.py")
     cancelled = threading.Event()
     began = threading.Event()
