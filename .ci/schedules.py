@@ -1310,6 +1310,7 @@ class Host:
         server.tool(self.do, name="do")
         self.pipe = mcp.Pipe(server, NULL, NULL)
         self.pipe._source = types.SimpleNamespace(readline=self.readline)
+        self.pipe._await_hang_up = lambda: None
         self.pipe.send = self.send
         scheduler.spawn(self.serve, "serve")
 
