@@ -4471,9 +4471,9 @@ def serve_batch(
 # that run no author's code, such as `ping` and cancellations.
 #
 # serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal or stop(). Running handlers may finish in this
-# time; subscriptions and open questions end at once. Then the requests that still run
-# are cancelled.
+# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
+# Running handlers may finish in this time; subscriptions and open questions end at
+# once. Then the requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 
@@ -4621,6 +4621,7 @@ class Pipe(Peer):
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
+        spawn("mcp-hang-up", self._await_hang_up)
         seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
@@ -4632,6 +4633,16 @@ class Pipe(Peer):
                     seconds *= 2
         finally:
             self._finish()
+
+    def _await_hang_up(self) -> None:
+        """Notice that the client has closed our stdout."""
+        import select
+
+        if hasattr(select, "poll"):  # on Windows, the next write notices it
+            poll = select.poll()
+            poll.register(self._out, 0)  # errors and hang-ups are always reported
+            poll.poll()
+            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
@@ -5758,6 +5769,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         session.own.add(encode(message))
         streams = [one.own for one in endpoint.sessions.all()]
         if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            # Too much waits for all clients together.
             max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
