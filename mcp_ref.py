@@ -3389,7 +3389,7 @@ class Context:
             raise RpcError(
                 code,
                 str(problem) or "Resource not found",
-                {"uri": self.params.get("uri")},
+                without_none(uri=self.params.get("uri")) or None,
             )
 
         if not self.cancelled:
@@ -3685,7 +3685,9 @@ class Server(Registry):
         try:
             kind = kind_of(message)
             if kind == "request":
-                meta = message.get("params", {}).get("_meta") or {}
+                meta = message.get("params", {}).get("_meta")
+                if meta is None:
+                    meta = {}
                 if not isinstance(meta, dict):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
