@@ -20,7 +20,6 @@ are the library's, on our locks. Private names of the module are in PLANTED only
 # mypy: disable-error-code=func-returns-value
 from __future__ import annotations
 
-import __future__
 import ast
 import concurrent.futures._base
 import json
@@ -68,7 +67,6 @@ class World:
         self.is_choosing = False
 
     def task(self, act: Act) -> None:
-        """Have a thread do something."""
         Thread(act, f"task {len(self.threads)}").start()
 
     def when(self, test: Act, act: Act) -> None:
@@ -83,7 +81,6 @@ class World:
             self.fail("something waits for a client")
 
     def fail(self, what: str) -> None:
-        """Note what goes wrong; the first thing counts."""
         self.failure = self.failure or what
 
     def passed(self) -> float:
@@ -161,8 +158,6 @@ class Thread(threading.Thread):
 
     def run(self) -> None:
         self.turn.acquire()
-        if world.over.is_set():
-            return
         sys.settrace(trace)
         try:
             self.target()
@@ -302,8 +297,8 @@ def plant(module: Any, row: str) -> None:
     # super() finds the class under the name __class__; lines keep their numbers.
     text = textwrap.indent(textwrap.dedent(text), "    ")
     text = "\n" * (first - 2) + f"def make(__class__):\n{text}\n    return {found.name}"
-    flags = __future__.annotations.compiler_flag
-    exec(compile(text, str(SOURCE), "exec", flags), vars(module))
+    text = f"from __future__ import annotations{text}"
+    exec(compile(text, str(SOURCE), "exec"), vars(module))
     setattr(owner, found.name, vars(module).pop("make")(owner))
 
 
@@ -406,7 +401,6 @@ class Wire:
         self.hangs += 1
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the events that have come."""
         return [int(one) for one in re.findall(r'"(?:n|progress)":(\d+)', self.text)]
 
 
@@ -437,7 +431,6 @@ class Web:
         return wire
 
     def serve(self, wire: Any) -> Any:
-        """Serve a request on this thread; return it."""
         self.endpoint.serve(wire)
         wire.is_over = True
         return wire
@@ -446,7 +439,6 @@ class Web:
         return self.serve(self.wire("POST", said))
 
     def call(self, said: Any, **options: Any) -> Any:
-        """Have a task POST a message; return the wire."""
         wire = self.wire("POST", said, **options)
         self.w.task(lambda: self.serve(wire))
         return wire
@@ -462,13 +454,9 @@ class Web:
 
 class Host:
     """The client of a server on stdio, at both files of a Pipe. It writes `calls`, one a
-    line: the tool takes so many BLINK_SECONDS. A negative one lets time pass; a message
-    is a line as it is.
-
-        answered    when each was answered, in BLINK_SECONDS, by its place in `calls`
-        returned    when serve() had returned
-        reads       BLINK_SECONDS that it takes to read an answer
-    """
+    line: the tool takes so many BLINK_SECONDS; below 0, they pass before the next line; a
+    message is a line as it is. `answered` says when each was answered, and `returned`
+    when serve() had returned, in BLINK_SECONDS. It `reads` an answer for so many."""
 
     def __init__(self, w: World, calls: Any, threads: int = 2, reads: int = 0) -> None:
         w.mcp.MAX_THREADS, w.mcp.LEAVE_SECONDS = threads, 2
@@ -501,7 +489,8 @@ class Host:
             made = modern(self.w, name="do", arguments={"blinks": call})
             call = {**made, "id": place} if call >= 0 else ""
         self.is_read = False
-        return b"" if call is None else json.dumps(call or None).encode() + b"\n"
+        line = json.dumps(call) if call else ""
+        return b"" if call is None else f"{line}\n".encode()
 
     def write(self, line: bytes) -> int:
         wait(lambda: not self.reads, self.reads / 64)
@@ -547,8 +536,7 @@ class Models(World):
 
     def changes_meet(w) -> Act:
         """Two threads tell a session of the same change, which is told once; then of
-        others, which wait for nobody, while a slow GET sends them and another takes
-        over: the first one ends."""
+        others, which wait for nobody, while a slow GET sends them; another takes over."""
         web, done = Web(w, opens=True), []  # type: Web, list[int]
         first, second = web.wire("GET", is_slow=True), web.wire("GET", is_slow=True)
 
@@ -556,9 +544,7 @@ class Models(World):
             w.at_once(lambda: web.server.notify("notifications/x", {"n": number}))
             done.append(number)
 
-        def told() -> list[int]:
-            return sorted(first.numbers() + second.numbers())
-
+        told: Act = lambda: sorted(first.numbers() + second.numbers())  # noqa: E731
         w.task(lambda: change(9))
         w.task(lambda: change(9))
         w.when(lambda: len(done) == 2, lambda: web.serve(first))
@@ -575,15 +561,11 @@ class Models(World):
         told: list[int] = []
         web = Web(w, lambda ctx: (ctx.on_cancel(lambda: told.append(1)), act(ctx)))
         wire = web.call(modern(w), has_left=True)
-        return lambda: (
-            len(told) + ("result" in wire.text) == 1
-            and w.passed() < 1
-            and web.is_empty()
-        )
+        return lambda: len(told) + ("result" in wire.text) == 1 and web.is_empty()
 
     hang_up_meets_end = partial(_hanging_up, act=lambda ctx: sleep(0.25))
     hang_up_meets_call = partial(
-        _hanging_up, act=lambda ctx: wait(lambda: ctx.cancelled, 9)
+        _hanging_up, act=lambda ctx: wait(lambda: ctx.cancelled)
     )
 
     # ---- subscriptions and sessions: how they begin, how they end
@@ -705,6 +687,8 @@ class Models(World):
     def _question(w, answers: float = inf, cancels: int = 0, closes: int = 0) -> Act:
         """A call asks; its client answers after some seconds, cancels it, or leaves: one
         of these ends the question, and nobody waits for another."""
+        w.mcp.ASK_SECONDS = 5
+        begun, got = [], []  # type: list[int], list[str]
 
         def act(ctx: Any) -> None:
             begun.append(1)
@@ -721,8 +705,6 @@ class Models(World):
             if not gives_up():  # or nobody waits for it
                 pair.client(ANSWER)
 
-        w.mcp.ASK_SECONDS = 5
-        begun, got = [], []  # type: list[int], list[str]
         pair = Pair(w, act)
         pair.client(OPENING)
         pair.client(READY)
@@ -749,8 +731,7 @@ class Models(World):
 
     # ---- stdio: the reader, its deputy, and the queue
     def _stdio(w, calls: Any, answered: Any, check: Any = bool, **more: Any) -> Act:
-        """A host writes calls, and some of them are answered, once. stop() comes so
-        often after them; `refused` threads cannot be started."""
+        """A host writes calls; some are answered, once, and stop() comes so often."""
         w.refused, stops = more.pop("refused", ()), more.pop("stops", 0)
         calls = [listening(w) if one == "listen" else one for one in calls]
         host = Host(w, calls, **more)
@@ -809,7 +790,7 @@ sessions_expire           Endpoint._check: self._checks = False -> pass
 sessions_expire           Sessions.add: self._endpoint.begin_checks() -> pass
 session_meets_its_end     HttpSession.close: self.settle() -> pass
 session_meets_its_end     SessionAnswer.finish: self.peer.settle() -> pass
-session_meets_its_end     SessionAnswer.finish: self.peer.endpoint.sessions.keep(self.outbox, ASK_SECONDS) -> pass
+session_meets_its_end     SessionAnswer.finish: self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS) -> pass
 response_meets_cancel     Context._become: return may_follow -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
@@ -825,7 +806,6 @@ deputy_takes_over         Pipe._run: if is_reader: -> if False:
 deputy_takes_over         Pipe._run: if is_reader: -> if True:
 deputy_takes_over         Pipe._run: with self._lock: -> if True:
 deputy_takes_over         Pipe._stand_by: with self._lock: -> if True:
-deputy_takes_over         Pipe._stand_by: self._has_deputy = False -> pass
 deputy_has_ended          Pipe._stand_by: self._has_deputy = False -> pass
 slow_calls_wait           Pipe._run: if self._slow >= MAX_THREADS: -> if False:
 slow_calls_wait           Pipe._run: with self._lock: -> if True:
@@ -834,7 +814,6 @@ slow_calls_wait           Pipe._empty_queue: self._slow -= 1 -> pass
 slow_calls_wait           Pipe._empty_queue: with self._lock: -> if True:
 waiting_call_meets_cancel Context._finish: if not self._become("answered"): -> if False:
 answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> bool(self.running)
-answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> False
 answer_meets_stop         Pipe._finish: self.cancel_all() -> pass
 stop_meets_stop           Pipe.stop: self._serving.release() -> self._deadline = time.monotonic() + patience ;; self._deadline = min(self._deadline, time.monotonic() + patience) -> with suppress(RuntimeError): self._serving.release() ;; with suppress(RuntimeError):  # -> if True:  #
 threads_are_refused       Pipe._run: self._has_deputy = spawn("mcp-deputy", stand_by) -> spawn("mcp-deputy", stand_by); self._has_deputy = True
