@@ -442,10 +442,11 @@ class Rules:
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
+        keys = served(META)
         self.meta: Message = {
-            key: _KINDS_OF_PARAMS[META[key].kind]
-            for key in served(META)
-            if META[key].way == ">"
+            key: _KINDS_OF_PARAMS[row.kind]
+            for key, row in META.items()
+            if key in keys and row.way == ">"
         }
 
         # The `fields` that this revision lacks.
