@@ -81,9 +81,7 @@ In a package, put this file beside your modules and write `from .mcp_ref import 
 so that each package has its own copy. If two copies on sys.path are imported as
 `mcp_ref`, both imports get the first.
 
-Known limits: a running handler can only be asked to stop. Patterns in schemas run on
-Python's `re`, which is slow on careless ones. A program with handlers that use
-multiprocessing must call run() under `if __name__ == "__main__":`.
+Known limits: examples/limits.md.
 """
 
 from __future__ import annotations
@@ -103,6 +101,7 @@ from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
+from enum import IntEnum
 from functools import cache, lru_cache, partial
 from math import inf
 from operator import ge, gt, le, lt
@@ -421,6 +420,17 @@ ERRORS = read_table("""
     RESOURCE_NOT_FOUND,
     URL_REQUIRED,
 ) = ERRORS
+
+# Wrong names from LSP and tutorials, and the right ones.
+_MISNAMED = """
+    $/cancelRequest  notifications/cancelled
+    $/progress       notifications/progress
+    initialized      notifications/initialized
+    resources/get    resources/read
+    prompts/read     prompts/get
+    tools/execute    tools/call
+"""
+MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
@@ -948,6 +958,8 @@ def find_place(arguments: list[str]) -> str | None:
     words = iter(arguments)
     for word in words:
         option, _, place = word.partition("=")
+        if word == "--":
+            break
         if option == "--http":
             return place or next(words, "")
     return None
@@ -966,11 +978,14 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 
 def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for."""
+    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
     if not os.isatty(0):
         return
-    if {"-h", "--help"} & set(arguments):
-        usage()
+    for word in arguments:
+        if word in ("-h", "--help"):
+            usage()
+        if re.match("--(ht|host|port)", word):
+            usage(f"{word}: unknown option")
     _log(
         "waiting for a client on standard input (end with Ctrl-C). To call it, run"
         f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
@@ -3008,6 +3023,15 @@ def keep_objects(result: Message) -> None:
             del tool["outputSchema"]
 
 
+def with_reason(question: Message, problem: AskError) -> Message:
+    """Return a question that also says why its first answer was not usable."""
+    params = question.get("params", {})
+    if "message" not in params:
+        return question
+    message = f"{problem}\n{params['message']}"
+    return {**question, "params": {**params, "message": message}}
+
+
 class Questions:
     """The questions of one run of a handler, and the answers so far.
 
@@ -3041,7 +3065,9 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError:
+            except AskError as problem:
+                if answer is not None:
+                    question = with_reason(question, problem)
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -3098,12 +3124,13 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and those that may follow.
+# The states of a request, and those that may follow. False: another thread was first,
+# and the state stays. A step that is not here is a bug.
 _NEXT = {
-    "arrived": {"running", "answered", "cancelled"},
-    "running": {"answered", "cancelled"},
-    "answered": set(),
-    "cancelled": set(),
+    "arrived": {"running": True, "answered": True, "cancelled": True},
+    "running": {"answered": True, "cancelled": True},
+    "answered": {"cancelled": False},
+    "cancelled": {"running": False, "answered": False, "cancelled": False},
 }
 
 
@@ -3328,7 +3355,8 @@ class Context:
             and self._row.capability in self.server.declared
         )
         if function is None or not exists:
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}")
+            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
@@ -3405,6 +3433,8 @@ class Context:
         text = str(problem)
         if not text or isinstance(problem, KeyError):
             text = repr(problem)
+        elif re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
+            text = f"{type(problem).__name__}: {text}"
         return tool_error(text)
 
     # ---- the shape of results and errors
@@ -3461,15 +3491,25 @@ class Context:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
                 _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                self._send(self._failure(RpcError(INTERNAL_ERROR)))
+                if self.method == "tools/call" and "result" in response:
+                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
+                    response = self._success(self._shape(result))
+                else:
+                    response = self._failure(RpcError(INTERNAL_ERROR))
+                self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state, if it may follow; else another thread was first."""
+        """Enter a state; False: another thread was first."""
         with self._ending:
-            may_follow = state in _NEXT[self._state]
-            if may_follow:
+            steps = _NEXT[self._state]
+            if state not in steps:
+                raise RuntimeError(
+                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
+                    f" was {self._state}, and cannot become {state}"
+                )
+            if steps[state]:
                 self._state = state
-            return may_follow
+            return steps[state]
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
@@ -3552,14 +3592,14 @@ class Peer:
 
     def take_notification(self, message: Message) -> None:
         """Act on `cancelled` and `initialized`."""
-        method = message["method"]
+        name = MISNAMED.get(message["method"], message["method"])
         params = message.get("params")
-        if method == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId")
+        if name == "notifications/cancelled" and isinstance(params, dict):
+            ident = params.get("requestId", params.get("id"))  # LSP has `id`
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx:
                 ctx._cancel()
-        elif method == "notifications/initialized" and self.session:
+        elif name == "notifications/initialized" and self.session:
             self.session.ready = True
 
     def cancel_all(self) -> None:
@@ -3953,7 +3993,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
-        raise invalid(listed)
+        field, _, reason = errors[0].partition(": ")
+        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -5846,7 +5887,8 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
-CLOSES, WAITS, READS, SENDS, SERVES = range(5)
+Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
+CLOSES, WAITS, READS, SENDS, SERVES = Step
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),

@@ -131,7 +131,7 @@ from testing.scripts import (
 
 test_requests = scripts(
     r"""
-== errors have their code in every revision
+== errors have their code in every revision; names that tutorials teach get a hint
 tools/call {"name": "echo", "arguments": [1]} => error {INVALID_PARAMS} arguments
 completion/complete {"ref": {"type": "ref/prompt", "name": "greet"},
     "argument": {"name": "nobody", "value": ""}} => error {INVALID_PARAMS} argument
@@ -141,7 +141,9 @@ resources/read {"uri": "test://fails"} => error {INTERNAL_ERROR}
 [!2025-03-26] < ? error {INVALID_REQUEST}
 [legacy] tools/list {"_meta": 3} => error {INVALID_PARAMS}
 [!2025-11-25] :tell {"method": "notifications/elicitation/complete"} => {}
-resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/get
+resources/get {"uri": "x"} => error {METHOD_NOT_FOUND} resources/read
+tools/execute => error {METHOD_NOT_FOUND} tools/call
+prompts/read => error {METHOD_NOT_FOUND} prompts/get
 == requests run at the same time; an id in flight is refused; 1 and "1" differ
 > 1 :slow {"gate": "a"}
 wait a
@@ -157,8 +159,8 @@ open a
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
-[..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} /a
-[..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} nobody
+[..2025-06-18] :add {"a": "x"} => error {INVALID_PARAMS} {"field": "a", "reason": "*"}
+[..2025-06-18] :add {"a": 1, "nobody": 2} => error {INVALID_PARAMS} {"field": "nobody"}
 == a session that sets no level hears from "info" on | on: legacy memory
 > 1 :talk
 < - notifications/message {"level": "info"}
@@ -277,7 +279,8 @@ initialize {"protocolVersion": "{VERSION}", "capabilities": {}, "clientInfo": {}
 tools/list => {"tools": ["*", "..."]}
 changed tools
 quiet
-> - notifications/initialized
+[..2025-06-18] > - notifications/initialized
+[2025-11-25] > - initialized
 tools/list => {"tools": ["*", "..."], "resultType": null}
 """)
 
@@ -1005,13 +1008,14 @@ def test_what_a_copy_lacks_is_named_and_threads_may_run_out(monkeypatch):
     assert ran
 
 
-def test_a_handler_that_a_transport_starts_twice_runs_once():
+def test_a_step_that_is_not_in_the_table_is_named_as_a_bug():
     server, ran, sent = mcp.Server("s"), [], []
     server.tool(lambda: ran.append(1), name="t")
 
     def twice(work):
         work()
-        work()
+        with pytest.raises(RuntimeError, match="a bug .* cannot become running"):
+            work()
 
     call = modern("tools/call", name="t", arguments={})
     server.handle(call, sent.append, start=twice)
@@ -1025,7 +1029,7 @@ def test_unexpected_errors_are_named_or_hidden():
         raise mcp.ToolError("own") if what == "own" else ValueError(what)
 
     for options, words in (
-        ({}, ["2", "-7", "text", "own"]),
+        ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
         (
             {"show_errors": False},
             [*["the tool failed; see the server's log"] * 3, "own"],
@@ -1091,7 +1095,7 @@ def test_a_field_with_the_name_of_an_option_is_refused(option):
     assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
 
 
-def test_a_question_whose_answer_does_not_fit_is_asked_again():
+def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
     server, asked = mcp.Server("s"), []
     answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
 
@@ -1105,7 +1109,8 @@ def test_a_question_whose_answer_does_not_fit_is_asked_again():
 
     with client.connect(server, revision=NEWEST, elicit=elicit) as one:
         assert words_of(one.call_tool("asks")) == "2026-01-31"
-    assert asked == ["When?"] * 3
+    assert asked[0] == "When?" and len(asked) == 3
+    assert all("date" in one and one.endswith("\nWhen?") for one in asked[1:])
 
 
 @parametrize("ordered", [True, False])
@@ -3375,7 +3380,7 @@ open a
 wait stops
 > - notifications/cancelled {"requestId": 12345678901234567890}
 wait told
-> - notifications/cancelled {"requestId": 12345678901234567890}
+> - $/cancelRequest {"id": 12345678901234567890}
 quiet
 open told
 wait told passed
@@ -3746,6 +3751,7 @@ def test_run_refuses_what_it_does_not_know(arguments, options, problem):
         # Another option's value, and words after `--`, are not ours.
         (["--note=--http", "1"], {}, None),
         (["--upstream=--http=1"], {}, None),
+        (["--", "--http", "1"], {}, None),
         (["--note", "x --http 1"], {}, None),
     ],
 )
@@ -3775,7 +3781,9 @@ def test_options_are_checked_once(more, monkeypatch, capsys):
         ("--root /x --verbose", None, "waiting"),
         ("--help", 0, "--http"),
         ("-h", 0, "--http"),
-        ("--htpp 8000", None, "--http 8000"),
+        ("--port 8000", 2, "--port"),
+        ("--host=x", 2, "--host"),
+        ("--htpp 8000", 2, "--htpp"),
     ],
 )
 def test_a_terminal_is_told_what_a_host_is_not(
