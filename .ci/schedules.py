@@ -1254,7 +1254,7 @@ def connections(mcp: Any, scheduler: Scheduler) -> Any:
     hung: list[str] = []
     mcp.hang_up = hung.append
     served: list[str] = []
-    step = mcp
+    step = mcp.Step
 
     def connect(name: str) -> None:
         if not httpd.admit(name):
